@@ -398,7 +398,7 @@ impl World {
                 continue;
             };
             let waits = peer.status.as_ref().is_some_and(|status| status.command == Command::Waits);
-            if waits && peer.link.is_there() && !self.left.contains(id) {
+            if waits && peer.link.answers(self.now) && !self.left.contains(id) {
                 spares.push((peer.since, &join.contact));
             }
         }
@@ -412,8 +412,10 @@ impl World {
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
     /// lost go to nodes that wait. None where the nodes are too few.
     fn plan_next(&mut self, members: &[Member]) -> Option<Plan> {
+        let answers = |id: &NodeId| self.peers.get(id).is_none_or(|peer| peer.link.answers(self.now));
         let is_back = |member: &&Member| {
-            member.command == Command::Waits && member.presence == Presence::There && !member.is_lost()
+            let is_there = member.presence == Presence::There && answers(&member.id);
+            member.command == Command::Waits && is_there && !member.is_lost()
         };
         let seats = &self.plan.as_ref()?.seats;
         let back: Vec<(u32, Contact)> = members
@@ -466,9 +468,13 @@ impl World {
             let answer = answer.filter(|answer| answer.round == plan.round);
             all_ready &= answer == Some(ready);
             is_void |= answer.is_some_and(|answer| !answer.is_ready) || self.left.contains(&seat.id);
-            if let Presence::Silent(since) = peer.link.presence(self.now) {
-                lead.wake(self.now, since + LOST);
-                is_void |= self.now >= since + LOST;
+            let until = match peer.link.presence(self.now) {
+                Presence::Silent(since) => Some(since + LOST),
+                _ => peer.link.answers_until(),
+            };
+            if let Some(until) = until {
+                lead.wake(self.now, until);
+                is_void |= self.now >= until;
             }
         }
         if is_void {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::LOST;
 use crate::proto::session::{Impossible, Output, Role, Session};
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
@@ -199,6 +200,17 @@ impl Link {
     /// Since when the other process owes an acknowledgement.
     pub(super) fn owes_since(&self) -> Option<Time> {
         self.session.waits_since().map(|since| since.max(self.there_since))
+    }
+
+    /// Until when the process counts as one that answers, if it says nothing more: a process that is stopped has
+    /// open connections. None while it owes nothing.
+    pub(super) fn answers_until(&self) -> Option<Time> {
+        self.owes_since().map(|since| since + LOST)
+    }
+
+    /// Whether a connection is open, and the process does not owe an acknowledgement for long.
+    pub(super) fn answers(&self, now: Time) -> bool {
+        self.is_there() && self.answers_until().is_none_or(|until| now < until)
     }
 
     /// When time alone changes what is known, or a dial is due.

@@ -90,6 +90,8 @@ struct Connection {
     /// When what was sent last to each end arrives.
     arrives: [Time; 2],
     tries: u32,
+    /// It has ended before the dialer has read the answer to its hello.
+    ended: Option<Ending>,
     /// The dialer has read the answer to its hello.
     is_answered: bool,
     is_over: bool,
@@ -501,6 +503,7 @@ impl Net {
             open: [false, false],
             arrives: [Time::ZERO; 2],
             tries: 0,
+            ended: None,
             is_answered: false,
             is_over: false,
         };
@@ -624,6 +627,9 @@ impl Net {
         self.with(host, |world, now| {
             world.opened(now, connection.meant, Some(connection.dial), ConnId(conn * 2), number);
         });
+        if let Some(ending) = connection.ended {
+            self.closed(conn, 0, ending);
+        }
     }
 
     fn write(&mut self, host: usize, conn: u64, frame: Frame) {
@@ -676,7 +682,14 @@ impl Net {
     }
 
     fn closed(&mut self, conn: u64, end: usize, ending: Ending) {
-        let Some(connection) = self.connections.get_mut(&conn).filter(|c| c.open[end]) else { return };
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if end == 0 && !connection.is_answered {
+            // The kernel keeps it until the process has read the answer.
+            connection.ended = Some(ending);
+        }
+        if !connection.open[end] {
+            return;
+        }
         let (host, other) = (connection.hosts[end], connection.hosts[1 - end]);
         if ending == Ending::Closed && self.cut.contains_key(&(host.min(other), host.max(other))) {
             self.at(self.now + SEGMENT_AGAIN, Event::Closed(conn, end, ending));
@@ -1242,4 +1255,24 @@ fn the_next_world_forms_at_once_when_the_commands_have_stopped() {
     });
     // Of which up to 20 go to the proof of the paths, as simulated here.
     assert!(print_worst("from a failure to the next world", taken.collect()) <= Duration::from_millis(50));
+}
+
+#[test]
+fn a_node_that_waits_and_is_stopped_delays_the_next_world_by_less_than_5_seconds() {
+    let taken = (0..20).map(|seed| {
+        let size = WorldSize::from(Size::new(3).unwrap());
+        let mut net = Net::new(seed, size, 3, 2, 0.0);
+        net.resets = false;
+        net.run_until(Time::from_secs(10));
+        let (killed, stopped) = (0, 3 + usize::try_from(seed % 2).unwrap());
+        net.trouble(Trouble::Stop(stopped, Duration::from_secs(3600)));
+        net.trouble(Trouble::Kill(killed));
+        let begun = net.now;
+        while net.most().is_none_or(|(round, running)| running < 3 || round.number == 0) {
+            assert!(net.now < begun + Duration::from_secs(60), "{}", net.state());
+            net.run_until(net.now + Duration::from_millis(5));
+        }
+        net.now.saturating_sub(begun)
+    });
+    assert!(print_worst("from the death of a member", taken.collect()) < Duration::from_secs(5));
 }

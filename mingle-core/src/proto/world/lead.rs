@@ -208,8 +208,8 @@ impl World {
         (0..).zip(seats).map(member).collect()
     }
 
-    /// What has become of a member's command, as it says itself; none where it has not read yet that the world
-    /// has formed.
+    /// What has become of a member's command, as it says itself; none where it has not read yet that the
+    /// world has formed.
     fn command_of(&self, peer: &super::Peer) -> Option<Command> {
         let status = peer.status.as_ref()?;
         let is_ready =
@@ -250,8 +250,9 @@ impl World {
         2 * there > living.count()
     }
 
-    /// Members that have been silent for too long are gone: as far as most are there, or enough for a world. An
-    /// open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are asked.
+    /// Members that have been silent for too long are gone: as far as most are there, or enough for a world.
+    /// An open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are
+    /// asked.
     fn give_up_silent(&mut self, members: &[Member], lead: &mut Lead) {
         let mut is_due = false;
         for since in members.iter().filter_map(Member::silent) {
@@ -281,8 +282,8 @@ impl World {
         }
     }
 
-    /// Whether most of the members that are not lost have read all that this node has said, or as many nodes as
-    /// a world needs.
+    /// Whether most of the members that are not lost have read all that this node has said, or as many nodes
+    /// as a world needs.
     fn most_answer(&self, members: &[Member]) -> bool {
         let answers = |id: &NodeId| {
             *id == self.own.id

@@ -202,8 +202,8 @@ impl Link {
         self.session.waits_since().map(|since| since.max(self.there_since))
     }
 
-    /// Until when the process counts as one that answers, if it says nothing more: a process that is stopped has
-    /// open connections. None while it owes nothing.
+    /// Until when the process counts as one that answers, if it says nothing more: a process that is stopped
+    /// has open connections. None while it owes nothing.
     pub(super) fn answers_until(&self) -> Option<Time> {
         self.owes_since().map(|since| since + LOST)
     }

@@ -576,7 +576,8 @@ impl World {
             }
         }
         if reign.leader.id == self.own.id {
-            // The leader leaves, and this node is to lead in its place; or each of two has followed the other.
+            // The leader leaves, and this node is to lead in its place; or each of two has followed the
+            // other.
             if self.lead.is_none() && Standing::from(&reign) > Standing::from(&self.reign) {
                 self.reign = reign;
                 self.succeed(self.reign.term);

@@ -1,5 +1,5 @@
-//! Worlds that stay, on simulated hosts, kernels and networks, in every kind of trouble. An independent checker
-//! reads what the commands did: when each began and ended, in which world and with which rank.
+//! Worlds that stay, on simulated hosts, kernels and networks, in every kind of trouble. An independent
+//! checker reads what the commands did: when each began and ended, in which world and with which rank.
 
 use std::net::SocketAddr;
 

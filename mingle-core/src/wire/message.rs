@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
+use bincode::config::Config;
 use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
@@ -480,12 +481,12 @@ pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     Roster::new(members).filter(|_| bytes.is_empty())
 }
 
-pub(super) fn put<T: Serialize>(body: &T, config: Encoding, bytes: &mut Vec<u8>) {
+pub(super) fn put<T: Serialize>(body: &T, config: impl Config, bytes: &mut Vec<u8>) {
     let result = bincode::serde::encode_into_std_write(body, bytes, config);
     debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
 }
 
-pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Encoding) -> Option<T> {
+pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: impl Config) -> Option<T> {
     let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
     (used == bytes.len()).then_some(body)
 }

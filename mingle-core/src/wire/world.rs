@@ -7,14 +7,23 @@
 
 use std::net::SocketAddr;
 
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};
 
+use super::message;
 use super::session::Body;
-use super::{config, message};
 use crate::model::{End, Lineage, NodeId};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
+/// The most bytes that the body of a frame may claim, as bincode counts numbers and lengths: a plan of 10,000
+/// nodes with 16 addresses each.
+const CLAIMED: usize = 8 << 20;
+
+fn encoding() -> Configuration<LittleEndian, Varint, Limit<CLAIMED>> {
+    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
+}
+
 /// The most addresses of a node.
 const ADDRESSES: usize = 16;
 
@@ -164,19 +173,19 @@ impl Said {
         let mut bytes = Vec::new();
         let kind = match self {
             Self::Join(join) => {
-                message::put(join, config(), &mut bytes);
+                message::put(join, encoding(), &mut bytes);
                 JOIN
             }
             Self::Status(status) => {
-                message::put(status, config(), &mut bytes);
+                message::put(status, encoding(), &mut bytes);
                 STATUS
             }
             Self::Reign(reign) => {
-                message::put(reign, config(), &mut bytes);
+                message::put(reign, encoding(), &mut bytes);
                 REIGN
             }
             Self::Plan(plan) => {
-                message::put(plan, config(), &mut bytes);
+                message::put(plan, encoding(), &mut bytes);
                 PLAN
             }
         };
@@ -186,10 +195,10 @@ impl Said {
     /// Nothing where the kind is unknown, or the bytes are none of this kind, or more than it.
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let said = match kind {
-            JOIN => Self::Join(message::take(body, config())?),
-            STATUS => Self::Status(message::take(body, config())?),
-            REIGN => Self::Reign(message::take(body, config())?),
-            PLAN => Self::Plan(message::take(body, config())?),
+            JOIN => Self::Join(message::take(body, encoding())?),
+            STATUS => Self::Status(message::take(body, encoding())?),
+            REIGN => Self::Reign(message::take(body, encoding())?),
+            PLAN => Self::Plan(message::take(body, encoding())?),
             _ => return None,
         };
         said.is_bounded().then_some(said)
@@ -261,6 +270,15 @@ mod tests {
             assert_eq!(Said::decode(kind, &[&body[..], &[0]].concat()), None);
             assert_eq!(Said::decode(kind + 4, &body), None);
         }
+    }
+
+    #[test]
+    fn a_plan_of_10_000_nodes_with_four_addresses_each_is_read() {
+        let round = RoundId { leader: NodeId([1; 16]), number: 1 };
+        let seat = Contact { addresses: vec![contact(1).addresses[0]; 4], ..contact(1) };
+        let plan = Said::Plan(Plan { round, epoch: Lineage::default(), seats: vec![seat; 10_000] });
+        let (kind, body) = plan.encode();
+        assert_eq!(Said::decode(kind, &body), Some(plan));
     }
 
     #[test]

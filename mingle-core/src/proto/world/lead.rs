@@ -215,6 +215,7 @@ impl World {
         let is_ready =
             status.answer.is_some_and(|answer| answer.is_ready && Some(answer.round) == self.reign.round);
         match status.command {
+            _ if status.epoch < self.epoch && is_ready => None,
             Command::Waits if self.over.is_some() => Some(Command::Waits),
             _ if status.epoch < self.epoch => None,
             Command::Waits if is_ready => None,
@@ -256,7 +257,7 @@ impl World {
     fn give_up_silent(&mut self, members: &[Member], lead: &mut Lead) {
         let mut is_due = false;
         for since in members.iter().filter_map(Member::silent) {
-            let gone = since + self.settings.gone_after;
+            let gone = since.saturating_add(self.settings.gone_after);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
                 lead.wake(self.now, at);
@@ -276,7 +277,8 @@ impl World {
             return;
         }
         for member in members {
-            if member.silent().is_some_and(|since| self.now >= since + self.settings.gone_after) {
+            if member.silent().is_some_and(|since| self.now >= since.saturating_add(self.settings.gone_after))
+            {
                 self.dead.insert(member.id);
             }
         }
@@ -323,8 +325,9 @@ impl World {
         let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
         if let Some(after) = self.settings.grow_after.filter(|_| room) {
             let since = |spare: &Contact| self.peers.get(&spare.id).map_or(lead.begun, |peer| peer.since);
-            let stays = self.spares().iter().map(|spare| since(spare) + self.settings.last_call).min();
-            let due = stays.map(|stays| stays.max(lead.begun + after))?;
+            let stays =
+                self.spares().iter().map(|spare| since(spare).saturating_add(self.settings.last_call)).min();
+            let due = stays.map(|stays| stays.max(lead.begun.saturating_add(after)))?;
             if self.now >= due {
                 return Some(self.over(Cause { rank: self.reign.rank, end: End::Grows }, lead));
             }
@@ -351,7 +354,7 @@ impl World {
         if self.command == Command::Leaves {
             return None;
         }
-        let patience = lead.over + self.settings.stop_timeout;
+        let patience = lead.over.saturating_add(self.settings.stop_timeout);
         let is_awaited = |member: &Member| match member.command {
             _ if member.is_lost() => false,
             Command::Waits => member.presence != Presence::There && !member.is_heard,
@@ -382,11 +385,11 @@ impl World {
 
     /// Nobody is left but this node: others have to be looked for, as at the start.
     fn report_if_alone(&mut self, lead: &mut Lead) {
-        if self.peers.values().all(|peer| !peer.link.is_there())
-            && !std::mem::replace(&mut lead.is_alone, true)
-        {
+        let is_alone = !self.peers.values().any(|peer| peer.link.is_there());
+        if is_alone && !std::mem::replace(&mut lead.is_alone, is_alone) {
             self.actions.push_back(super::Action::Report(Change::Lost));
         }
+        lead.is_alone = is_alone;
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.
@@ -540,7 +543,13 @@ impl World {
             Phase::Round(cause) => Phase::Over(cause),
             phase => phase,
         };
-        self.reign = Reign { term: self.reign.term + 1, rank, leader: heir, phase, ..self.reign.clone() };
+        self.reign = Reign {
+            term: self.reign.term.saturating_add(1),
+            rank,
+            leader: heir,
+            phase,
+            ..self.reign.clone()
+        };
         let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
         let all: Vec<NodeId> = self.peers.keys().copied().collect();
         for id in all {

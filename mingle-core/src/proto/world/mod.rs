@@ -46,6 +46,8 @@ use walk::Walk;
 const LOST: Duration = Duration::from_secs(3);
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
 const OWES: Duration = Duration::from_secs(5);
+/// By how many generations what a process says of worlds may be ahead of what this node knows.
+const FURTHEST: u32 = 1 << 16;
 /// How long a node that leaves, or is released, waits until the others have read that.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -147,6 +149,8 @@ pub(crate) struct World {
     is_cut_off: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
+    /// It has said that it may end, and does nothing more.
+    has_ended: bool,
     actions: VecDeque<Action>,
 }
 
@@ -215,6 +219,7 @@ impl World {
         world.plan = Some(plan);
         world.command = Command::Runs;
         if leads {
+            world.rounds = world.reign.rounds;
             world.lead = Some(Lead::formed(now));
         } else {
             world.follow();
@@ -272,6 +277,7 @@ impl World {
             suspected: BTreeSet::new(),
             is_cut_off: false,
             farewell: None,
+            has_ended: false,
             actions: VecDeque::new(),
         }
     }
@@ -528,7 +534,18 @@ impl World {
         }
     }
 
+    /// Whether a world of this epoch can be of this job: no generation is far ahead of what this node knows,
+    /// or one frame could use up all generations.
+    fn may_be_of_this_job(&self, epoch: Lineage) -> bool {
+        let known = self.reign.epoch;
+        let is_near = epoch.generation <= known.generation.saturating_add(FURTHEST);
+        known.origin == 0 || epoch.origin == 0 || (epoch.origin == known.origin && is_near)
+    }
+
     fn on_status(&mut self, from: NodeId, status: Status) {
+        if !self.may_be_of_this_job(status.epoch) {
+            return;
+        }
         match status.command {
             Command::Leaves => self.left.insert(from),
             Command::Succeeded if status.epoch == self.epoch => self.succeeded.insert(from),
@@ -561,8 +578,7 @@ impl World {
 
     /// Somebody says what the leader has decided, who may be somebody else.
     fn on_reign(&mut self, from: NodeId, reign: Reign) {
-        let origin = self.reign.epoch.origin;
-        if origin != 0 && reign.epoch.origin != origin {
+        if !self.may_be_of_this_job(reign.epoch) {
             return;
         }
         let is_own_leader = reign.leader.id == self.reign.leader.id;
@@ -582,7 +598,7 @@ impl World {
                 self.reign = reign;
                 self.succeed(self.reign.term);
             } else if self.lead.is_none() && from == self.reign.leader.id {
-                self.succeed(self.reign.term.max(reign.term) + 1);
+                self.succeed(self.reign.term.max(reign.term).saturating_add(1));
             }
             return;
         }
@@ -643,6 +659,9 @@ impl World {
 
     /// Brings everything in line with what has been heard. Every call ends with it.
     fn settle(&mut self) {
+        if self.has_ended {
+            return;
+        }
         if self.lead.is_some() {
             self.decide();
         } else {
@@ -822,6 +841,7 @@ impl World {
         let is_read = self.peers.values().all(|peer| peer.link.is_read());
         let waits_for_leader = self.lead.is_none() && !self.peers.contains_key(&self.reign.leader.id);
         if (is_read && !waits_for_leader) || self.now >= latest {
+            self.has_ended = true;
             self.farewell = None;
             self.actions.push_back(Action::Report(Change::MayEnd));
         }

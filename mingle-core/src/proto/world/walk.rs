@@ -173,7 +173,7 @@ impl World {
                 return false;
             }
         }
-        self.succeed(self.reign.term + 1);
+        self.succeed(self.reign.term.saturating_add(1));
         self.decide();
         false
     }

@@ -723,10 +723,13 @@ impl World {
 
     /// A round of this leader that is under way no more is void.
     fn void_if_said(&mut self, reign: &Reign) {
-        self.proving.take_if(|plan| {
+        let void = self.proving.take_if(|plan| {
             let is_under_way = matches!(reign.phase, Phase::Round(_)) && reign.rounds == plan.round.number;
             plan.round.leader == reign.leader.id && !is_under_way && reign.rounds >= plan.round.number
         });
+        if void.is_some() {
+            self.answer = None;
+        }
     }
 
     fn enter(&mut self, plan: Plan) {

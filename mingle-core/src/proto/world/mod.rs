@@ -582,7 +582,13 @@ impl World {
             return;
         }
         let is_own_leader = reign.leader.id == self.reign.leader.id;
-        let is_behind = !is_own_leader && Standing::from(&reign) < Standing::from(&self.reign);
+        // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
+        let is_another = reign.epoch.generation == self.epoch.generation
+            && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
+        let runs_beside = is_another && matches!(self.command, Command::Runs | Command::Succeeded);
+        let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
+        let is_better = gives_way || Standing::from(&reign) > Standing::from(&self.reign);
+        let is_behind = !is_own_leader && (!is_better || runs_beside);
         if let Some(peer) = self.peers.get_mut(&from) {
             let is_news = peer.reign.as_ref() != Some(&reign);
             peer.reign = Some(reign.clone());
@@ -602,10 +608,6 @@ impl World {
             }
             return;
         }
-        let is_better = Standing::from(&reign) > Standing::from(&self.reign);
-        let runs_beside = reign.epoch.generation == self.epoch.generation
-            && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round))
-            && matches!(self.command, Command::Runs | Command::Succeeded);
         if self.lead.is_some() {
             if is_better && !runs_beside {
                 self.lead = None;

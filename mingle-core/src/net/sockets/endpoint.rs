@@ -46,12 +46,7 @@ pub(crate) fn bind_candidates(
     for port in candidates {
         match bind_port(network.loopback, port, network.ttl) {
             Ok(endpoint) => return Ok(endpoint),
-            // Taken, or denied to this user by a security module, which may allow another port.
-            Err(source)
-                if matches!(source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) =>
-            {
-                last = (port, source);
-            }
+            Err(source) if is_of_this_port(&source) => last = (port, source),
             Err(source) => return Err(Error::socket(format!("cannot listen on port {port}"))(source)),
         }
     }
@@ -79,6 +74,11 @@ fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint>
         Err(error) => return Err(error),
     }
     Ok(endpoint)
+}
+
+/// Whether another port may be free: this port is taken, or denied to this user by a security module.
+pub(super) fn is_of_this_port(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
 
 /// Whether the error means that this kernel has no IPv6.

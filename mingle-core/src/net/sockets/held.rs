@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::endpoint::is_without_ipv6;
+use super::endpoint::{is_of_this_port, is_without_ipv6};
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::error::Error;
@@ -65,12 +65,7 @@ impl HeldPorts {
                     held.sockets.push(socket);
                     held.numbers.push(port);
                 }
-                // Taken, or denied to this user by a security module, which may allow another port.
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) =>
-                {
-                    last = Some(error);
-                }
+                Err(error) if is_of_this_port(&error) => last = Some(error),
                 Err(source) => return Err(Error::socket(format!("cannot hold port {port}"))(source)),
             }
             if held.numbers.len() == count {

@@ -154,8 +154,8 @@ impl Plan {
     }
 }
 
-/// One frame's content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a frame says. Its kind is beside it on the wire, since a session keeps the last frame of each kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     Join(Join),
     Status(Status),
@@ -163,45 +163,29 @@ pub(crate) enum Said {
     Plan(Plan),
 }
 
-const JOIN: u8 = 1;
-const STATUS: u8 = 2;
+/// The kind of a frame that says what the leader has decided.
 pub(crate) const REIGN: u8 = 3;
-const PLAN: u8 = 4;
 
 impl Said {
-    pub(crate) fn encode(&self) -> (u8, Body) {
-        let mut bytes = Vec::new();
-        let kind = match self {
-            Self::Join(join) => {
-                message::put(join, encoding(), &mut bytes);
-                JOIN
-            }
-            Self::Status(status) => {
-                message::put(status, encoding(), &mut bytes);
-                STATUS
-            }
-            Self::Reign(reign) => {
-                message::put(reign, encoding(), &mut bytes);
-                REIGN
-            }
-            Self::Plan(plan) => {
-                message::put(plan, encoding(), &mut bytes);
-                PLAN
-            }
-        };
-        (kind, bytes.into())
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Join(_) => 1,
+            Self::Status(_) => 2,
+            Self::Reign(_) => REIGN,
+            Self::Plan(_) => 4,
+        }
     }
 
-    /// Nothing where the kind is unknown, or the bytes are none of this kind, or more than it.
+    pub(crate) fn encode(&self) -> (u8, Body) {
+        let mut bytes = Vec::new();
+        message::put(self, encoding(), &mut bytes);
+        (self.kind(), bytes.into())
+    }
+
+    /// Nothing where the bytes say nothing of this kind, or more than that.
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
-        let said = match kind {
-            JOIN => Self::Join(message::take(body, encoding())?),
-            STATUS => Self::Status(message::take(body, encoding())?),
-            REIGN => Self::Reign(message::take(body, encoding())?),
-            PLAN => Self::Plan(message::take(body, encoding())?),
-            _ => return None,
-        };
-        said.is_bounded().then_some(said)
+        let said: Self = message::take(body, encoding())?;
+        (said.kind() == kind && said.is_bounded()).then_some(said)
     }
 
     fn is_bounded(&self) -> bool {

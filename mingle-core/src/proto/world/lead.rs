@@ -154,7 +154,7 @@ impl World {
         self.link_to_absent(&members, &mut lead);
         let has_most = Self::has_most(&members);
         self.give_up_silent(&members, &mut lead);
-        loop {
+        let members = loop {
             let members = self.members(&lead);
             let next = match &lead.stage {
                 Stage::Runs(_) => self.decide_running(&members, &mut lead),
@@ -162,11 +162,11 @@ impl World {
                 Stage::Round(cause, plan, _) => self.decide_round(*cause, &plan.clone(), &mut lead),
                 Stage::Released => None,
             };
-            let Some(stage) = next else { break };
+            let Some(stage) = next else { break members };
             lead.stage = stage;
             lead.since = self.now;
-        }
-        self.reign = self.decided(&lead, has_most);
+        };
+        self.reign = self.decided(&lead, &members, has_most);
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
         let is_member = self.reign.rank.is_some();
         self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
@@ -497,7 +497,7 @@ impl World {
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }
 
-    fn decided(&self, lead: &Lead, has_most: bool) -> Reign {
+    fn decided(&self, lead: &Lead, members: &[Member], has_most: bool) -> Reign {
         let plan = self.plan.as_ref();
         let phase = match &lead.stage {
             Stage::Runs(_) => Phase::Runs,
@@ -508,7 +508,6 @@ impl World {
         let is_suspected = |member: &Member| {
             !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
         };
-        let members = self.members(lead);
         Reign {
             epoch: self.epoch,
             term: self.reign.term,

@@ -28,6 +28,8 @@ enum Event {
     /// To this end of a connection.
     Frame(u64, usize, Frame),
     Closed(u64, usize, Ending),
+    /// The kernel at this end has heard nothing of the other for so long.
+    GivenUp(u64, usize),
     Timer(usize, u32),
     Proved(usize, u32, RoundId),
     /// A command that has to stop has ended, or a node whose command has failed is ready again.
@@ -263,6 +265,13 @@ impl Net {
             Event::Answer(conn) => self.answer(conn),
             Event::Frame(conn, end, frame) => self.frame(conn, end, frame),
             Event::Closed(conn, end, ending) => self.closed(conn, end, ending),
+            Event::GivenUp(conn, end) => {
+                let [a, b] = self.connections[&conn].hosts;
+                let cut = self.cut.get(&(a.min(b), a.max(b)));
+                if cut.is_some_and(|since| *since + GIVEN_UP <= self.now) {
+                    self.closed(conn, end, Ending::Broken);
+                }
+            }
             Event::Timer(host, life) => {
                 let now = self.now;
                 let slot = &mut self.hosts[host];
@@ -817,28 +826,13 @@ impl Net {
                     .collect();
                 for (conn, end) in crossing {
                     let at = now + GIVEN_UP + Duration::from_millis(self.random.random_range(0..2000));
-                    self.at(
-                        at,
-                        Event::Trouble(Trouble::Reset(usize::MAX - usize::try_from(conn * 2).unwrap() - end)),
-                    );
+                    self.at(at, Event::GivenUp(conn, end));
                 }
             }
             Trouble::Mend(a, b) => {
                 self.cut.remove(&(a.min(b), a.max(b)));
                 self.mark(a, now);
                 self.mark(b, now);
-            }
-            Trouble::Reset(which) if which > usize::MAX / 2 => {
-                let number = u64::try_from(usize::MAX - which).unwrap();
-                // One of two numbers that differ by the end: see `Cut`.
-                let (conn, end) = (number / 2, usize::try_from(number % 2).unwrap());
-                let Some(connection) = self.connections.get(&conn) else { return };
-                let [a, b] = connection.hosts;
-                let is_cut =
-                    self.cut.get(&(a.min(b), a.max(b))).is_some_and(|since| *since + GIVEN_UP <= now);
-                if is_cut {
-                    self.closed(conn, end, Ending::Broken);
-                }
             }
             Trouble::Reset(host) => {
                 self.saw("reset");

@@ -24,6 +24,8 @@ fn encoding() -> Configuration<LittleEndian, Varint, Limit<CLAIMED>> {
     bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
 }
 
+/// The most nodes to which a node says that its paths are broken.
+pub(crate) const BROKEN: usize = 8;
 /// The most addresses of a node.
 const ADDRESSES: usize = 16;
 
@@ -73,10 +75,19 @@ pub(crate) enum Command {
     Leaves,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether the paths of a round are proved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) round: RoundId,
-    pub(crate) is_ready: bool,
+    /// The nodes to which a path is broken, at most [`BROKEN`], or the node itself where it cannot say which.
+    /// None: it is ready.
+    pub(crate) broken: Vec<NodeId>,
+}
+
+impl Answer {
+    pub(crate) fn is_ready_for(&self, round: RoundId) -> bool {
+        self.broken.is_empty() && self.round == round
+    }
 }
 
 /// An attempt at a world.
@@ -192,7 +203,7 @@ impl Said {
         let fits = |contact: &Contact| (1..=ADDRESSES).contains(&contact.addresses.len());
         match self {
             Self::Join(join) => fits(&join.contact),
-            Self::Status(_) => true,
+            Self::Status(status) => status.answer.iter().all(|answer| answer.broken.len() <= BROKEN),
             Self::Reign(reign) => {
                 fits(&reign.leader) && reign.heirs.len() <= HEIRS && reign.heirs.iter().all(fits)
             }
@@ -213,7 +224,7 @@ mod tests {
         let epoch = Lineage { generation: 3, origin: 9 };
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
         let cause = Cause { rank: Some(2), end: End::Killed(9) };
-        let answer = Some(Answer { round, is_ready: true });
+        let answer = Some(Answer { round, broken: vec![NodeId([8; 16])] });
         let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
         let reign = Reign {
             epoch,

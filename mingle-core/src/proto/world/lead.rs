@@ -7,7 +7,7 @@ use super::link::Presence;
 use super::{Change, LOST, Time, World};
 use crate::model::{End, NodeId};
 use crate::wire::Body;
-use crate::wire::world::{Answer, Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
+use crate::wire::world::{Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
 
 /// A member to which no connection is open for so long is suspected.
 const SUSPECT: Duration = Duration::from_secs(12);
@@ -19,6 +19,9 @@ const ANSWERS: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the nodes of a plan have to prove their paths.
 const ROUND: Duration = Duration::from_secs(15);
+/// How long the next plans leave out a node with a broken path: doubled each time, up to a most.
+const LEFT_OUT: Duration = Duration::from_secs(1);
+const LEFT_OUT_MOST: Duration = Duration::from_secs(60);
 /// The pause after a round that has failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the others wait until the first rank has learned that the world has formed: only then is its port
@@ -41,6 +44,8 @@ pub(super) struct Lead {
     asked: Option<Time>,
     /// This node is a member of the world that has formed, and its command starts when the first rank knows.
     enters: bool,
+    /// The paths that were broken in a round: until when no plan has both nodes, and how long that was.
+    broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
     /// It has reported that nobody else is there.
     is_alone: bool,
     next: Option<Time>,
@@ -92,6 +97,7 @@ impl Lead {
             again: now,
             asked: None,
             enters: false,
+            broken: BTreeMap::new(),
             is_alone: false,
             next: None,
         }
@@ -110,6 +116,34 @@ impl Lead {
     pub(super) fn forgive(&mut self, stopped: Duration) {
         self.begun += stopped;
         self.since += stopped;
+    }
+
+    /// Some nodes of a plan have said so of paths to others.
+    fn learn(&mut self, now: Time, plan: &Plan, broken: Vec<(NodeId, NodeId)>) {
+        let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
+        for (from, to) in broken {
+            let to = if seats.contains(&to) { to } else { from };
+            let path = (from.min(to), from.max(to));
+            let next = |(_, before): &(Time, Duration)| LEFT_OUT_MOST.min(*before * 2);
+            let time = self.broken.get(&path).map_or(LEFT_OUT, next);
+            self.broken.insert(path, (now + time, time));
+        }
+    }
+
+    /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
+    /// which a path is broken the later one is left out.
+    fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut out = BTreeSet::new();
+        let recent = self.broken.iter().filter(|(_, (until, _))| now < *until).map(|(path, _)| path);
+        let mut broken: Vec<_> =
+            recent.filter(|(a, b)| nodes.contains(a) && nodes.contains(b)).copied().collect();
+        while !broken.is_empty() {
+            let count = |id: &&NodeId| broken.iter().filter(|(a, b)| a == *id || b == *id).count();
+            let Some(worst) = nodes.iter().max_by_key(count).copied() else { break };
+            broken.retain(|(a, b)| *a != worst && *b != worst);
+            out.insert(worst);
+        }
+        out
     }
 
     fn wake(&mut self, now: Time, at: Time) {
@@ -212,8 +246,9 @@ impl World {
     /// world has formed.
     fn command_of(&self, peer: &super::Peer) -> Option<Command> {
         let status = peer.status.as_ref()?;
+        let answer = status.answer.as_ref();
         let is_ready =
-            status.answer.is_some_and(|answer| answer.is_ready && Some(answer.round) == self.reign.round);
+            self.reign.round.is_some_and(|round| answer.is_some_and(|answer| answer.is_ready_for(round)));
         match status.command {
             _ if status.epoch < self.epoch && is_ready => None,
             Command::Waits if self.over.is_some() => Some(Command::Waits),
@@ -325,8 +360,10 @@ impl World {
         let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
         if let Some(after) = self.settings.grow_after.filter(|_| room) {
             let since = |spare: &Contact| self.peers.get(&spare.id).map_or(lead.begun, |peer| peer.since);
-            let stays =
-                self.spares().iter().map(|spare| since(spare).saturating_add(self.settings.last_call)).min();
+            // No world ends for a node that may have a broken path again.
+            let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
+            let spares = self.spares().into_iter().filter(|spare| !is_broken(spare.id));
+            let stays = spares.map(|spare| since(&spare).saturating_add(self.settings.last_call)).min();
             let due = stays.map(|stays| stays.max(lead.begun.saturating_add(after)))?;
             if self.now >= due {
                 return Some(self.over(Cause { rank: self.reign.rank, end: End::Grows }, lead));
@@ -368,7 +405,7 @@ impl World {
             lead.wake(self.now, lead.again);
             return None;
         }
-        let Some(plan) = self.plan_next(members) else {
+        let Some(plan) = self.plan_next(members, lead) else {
             self.report_if_alone(lead);
             return None;
         };
@@ -415,24 +452,31 @@ impl World {
 
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
     /// lost go to nodes that wait. None where the nodes are too few.
-    fn plan_next(&mut self, members: &[Member]) -> Option<Plan> {
+    fn plan_next(&mut self, members: &[Member], lead: &Lead) -> Option<Plan> {
         let answers = |id: &NodeId| self.peers.get(id).is_none_or(|peer| peer.link.answers(self.now));
         let is_back = |member: &&Member| {
             let is_there = member.presence == Presence::There && answers(&member.id);
             member.command == Command::Waits && is_there && !member.is_lost()
         };
         let seats = &self.plan.as_ref()?.seats;
-        let back: Vec<(u32, Contact)> = members
+        let mut back: Vec<(u32, Contact)> = members
             .iter()
             .filter(is_back)
             .filter_map(|member| Some((member.rank, seats.get(usize::try_from(member.rank).ok()?)?.clone())))
             .collect();
-        let spares = self.spares();
-        let nodes = u32::try_from(back.len() + spares.len()).unwrap_or(u32::MAX);
-        let size = usize::try_from(self.settings.size.at_most(nodes)).unwrap_or_default();
-        if size == 0 {
-            return None;
+        let mut spares = self.spares();
+        let size = |nodes: usize| {
+            let nodes = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
+            usize::try_from(nodes).ok().filter(|size| *size > 0)
+        };
+        let nodes: Vec<NodeId> =
+            back.iter().map(|(_, seat)| seat).chain(&spares).map(|seat| seat.id).collect();
+        let out = lead.left_out(self.now, &nodes);
+        if size(nodes.len() - out.len()).is_some() {
+            back.retain(|(_, seat)| !out.contains(&seat.id));
+            spares.retain(|spare| !out.contains(&spare.id));
         }
+        let size = size(back.len() + spares.len())?;
         let mut ranks: Vec<Option<Contact>> = vec![None; size];
         let mut others = Vec::new();
         for (rank, seat) in back {
@@ -453,25 +497,31 @@ impl World {
 
     /// The nodes of the plan prove their paths.
     fn decide_round(&mut self, cause: Cause, plan: &Plan, lead: &mut Lead) -> Option<Stage> {
-        let ready = Answer { round: plan.round, is_ready: true };
         let mut all_ready = true;
         lead.wake(self.now, lead.since + ROUND);
-        let mut is_void = self.now >= lead.since + ROUND || self.command == Command::Leaves;
+        let is_late = self.now >= lead.since + ROUND;
+        let mut is_void = is_late || self.command == Command::Leaves;
+        let mut broken = Vec::new();
         for seat in &plan.seats {
+            let peer = self.peers.get(&seat.id);
+            let status = peer.and_then(|peer| peer.status.as_ref());
+            let own = self.answer.as_ref().filter(|_| seat.id == self.own.id);
+            let answer = own.or(status.and_then(|status| status.answer.as_ref()));
+            let answer = answer.filter(|answer| answer.round == plan.round);
+            all_ready &= answer.is_some_and(|answer| answer.broken.is_empty());
+            match answer {
+                Some(answer) => broken.extend(answer.broken.iter().map(|other| (seat.id, *other))),
+                None if is_late => broken.push((seat.id, seat.id)),
+                None => {}
+            }
             if seat.id == self.own.id {
-                let answer = self.answer.filter(|answer| answer.round == plan.round);
-                all_ready &= answer == Some(ready);
-                is_void |= answer.is_some_and(|answer| !answer.is_ready);
                 continue;
             }
-            let Some(peer) = self.peers.get(&seat.id) else {
+            let Some(peer) = peer else {
                 is_void = true;
                 continue;
             };
-            let answer = peer.status.as_ref().and_then(|status| status.answer);
-            let answer = answer.filter(|answer| answer.round == plan.round);
-            all_ready &= answer == Some(ready);
-            is_void |= answer.is_some_and(|answer| !answer.is_ready) || self.left.contains(&seat.id);
+            is_void |= self.left.contains(&seat.id);
             let until = match peer.link.presence(self.now) {
                 Presence::Silent(since) => Some(since + LOST),
                 _ => peer.link.answers_until(),
@@ -481,8 +531,9 @@ impl World {
                 is_void |= self.now >= until;
             }
         }
-        if is_void {
+        if is_void || !broken.is_empty() {
             self.proving = None;
+            lead.learn(self.now, plan, broken);
             lead.again = self.now + AGAIN;
             return Some(Stage::Over(cause));
         }
@@ -493,6 +544,9 @@ impl World {
         (self.reign.term, lead.begun) = (0, self.now);
         self.succeeded.clear();
         lead.enters = plan.rank_of(self.own.id).is_some();
+        let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
+        let is_near = |id: &NodeId| *id == self.own.id || self.peers.contains_key(id);
+        lead.broken.retain(|(a, b), _| is_near(a) && is_near(b) && !(seats.contains(a) && seats.contains(b)));
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(plan.clone()), None, None);
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }

@@ -35,7 +35,7 @@ use super::{ConnId, DialId, Time};
 use crate::model::{End, Lineage, NodeId, WorldSize};
 use crate::wire::Frame;
 use crate::wire::world::{
-    Answer, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
+    Answer, BROKEN, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
 };
 use lead::Lead;
 pub(crate) use link::{Ending, Failed};
@@ -312,11 +312,13 @@ impl World {
         self.settle();
     }
 
-    /// This node's paths of this round are proved, or some are broken.
-    pub(crate) fn proved(&mut self, now: Time, round: RoundId, is_ready: bool) {
+    /// This node's paths of this round are proved, but for those to these nodes; or this node is among them,
+    /// where it cannot say which are broken.
+    pub(crate) fn proved(&mut self, now: Time, round: RoundId, mut broken: Vec<NodeId>) {
         self.at(now);
         if self.proving.as_ref().is_some_and(|plan| plan.round == round) {
-            self.answer = Some(Answer { round, is_ready });
+            broken.truncate(BROKEN);
+            self.answer = Some(Answer { round, broken });
         }
         self.settle();
     }
@@ -650,7 +652,7 @@ impl World {
         // Whoever has led a round knows that it has not formed.
         let is_others = plan.round.leader != self.own.id;
         if is_others
-            && self.answer == Some(Answer { round: plan.round, is_ready: true })
+            && self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(plan.round))
             && plan.epoch > self.epoch
         {
             self.epoch = plan.epoch;
@@ -705,19 +707,16 @@ impl World {
 
     /// The world for which this node was ready has formed: it runs, or is over already.
     fn learn_of_commit(&mut self, reign: &Reign) {
-        let Some(ready) = self.answer.filter(|answer| answer.is_ready && reign.round == Some(answer.round))
-        else {
-            return;
-        };
+        let is_ready = |round: &RoundId| self.answer.as_ref().is_some_and(|own| own.is_ready_for(*round));
+        let Some(ready) = reign.round.filter(is_ready) else { return };
         let is_late = reign.epoch.generation < self.epoch.generation || self.command != Command::Waits;
-        let plan =
-            self.proving.as_ref().or(self.plan.as_ref()).filter(|plan| plan.round == ready.round).cloned();
+        let plan = self.proving.as_ref().or(self.plan.as_ref()).filter(|plan| plan.round == ready).cloned();
         let Some(plan) = plan.filter(|_| !is_late) else { return };
         match reign.phase {
             Phase::Runs if self.begun != Some(plan.round) => self.enter(plan),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
                 (self.epoch, self.plan, self.over) = (plan.epoch, Some(plan), Some(cause));
-                self.proving.take_if(|plan| plan.round == ready.round);
+                self.proving.take_if(|plan| plan.round == ready);
             }
             _ => {}
         }
@@ -800,7 +799,7 @@ impl World {
         let guests =
             if self.lead.is_some() { Vec::new() } else { self.peers.iter().filter_map(is_guest).collect() };
         let lost = self.walk.as_ref().map(Walk::lost);
-        Status { epoch: self.epoch, command: self.command, answer: self.answer, lost, guests }
+        Status { epoch: self.epoch, command: self.command, answer: self.answer.clone(), lost, guests }
     }
 
     /// Tells the others what they have to know.

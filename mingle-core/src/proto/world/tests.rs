@@ -115,6 +115,8 @@ struct Net {
     seen: BTreeMap<&'static str, u64>,
     worlds: BTreeMap<RoundId, BTreeMap<u32, usize>>,
     slow_stops: bool,
+    /// Paths that no proof passes, though sessions do.
+    broken_paths: Vec<(usize, usize)>,
     /// How long a command takes to stop at most.
     stop_time: Duration,
     /// Some processes that die reset their connections.
@@ -157,6 +159,7 @@ impl Net {
             seen: BTreeMap::new(),
             worlds: BTreeMap::new(),
             slow_stops: false,
+            broken_paths: Vec::new(),
             stop_time: Duration::from_millis(300),
             resets: true,
         };
@@ -290,7 +293,11 @@ impl Net {
                         self.hosts[host].unread.push(Event::Proved(host, life, round));
                         return;
                     }
-                    self.with(host, |world, now| world.proved(now, round, true));
+                    let broken = self.broken_for(host);
+                    if !broken.is_empty() {
+                        self.saw("broken path");
+                    }
+                    self.with(host, |world, now| world.proved(now, round, broken));
                 }
             }
             Event::Stopped(host, life, epoch) => {
@@ -444,6 +451,23 @@ impl Net {
             self.broken
                 .push(format!("{:?}: host {host} says that rank {rank} is gone, and it is there", self.now));
         }
+    }
+
+    /// The neighbours in the plan that this host proves to which it has no path.
+    fn broken_for(&self, host: usize) -> Vec<NodeId> {
+        let world = self.hosts[host].world.as_ref();
+        let Some(plan) = world.and_then(|world| world.proving.as_ref()) else { return Vec::new() };
+        let own = plan.seats.iter().position(|seat| seat.id == self.hosts[host].id).unwrap();
+        let count = plan.seats.len();
+        let partners = [0, (own + 1) % count, (own + count - 1) % count].map(|rank| plan.seats[rank].id);
+        let is_broken = |id: &NodeId| {
+            let other = self.hosts.iter().position(|host| host.id == *id);
+            let path = |other: usize| (host.min(other), host.max(other));
+            other.is_some_and(|other| {
+                self.cut.contains_key(&path(other)) || self.broken_paths.contains(&path(other))
+            })
+        };
+        partners.into_iter().filter(is_broken).collect()
     }
 
     /// A command starts.
@@ -1269,4 +1293,29 @@ fn a_node_that_waits_and_is_stopped_delays_the_next_world_by_less_than_5_seconds
         net.now.saturating_sub(begun)
     });
     assert!(print_worst("from the death of a member", taken.collect()) < Duration::from_secs(5));
+}
+
+#[test]
+fn a_world_forms_without_a_node_whose_paths_are_broken_and_never_ends_for_that_node() {
+    let count = |count: u32| Size::new(count).unwrap();
+    let sizes = [(4, 1, WorldSize::from(count(4))), (5, 0, WorldSize::new(count(3), count(5)).unwrap())];
+    for (seed, (members, spares, size)) in (0..20).flat_map(|seed| sizes.map(|size| (seed, size))) {
+        let mut net = Net::new(seed, size, members, spares, 0.0);
+        net.resets = false;
+        let bad = usize::try_from(seed).unwrap() % members;
+        net.broken_paths = (0..members + spares)
+            .filter(|host| *host != bad)
+            .map(|host| (host.min(bad), host.max(bad)))
+            .collect();
+        net.run_until(Time::from_secs(10));
+        let other = (bad + 1) % members;
+        net.trouble(Trouble::Fail(other));
+        net.run_until(net.now + Duration::from_secs(3));
+        let running = net.most().map(|(_, running)| running);
+        assert_eq!((running, net.hosts[bad].command.is_none()), (Some(4), true), "{seed}: {}", net.state());
+        let tried = net.seen["broken path"];
+        net.run_until(net.now + Duration::from_secs(600));
+        let worlds = net.worlds.values().filter(|world| world.len() > 1).count();
+        assert_eq!((worlds, net.seen["broken path"]), (2, tried), "{seed}: {}", net.state());
+    }
 }

@@ -114,7 +114,6 @@ pub(crate) struct World {
     own: Contact,
     settings: Settings,
     now: Time,
-    rng: Xoshiro256PlusPlus,
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
@@ -137,6 +136,9 @@ pub(crate) struct World {
     /// The leader is lost, and this node asks the heirs.
     walk: Option<Walk>,
     peers: BTreeMap<NodeId, Peer>,
+    /// The number of the next link's session. It grows with every process that is forgotten, so no two links
+    /// to one process have the same number.
+    number: u64,
     /// The processes that are known to be dead, have left, or have ended well in this epoch.
     dead: BTreeSet<NodeId>,
     left: BTreeSet<NodeId>,
@@ -255,7 +257,6 @@ impl World {
             own,
             settings,
             now,
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             epoch: Lineage::default(),
             plan: None,
             command: Command::Waits,
@@ -269,6 +270,7 @@ impl World {
             rounds: 0,
             walk: None,
             peers: BTreeMap::new(),
+            number: Xoshiro256PlusPlus::seed_from_u64(seed).random(),
             dead: BTreeSet::new(),
             left: BTreeSet::new(),
             succeeded: BTreeSet::new(),
@@ -327,19 +329,26 @@ impl World {
     /// of the session for the answer.
     pub(crate) fn answers(&mut self, now: Time, peer: NodeId, meant: NodeId) -> Option<u64> {
         self.at(now);
-        (meant == self.own.id && peer != meant).then(|| self.peer(peer, &[]).link.number())
+        (meant == self.own.id && peer != meant).then(|| self.number_for(peer))
     }
 
-    /// A connection is open, and both hellos have been read. `number` is the other process's.
+    /// A connection is open, and both hellos have been read: this process has said `own_number`, and the
+    /// other `number`.
     pub(crate) fn opened(
         &mut self,
         now: Time,
         peer: NodeId,
         dial: Option<DialId>,
         conn: ConnId,
+        own_number: u64,
         number: u64,
     ) {
         self.at(now);
+        if own_number != self.number_for(peer) {
+            // This node has begun anew with that process since the hello, which the other has read.
+            self.actions.push_back(Action::Close(conn));
+            return;
+        }
         self.dead.remove(&peer);
         let role = self.role(peer);
         let now = self.now;
@@ -447,11 +456,14 @@ impl World {
         if self.own.id < peer { Role::Leader } else { Role::Member }
     }
 
+    fn number_for(&self, peer: NodeId) -> u64 {
+        self.peers.get(&peer).map_or(self.number, |peer| peer.link.number())
+    }
+
     /// The link to a process, which begins to dial it if there is none.
     fn peer(&mut self, id: NodeId, addresses: &[SocketAddr]) -> &mut Peer {
         if !self.peers.contains_key(&id) {
-            let (role, number) = (self.role(id), self.rng.random());
-            let link = Link::new(role, number, addresses.to_vec(), self.now);
+            let link = Link::new(self.role(id), self.number, addresses.to_vec(), self.now);
             let peer = Peer {
                 link,
                 due: None,
@@ -485,8 +497,7 @@ impl World {
             self.due.remove(&(due, id));
         }
         if peer.link.presence(self.now) == Presence::Dead {
-            self.peers.remove(&id);
-            self.connections.retain(|_, peer| *peer != id);
+            self.forget(id);
             self.dead.insert(id);
             return;
         }
@@ -510,6 +521,12 @@ impl World {
             peer.due = Some(next);
             self.due.insert((next, id));
         }
+    }
+
+    fn forget(&mut self, id: NodeId) {
+        self.peers.remove(&id);
+        self.number = self.number.wrapping_add(1);
+        self.connections.retain(|_, peer| *peer != id);
     }
 
     fn say(&mut self, to: NodeId, said: &Said) {

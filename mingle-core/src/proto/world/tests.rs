@@ -628,7 +628,7 @@ impl Net {
             self.at(at, Event::DialFails(conn, Failed::Refused));
             return;
         };
-        world.opened(now, sender, None, ConnId(conn * 2 + 1), connection.number);
+        world.opened(now, sender, None, ConnId(conn * 2 + 1), answered, connection.number);
         if let Some(connection) = self.connections.get_mut(&conn) {
             (connection.open[1], connection.answered) = (true, answered);
         }
@@ -658,7 +658,8 @@ impl Net {
             (connection.open[0], connection.is_answered) = (true, true);
         }
         self.with(host, |world, now| {
-            world.opened(now, connection.meant, Some(connection.dial), ConnId(conn * 2), number);
+            let dial = Some(connection.dial);
+            world.opened(now, connection.meant, dial, ConnId(conn * 2), connection.number, number);
         });
         if let Some(ending) = connection.ended {
             self.closed(conn, 0, ending);
@@ -1318,4 +1319,49 @@ fn a_world_forms_without_a_node_whose_paths_are_broken_and_never_ends_for_that_n
         let worlds = net.worlds.values().filter(|world| world.len() > 1).count();
         assert_eq!((worlds, net.seen["broken path"]), (2, tried), "{seed}: {}", net.state());
     }
+}
+
+/// What a world asks for, and the last dial of it: its number and that of the session.
+fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
+    let actions: Vec<Action> = std::iter::from_fn(|| world.poll_action()).collect();
+    let dial = |action: &Action| match action {
+        Action::Dial { dial, number, .. } => Some((*dial, *number)),
+        _ => None,
+    };
+    let last = actions.iter().rev().find_map(dial);
+    (actions, last)
+}
+
+/// A member of a world of so many nodes which another member leads, and the IDs of the others.
+fn follower(members: u8) -> (World, Vec<NodeId>) {
+    let contact =
+        |number: u8| Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)] };
+    let seats: Vec<Contact> = (1..=members).map(contact).collect();
+    let round = RoundId { leader: seats[0].id, number: 1 };
+    let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
+    let plan = Plan { round, epoch: Lineage { generation: 0, origin: 7 }, seats };
+    let size = WorldSize::from(Size::new(u32::from(members)).unwrap());
+    (World::member(contact(2), settings(size), plan, 5, Time::ZERO), others)
+}
+
+#[test]
+fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead_is_closed() {
+    let (mut world, others) = follower(3);
+    let (leader, ms) = (others[0], Time::from_millis);
+    let (_, dial) = actions(&mut world);
+    let (dial, number) = dial.unwrap();
+    world.opened(ms(1), leader, Some(dial), ConnId(1), number, 9);
+    world.closed(ms(2), ConnId(1), Ending::Closed);
+    world.advance(ms(200));
+    let (_, late) = actions(&mut world);
+    let (late, number) = late.unwrap();
+    for at in [210, 320] {
+        world.dial_failed(ms(at), leader, DialId(77), Failed::Refused);
+    }
+    assert!(world.dead.contains(&leader));
+    world.opened(ms(330), leader, Some(late), ConnId(2), number, 9);
+    assert!(actions(&mut world).0.contains(&Action::Close(ConnId(2))));
+    let number = world.answers(ms(340), leader, NodeId([2; 16])).unwrap();
+    world.opened(ms(340), leader, None, ConnId(3), number, 9);
+    assert!(!actions(&mut world).0.contains(&Action::Close(ConnId(3))) && world.is_there(leader));
 }

@@ -4,8 +4,8 @@
 //! The end of a connection is no answer but a question: a process that dies closes its connections, and so
 //! does a router that restarts. So the session dials the process anew, and what comes of that answers.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::LOST;
@@ -40,6 +40,14 @@ pub(crate) enum Failed {
     Silent,
 }
 
+/// Who has opened a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Dialled(DialId),
+    /// The other process has dialled from this address.
+    Accepted(IpAddr),
+}
+
 /// What is known of another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
@@ -59,6 +67,12 @@ pub(super) struct Link {
     addresses: Vec<SocketAddr>,
     /// Which of the addresses is dialled next.
     next_address: usize,
+    /// Where the process has answered a dial, and from where it has dialled last. At another address another
+    /// host may refuse: each network has its own 10.0.0.1.
+    answered: BTreeSet<SocketAddr>,
+    heard_from: Option<IpAddr>,
+    /// Where the dials under way go.
+    dialled: BTreeMap<DialId, SocketAddr>,
     connections: Vec<ConnId>,
     /// Since when a connection is open, if one is.
     there_since: Time,
@@ -73,7 +87,8 @@ struct Question {
     since: Time,
     /// The other end has closed a connection.
     was_closed: bool,
-    /// When the first dial was refused.
+    /// How many dials were refused, and when the first at an address where the process has been met.
+    refusals: usize,
     refused: Option<Time>,
     refused_again: bool,
 }
@@ -87,10 +102,13 @@ impl Link {
             other_number: None,
             addresses,
             next_address: 0,
+            answered: BTreeSet::new(),
+            heard_from: None,
+            dialled: BTreeMap::new(),
             connections: Vec::new(),
             there_since: now,
             said: BTreeMap::new(),
-            question: Some(Question { since: now, was_closed: false, refused: None, refused_again: false }),
+            question: Some(Question::new(now, false)),
         }
     }
 
@@ -101,8 +119,14 @@ impl Link {
     pub(super) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         if self.addresses != addresses {
             self.addresses = addresses.to_vec();
-            self.next_address = 0;
+            self.answered.retain(|to| addresses.contains(to));
+            self.next_address = addresses.iter().position(|to| self.is_met(*to)).unwrap_or(0);
         }
+    }
+
+    /// Whether the process has been met at this address.
+    fn is_met(&self, to: SocketAddr) -> bool {
+        self.answered.contains(&to) || self.heard_from == Some(to.ip())
     }
 
     /// Says this state, unless it was said last of its kind.
@@ -120,7 +144,18 @@ impl Link {
 
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
-    pub(super) fn opened(&mut self, now: Time, role: Role, dial: Option<DialId>, conn: ConnId, number: u64) {
+    pub(super) fn opened(&mut self, now: Time, role: Role, way: Way, conn: ConnId, number: u64) {
+        let dial = match way {
+            Way::Dialled(dial) => {
+                self.answered.extend(self.dialled.remove(&dial));
+                Some(dial)
+            }
+            Way::Accepted(from) => {
+                self.heard_from = Some(from);
+                None
+            }
+        };
+        self.next_address = self.addresses.iter().position(|to| self.is_met(*to)).unwrap_or(0);
         let is_known = self.other_number.is_none_or(|known| known == number);
         if !is_known {
             // The connections of the old session close by themselves: their frames are of nobody.
@@ -142,13 +177,20 @@ impl Link {
     }
 
     pub(super) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
+        let is_met = self.dialled.remove(&dial).is_some_and(|to| self.is_met(to));
         if let Some(question) = &mut self.question
             && failed == Failed::Refused
         {
-            let first = *question.refused.get_or_insert(now);
-            question.refused_again |= now >= first + REFUSED_AGAIN;
+            question.refusals += 1;
+            if is_met {
+                let first = *question.refused.get_or_insert(now);
+                question.refused_again |= now >= first + REFUSED_AGAIN;
+            }
         }
-        self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        // A second refusal is evidence where the first one was.
+        if !is_met || failed == Failed::Silent {
+            self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        }
         self.session.dial_failed(now, dial);
     }
 
@@ -157,12 +199,7 @@ impl Link {
         self.connections.retain(|open| *open != conn);
         if was_open && self.connections.is_empty() {
             let was_closed = ending == Ending::Closed;
-            self.question.get_or_insert(Question {
-                since: now,
-                was_closed,
-                refused: None,
-                refused_again: false,
-            });
+            self.question.get_or_insert(Question::new(now, was_closed));
         }
         self.session.closed(now, conn);
     }
@@ -188,9 +225,9 @@ impl Link {
         self.question.is_none()
     }
 
-    /// Whether the host has refused since a connection was last open.
+    /// Whether the host has refused since a connection was last open, as often as it has addresses.
     pub(super) fn is_refused(&self) -> bool {
-        self.question.is_some_and(|question| question.refused.is_some())
+        self.question.is_some_and(|question| question.refusals >= self.addresses.len())
     }
 
     pub(super) fn is_read(&self) -> bool {
@@ -240,12 +277,18 @@ impl Link {
         if let Output::Close(conn) = output {
             self.connections.retain(|open| *open != conn);
         }
-        let to = matches!(output, Output::Dial(_)).then(|| self.addresses.get(self.next_address).copied());
-        Some((output, to.flatten()))
+        let Output::Dial(dial) = output else { return Some((output, None)) };
+        let to = self.addresses.get(self.next_address).copied();
+        self.dialled.extend(to.map(|to| (dial, to)));
+        Some((output, to))
     }
 }
 
 impl Question {
+    fn new(since: Time, was_closed: bool) -> Self {
+        Self { since, was_closed, refusals: 0, refused: None, refused_again: false }
+    }
+
     fn is_death(&self, now: Time) -> bool {
         self.refused_again && (self.was_closed || now >= self.since + AFTER_RESET)
     }
@@ -255,17 +298,25 @@ impl Question {
 mod tests {
     use super::*;
 
+    const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 30000);
+    const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 30000);
+
     /// A link whose only connection has ended so, at second 1.
     fn ended(ending: Ending) -> Link {
-        let mut link = Link::new(Role::Member, 1, vec![], Time::ZERO);
-        link.opened(Time::ZERO, Role::Member, None, ConnId(1), 2);
+        let mut link = Link::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+        link.opened(Time::ZERO, Role::Member, Way::Accepted(THERE.ip()), ConnId(1), 2);
         assert_eq!(link.presence(Time::ZERO), Presence::There);
         link.closed(Time::from_secs(1), ConnId(1), ending);
         link
     }
 
     fn refuse(link: &mut Link, ms: u64) -> Presence {
+        refuse_at(link, THERE, ms)
+    }
+
+    fn refuse_at(link: &mut Link, to: SocketAddr, ms: u64) -> Presence {
         let now = Time::from_millis(ms);
+        link.dialled.insert(DialId(0), to);
         link.dial_failed(now, DialId(0), Failed::Refused);
         link.presence(now)
     }
@@ -285,7 +336,7 @@ mod tests {
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 3990)), (silent, silent));
         assert_eq!(link.presence(Time::from_secs(4)), Presence::Dead);
-        link.opened(Time::from_secs(4), Role::Member, None, ConnId(2), 2);
+        link.opened(Time::from_secs(4), Role::Member, Way::Accepted(THERE.ip()), ConnId(2), 2);
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
     }
 
@@ -296,5 +347,13 @@ mod tests {
             link.dial_failed(Time::from_secs(second), DialId(0), Failed::Silent);
         }
         assert_eq!(link.presence(Time::from_secs(1000)), Presence::Silent(Time::from_secs(1)));
+    }
+
+    #[test]
+    fn a_refusal_where_the_process_was_never_met_is_silence() {
+        let mut link = ended(Ending::Closed);
+        for ms in [1010, 1200, 9000] {
+            assert_eq!(refuse_at(&mut link, ELSEWHERE, ms), Presence::Silent(Time::from_secs(1)));
+        }
     }
 }

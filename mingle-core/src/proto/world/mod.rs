@@ -38,7 +38,7 @@ use crate::wire::world::{
     Answer, BROKEN, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
 };
 use lead::Lead;
-pub(crate) use link::{Ending, Failed};
+pub(crate) use link::{Ending, Failed, Way};
 use link::{Link, Presence};
 use walk::Walk;
 
@@ -338,7 +338,7 @@ impl World {
         &mut self,
         now: Time,
         peer: NodeId,
-        dial: Option<DialId>,
+        way: Way,
         conn: ConnId,
         own_number: u64,
         number: u64,
@@ -353,7 +353,7 @@ impl World {
         let role = self.role(peer);
         let now = self.now;
         self.connections.insert(conn, peer);
-        self.peer(peer, &[]).link.opened(now, role, dial, conn, number);
+        self.peer(peer, &[]).link.opened(now, role, way, conn, number);
         self.touched(peer);
         self.settle();
     }

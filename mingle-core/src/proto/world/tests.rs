@@ -22,6 +22,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 enum Event {
     Syn(u64),
     DialFails(u64, Failed),
+    /// A dial has reached a host of another network, which refuses it.
+    Elsewhere(usize, u32, NodeId, DialId),
     /// The hello of a connection has reached the process that was dialled, and its answer the dialer.
     Hello(u64),
     Answer(u64),
@@ -208,7 +210,15 @@ impl Net {
     }
 
     fn contact(&self, host: usize) -> Contact {
-        Contact { id: self.hosts[host].id, addresses: vec![address(host, self.hosts[host].life)] }
+        let own = address(host, self.hosts[host].life);
+        // Some hosts have another address, at which others find a host of their own network.
+        let elsewhere = SocketAddr::from(([172, 17, 0, 1], 30000));
+        let addresses = match host % 3 {
+            0 => vec![own],
+            1 => vec![own, elsewhere],
+            _ => vec![elsewhere, own],
+        };
+        Contact { id: self.hosts[host].id, addresses }
     }
 
     fn guest(&mut self, host: usize, leader: usize) {
@@ -264,6 +274,11 @@ impl Net {
         match event {
             Event::Syn(conn) => self.syn(conn),
             Event::DialFails(conn, failed) => self.dial_fails(conn, failed),
+            Event::Elsewhere(host, life, meant, dial) => {
+                if self.hosts[host].life == life && !self.hosts[host].is_stopped {
+                    self.with(host, |world, now| world.dial_failed(now, meant, dial, Failed::Refused));
+                }
+            }
             Event::Hello(conn) => self.hello(conn),
             Event::Answer(conn) => self.answer(conn),
             Event::Frame(conn, end, frame) => self.frame(conn, end, frame),
@@ -522,7 +537,11 @@ impl Net {
     }
 
     fn dial(&mut self, host: usize, to: SocketAddr, meant: NodeId, dial: DialId, number: u64) {
-        let target = (0..self.hosts.len()).find(|host| address(*host, 0).ip() == to.ip()).unwrap();
+        let target = (0..self.hosts.len()).find(|host| address(*host, 0).ip() == to.ip());
+        let Some(target) = target else {
+            let at = self.now + self.one_way() + self.one_way();
+            return self.at(at, Event::Elsewhere(host, self.hosts[host].life, meant, dial));
+        };
         let target_life = u32::from(to.port() - 30000);
         self.so_far += 1;
         let conn = self.so_far;
@@ -628,7 +647,8 @@ impl Net {
             self.at(at, Event::DialFails(conn, Failed::Refused));
             return;
         };
-        world.opened(now, sender, None, ConnId(conn * 2 + 1), answered, connection.number);
+        let way = Way::Accepted(address(from, 0).ip());
+        world.opened(now, sender, way, ConnId(conn * 2 + 1), answered, connection.number);
         if let Some(connection) = self.connections.get_mut(&conn) {
             (connection.open[1], connection.answered) = (true, answered);
         }
@@ -658,8 +678,8 @@ impl Net {
             (connection.open[0], connection.is_answered) = (true, true);
         }
         self.with(host, |world, now| {
-            let dial = Some(connection.dial);
-            world.opened(now, connection.meant, dial, ConnId(conn * 2), connection.number, number);
+            let way = Way::Dialled(connection.dial);
+            world.opened(now, connection.meant, way, ConnId(conn * 2), connection.number, number);
         });
         if let Some(ending) = connection.ended {
             self.closed(conn, 0, ending);
@@ -1350,18 +1370,37 @@ fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead
     let (leader, ms) = (others[0], Time::from_millis);
     let (_, dial) = actions(&mut world);
     let (dial, number) = dial.unwrap();
-    world.opened(ms(1), leader, Some(dial), ConnId(1), number, 9);
+    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
     world.closed(ms(2), ConnId(1), Ending::Closed);
     world.advance(ms(200));
     let (_, late) = actions(&mut world);
     let (late, number) = late.unwrap();
-    for at in [210, 320] {
-        world.dial_failed(ms(at), leader, DialId(77), Failed::Refused);
+    for at in [300, 410] {
+        world.advance(ms(at));
+        let (again, _) = actions(&mut world).1.unwrap();
+        world.dial_failed(ms(at), leader, again, Failed::Refused);
     }
     assert!(world.dead.contains(&leader));
-    world.opened(ms(330), leader, Some(late), ConnId(2), number, 9);
+    world.opened(ms(420), leader, Way::Dialled(late), ConnId(2), number, 9);
     assert!(actions(&mut world).0.contains(&Action::Close(ConnId(2))));
-    let number = world.answers(ms(340), leader, NodeId([2; 16])).unwrap();
-    world.opened(ms(340), leader, None, ConnId(3), number, 9);
+    let number = world.answers(ms(430), leader, NodeId([2; 16])).unwrap();
+    world.opened(ms(430), leader, Way::Accepted(address(1, 0).ip()), ConnId(3), number, 9);
     assert!(!actions(&mut world).0.contains(&Action::Close(ConnId(3))) && world.is_there(leader));
+}
+
+#[test]
+fn a_host_that_is_cut_off_is_not_dead_because_another_host_refuses_at_one_of_its_addresses() {
+    for seed in 0..20 {
+        let (mut net, leader, _) = running(6, 0.0, seed);
+        let cut = (0..6).find(|host| host % 3 == 2 && *host != leader).unwrap();
+        for other in (0..6).filter(|other| *other != cut) {
+            net.trouble(Trouble::Cut(cut, other));
+        }
+        net.run_until(net.now + Duration::from_secs(25));
+        for other in (0..6).filter(|other| *other != cut) {
+            net.trouble(Trouble::Mend(cut, other));
+        }
+        net.run_until(net.now + Duration::from_secs(30));
+        assert!(net.worlds.len() == 1 && !net.seen.contains_key("gone"), "seed {seed}: {}", net.state());
+    }
 }

@@ -183,7 +183,10 @@ impl World {
         let again = self.now + AGAIN;
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
-        let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || self.dead.contains(&heir.id));
+        // A guest has no world to lose: it looks for others if it is refused where it has met nobody.
+        let is_refused = |id| self.peers.get(id).is_some_and(|peer| peer.link.is_refused());
+        let is_dead = |id| self.dead.contains(id) || (self.plan.is_none() && is_refused(id));
+        let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || is_dead(&heir.id));
         let change = if are_dead { Change::Lost } else { Change::CutOff };
         if walk.reported.replace(change.clone()) != Some(change.clone()) {
             self.actions.push_back(super::Action::Report(change));

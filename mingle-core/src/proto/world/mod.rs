@@ -404,11 +404,6 @@ impl World {
 
     /// Time has passed. Early and repeated calls do nothing.
     pub(crate) fn advance(&mut self, now: Time) {
-        let due = self.poll_timeout().filter(|&due| was_stopped(due, now));
-        if let Some(stopped) = due.map(|due| now.saturating_sub(due)) {
-            // This process was stopped: the others' silence meanwhile is no evidence.
-            self.forgive(stopped);
-        }
         self.at(now);
         while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= self.now) {
             self.due.remove(&(at, id));
@@ -432,7 +427,12 @@ impl World {
     }
 
     fn at(&mut self, now: Time) {
+        let due = self.poll_timeout().map(|due| due.max(self.now)).filter(|&due| was_stopped(due, now));
         self.now = self.now.max(now);
+        if let Some(due) = due {
+            // This process was stopped: the others' silence meanwhile is no evidence, whatever is read first.
+            self.forgive(now.saturating_sub(due));
+        }
     }
 
     fn forgive(&mut self, stopped: Duration) {

@@ -1404,3 +1404,17 @@ fn a_host_that_is_cut_off_is_not_dead_because_another_host_refuses_at_one_of_its
         assert!(net.worlds.len() == 1 && !net.seen.contains_key("gone"), "seed {seed}: {}", net.state());
     }
 }
+
+#[test]
+fn a_leader_that_was_stopped_suspects_nobody_when_it_reads_the_first_that_has_arrived() {
+    for seed in 0..20 {
+        let (mut net, leader, other) = running(4, 0.0, seed);
+        net.trouble(Trouble::Reset(other));
+        net.trouble(Trouble::Stop(leader, Duration::from_secs(60)));
+        let third = (0..4).find(|host| *host != leader && *host != other).unwrap();
+        net.trouble(Trouble::Succeed(third));
+        net.run_until(net.now + Duration::from_secs(70));
+        let calm = ["suspected", "gone"].iter().all(|what| !net.seen.contains_key(what));
+        assert!(calm && net.worlds.len() == 1, "seed {seed}: {}", net.state());
+    }
+}

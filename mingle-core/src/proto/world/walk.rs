@@ -107,7 +107,7 @@ impl World {
 
     pub(super) fn next_of_leader(&self) -> Option<Time> {
         let walks = self.lead.is_some() || self.walk.is_some() || self.says_farewell();
-        self.leader_is_lost_at().filter(|_| !walks)
+        (!walks).then(|| self.leader_is_lost_at())?
     }
 
     pub(super) fn next_of_walk(&self) -> Option<Time> {

@@ -121,6 +121,8 @@ pub(crate) struct World {
     command: Command,
     /// The round of the world in which the command has last started.
     begun: Option<RoundId>,
+    /// The leader's last plan, until this node has no command and proves its paths.
+    offered: Option<Plan>,
     /// The plan whose paths this node proves or has proved.
     proving: Option<Plan>,
     answer: Option<Answer>,
@@ -261,6 +263,7 @@ impl World {
             plan: None,
             command: Command::Waits,
             begun: None,
+            offered: None,
             proving: None,
             answer: None,
             over: None,
@@ -580,9 +583,19 @@ impl World {
     }
 
     fn on_plan(&mut self, from: NodeId, plan: Plan) {
-        let is_of_leader = from == self.reign.leader.id && plan.round.leader == from && self.lead.is_none();
-        let is_new = self.proving.as_ref().is_none_or(|proving| proving.round != plan.round);
-        if is_of_leader && is_new && self.command == Command::Waits && plan.epoch > self.epoch {
+        if from == self.reign.leader.id && plan.round.leader == from && self.lead.is_none() {
+            self.offered = Some(plan);
+        }
+    }
+
+    /// Proves the leader's plan, once no command runs.
+    fn take_offer(&mut self) {
+        if self.command == Command::Waits
+            && let Some(plan) = self.offered.take()
+            && self.reign.leader.id == plan.round.leader
+            && plan.epoch > self.epoch
+            && self.proving.as_ref().is_none_or(|proving| proving.round != plan.round)
+        {
             self.prove(plan);
         }
     }
@@ -710,6 +723,7 @@ impl World {
         if let Some(cause) = cause {
             self.end_world(cause);
         }
+        self.take_offer();
         let is_current = reign.epoch.generation >= self.epoch.generation;
         if is_current && !is_own && self.command == Command::Waits {
             // Others have gone on without this node.
@@ -741,11 +755,12 @@ impl World {
 
     /// A round of this leader that is under way no more is void.
     fn void_if_said(&mut self, reign: &Reign) {
-        let void = self.proving.take_if(|plan| {
+        let is_void = |plan: &mut Plan| {
             let is_under_way = matches!(reign.phase, Phase::Round(_)) && reign.rounds == plan.round.number;
             plan.round.leader == reign.leader.id && !is_under_way && reign.rounds >= plan.round.number
-        });
-        if void.is_some() {
+        };
+        self.offered.take_if(is_void);
+        if self.proving.take_if(is_void).is_some() {
             self.answer = None;
         }
     }

@@ -1418,3 +1418,26 @@ fn a_leader_that_was_stopped_suspects_nobody_when_it_reads_the_first_that_has_ar
         assert!(calm && net.worlds.len() == 1, "seed {seed}: {}", net.state());
     }
 }
+
+#[test]
+fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
+    let (mut world, others) = follower(3);
+    let (leader, ms) = (others[0], Time::from_millis);
+    let (dial, number) = actions(&mut world).1.unwrap();
+    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+    let mut read = |world: &mut World, number: u64, said: Said| {
+        let (kind, body) = said.encode();
+        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, kind, body }).unwrap();
+    };
+    let cause = Cause { rank: Some(2), end: End::Exited(1) };
+    let phase = Phase::Round(cause);
+    let plan = world.plan.clone().unwrap();
+    let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
+    let next = Plan { round, epoch, ..plan };
+    let reign = Reign { phase, rounds: 2, ..world.reign.clone() };
+    read(&mut world, 1, Said::Plan(next.clone()));
+    read(&mut world, 2, Said::Reign(reign));
+    assert!(!actions(&mut world).0.contains(&Action::Prove(next.clone())), "its command still stops");
+    world.stopped(ms(20));
+    assert!(actions(&mut world).0.contains(&Action::Prove(next)));
+}

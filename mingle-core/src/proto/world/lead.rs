@@ -211,12 +211,13 @@ impl World {
     }
 
     pub(super) fn members(&self, lead: &Lead) -> Vec<Member> {
+        let seats = self.plan.iter().flat_map(|plan| &plan.seats);
         let mut heard = BTreeMap::new();
-        for peer in self.peers.values().filter(|peer| peer.link.is_there()) {
-            let guests = peer.status.iter().filter(|status| status.epoch == self.epoch);
+        for peer in seats.clone().filter_map(|seat| self.peers.get(&seat.id)) {
+            let guests =
+                peer.status.iter().filter(|status| peer.link.is_there() && status.epoch == self.epoch);
             heard.extend(guests.flat_map(|status| status.guests.iter().copied()));
         }
-        let seats = self.plan.iter().flat_map(|plan| &plan.seats);
         let member = |(rank, seat): (u32, &Contact)| {
             let id = seat.id;
             if id == self.own.id {

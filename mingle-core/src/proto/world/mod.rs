@@ -608,12 +608,21 @@ impl World {
         }
     }
 
+    /// Whether the word of this process counts: the leader's, and that of the processes that may know who leads.
+    fn believes(&self, from: NodeId) -> bool {
+        let heirs = &self.reign.heirs;
+        from == self.reign.leader.id
+            || self.plan.as_ref().is_some_and(|plan| plan.rank_of(from).is_some())
+            || heirs.iter().any(|heir| heir.id == from)
+    }
+
     /// Somebody says what the leader has decided, who may be somebody else.
     fn on_reign(&mut self, from: NodeId, reign: Reign) {
-        if !self.may_be_of_this_job(reign.epoch) {
+        let is_own_leader = reign.leader.id == self.reign.leader.id;
+        let is_believed = self.believes(from) || (self.plan.is_none() && is_own_leader);
+        if !is_believed || !self.may_be_of_this_job(reign.epoch) {
             return;
         }
-        let is_own_leader = reign.leader.id == self.reign.leader.id;
         // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));

@@ -1441,3 +1441,81 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     world.stopped(ms(20));
     assert!(actions(&mut world).0.contains(&Action::Prove(next)));
 }
+
+/// Anything that a process may say of a world, with what it knows of this one.
+fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> Said {
+    let plan = world.plan.clone().unwrap();
+    let seat = |random: &mut Xoshiro256PlusPlus| plan.seats[random.random_range(0..plan.seats.len())].clone();
+    let later = random.random_range(0..3);
+    let epoch = Lineage { generation: plan.epoch.generation + later, ..plan.epoch };
+    let leader = if random.random_bool(0.6) { own.clone() } else { seat(random) };
+    let end = [End::Exited(1), End::Gone, End::Left, End::Grows][random.random_range(0..4)];
+    let cause = Cause { rank: Some(0), end };
+    let number = random.random_range(0..9);
+    let round = RoundId { leader: if later == 0 { plan.round.leader } else { leader.id }, number };
+    let command = [Command::Waits, Command::Failed(end), Command::Leaves, Command::Succeeded]
+        [random.random_range(0..4)];
+    match random.random_range(0..3) {
+        0 => Said::Plan(Plan { round, epoch, seats: vec![own.clone(), seat(random)] }),
+        1 => Said::Status(Status {
+            epoch,
+            command,
+            answer: Some(Answer { round, broken: vec![own.id, seat(random).id] }),
+            lost: Some(seat(random).id),
+            guests: plan.seats.iter().map(|seat| (seat.id, command)).collect(),
+        }),
+        _ => Said::Reign(Reign {
+            epoch,
+            term: random.random_range(0..99),
+            rank: Some(random.random_range(0..2)),
+            leader,
+            is_cut_off: random.random(),
+            round: Some(if random.random() { plan.round } else { round }),
+            phase: [Phase::Over(cause), Phase::Round(cause), Phase::Released, Phase::Runs]
+                [random.random_range(0..4)],
+            rounds: number,
+            asked: 7,
+            suspected: vec![0, 1, 99],
+            waiting: 3,
+            heirs: vec![own.clone()],
+        }),
+    }
+}
+
+#[test]
+fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
+    for seed in 0..60 {
+        let (mut net, leader, other) = running(5, 0.0, seed);
+        match seed % 3 {
+            0 => {}
+            1 => net.trouble(Trouble::Stop(leader, Duration::from_secs(20))),
+            _ => net.trouble(Trouble::Cut(leader, other)),
+        }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let own = Contact {
+            id: NodeId([u8::try_from(seed).unwrap(); 16]),
+            addresses: vec![([172, 17, 0, 1], 9).into()],
+        };
+        for number in 1..150 {
+            for host in 0..5 {
+                let conn = ConnId(u64::MAX - u64::try_from(host).unwrap());
+                let said = match number {
+                    1 => Said::Join(Join { contact: own.clone(), takes_seat: false }),
+                    _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
+                };
+                let (kind, body) = said.encode();
+                net.with(host, |world, now| {
+                    if number == 1 {
+                        let answered = world.answers(now, own.id, world.own.id).unwrap();
+                        world.opened(now, own.id, Way::Accepted([172, 17, 0, 1].into()), conn, answered, 3);
+                    }
+                    world.read(now, conn, Frame { number, read: 0, kind, body }).unwrap();
+                });
+            }
+            net.run_until(net.now + Duration::from_millis(200));
+        }
+        let follows = |host: &Host| host.world.as_ref().is_some_and(|world| world.reign.leader.id == own.id);
+        let is_told = |host: &Host| host.command.is_none_or(|command| command.told.is_some());
+        assert!(!net.hosts.iter().any(|host| follows(host) || is_told(host)), "{seed}: {}", net.state());
+    }
+}

@@ -417,7 +417,7 @@ impl World {
     }
 
     /// The members of this world.
-    fn seats(&self) -> BTreeSet<NodeId> {
+    pub(super) fn seats(&self) -> BTreeSet<NodeId> {
         self.plan.iter().flat_map(|plan| &plan.seats).map(|seat| seat.id).collect()
     }
 
@@ -440,7 +440,7 @@ impl World {
                 continue;
             };
             let waits = peer.status.as_ref().is_some_and(|status| status.command == Command::Waits);
-            if waits && peer.link.answers(self.now) && !self.left.contains(id) {
+            if waits && peer.link.answers(self.now) {
                 spares.push((peer.since, &join.contact));
             }
         }
@@ -522,7 +522,7 @@ impl World {
                 is_void = true;
                 continue;
             };
-            is_void |= self.left.contains(&seat.id);
+            is_void |= status.is_some_and(|status| status.command == Command::Leaves);
             let until = match peer.link.presence(self.now) {
                 Presence::Silent(since) => Some(since + LOST),
                 _ => peer.link.answers_until(),
@@ -543,12 +543,12 @@ impl World {
 
     fn commit(&mut self, plan: &Plan, lead: &mut Lead) -> Stage {
         (self.reign.term, lead.begun) = (0, self.now);
-        self.succeeded.clear();
         lead.enters = plan.rank_of(self.own.id).is_some();
         let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
         let is_near = |id: &NodeId| *id == self.own.id || self.peers.contains_key(id);
         lead.broken.retain(|(a, b), _| is_near(a) && is_near(b) && !(seats.contains(a) && seats.contains(b)));
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(plan.clone()), None, None);
+        self.forget_former();
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }
 

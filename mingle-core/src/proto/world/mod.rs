@@ -46,6 +46,10 @@ use walk::Walk;
 const LOST: Duration = Duration::from_secs(3);
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
 const OWES: Duration = Duration::from_secs(5);
+/// A process that is no member, and to which no connection has been open for so long, is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// The most processes to which there are links: a world of 10,000 nodes, and nodes that wait.
+const MOST_PEERS: usize = 16_384;
 /// By how many generations what a process says of worlds may be ahead of what this node knows.
 const FURTHEST: u32 = 1 << 16;
 /// How long a node that leaves, or is released, waits until the others have read that.
@@ -347,8 +351,9 @@ impl World {
         number: u64,
     ) {
         self.at(now);
-        if own_number != self.number_for(peer) {
-            // This node has begun anew with that process since the hello, which the other has read.
+        let is_too_much = self.peers.len() >= MOST_PEERS && !self.peers.contains_key(&peer);
+        if own_number != self.number_for(peer) || is_too_much {
+            // This node may have begun anew with that process since the hello, which the other has read.
             self.actions.push_back(Action::Close(conn));
             return;
         }
@@ -499,11 +504,17 @@ impl World {
         if let Some(due) = peer.due.take() {
             self.due.remove(&(due, id));
         }
-        if peer.link.presence(self.now) == Presence::Dead {
+        let (presence, now) = (peer.link.presence(self.now), self.now);
+        let has_vanished = matches!(presence, Presence::Silent(since) if now >= since + FORGOTTEN);
+        if (presence == Presence::Dead || has_vanished) && !self.believes(id) {
+            return self.forget(id);
+        }
+        if presence == Presence::Dead {
             self.forget(id);
             self.dead.insert(id);
             return;
         }
+        let Some(peer) = self.peers.get_mut(&id) else { return };
         let number = peer.link.number();
         while let Some((output, to)) = peer.link.poll_output() {
             self.actions.extend(match (output, to) {
@@ -530,6 +541,14 @@ impl World {
         self.peers.remove(&id);
         self.number = self.number.wrapping_add(1);
         self.connections.retain(|_, peer| *peer != id);
+    }
+
+    /// A world has formed: what became of nodes that are no members of it is of no use.
+    fn forget_former(&mut self) {
+        let seats = self.seats();
+        self.succeeded.clear();
+        self.dead.retain(|id| seats.contains(id));
+        self.left.retain(|id| seats.contains(id));
     }
 
     fn say(&mut self, to: NodeId, said: &Said) {
@@ -569,6 +588,7 @@ impl World {
             return;
         }
         match status.command {
+            _ if !self.believes(from) => false,
             Command::Leaves => self.left.insert(from),
             Command::Succeeded if status.epoch == self.epoch => self.succeeded.insert(from),
             _ => false,
@@ -781,7 +801,7 @@ impl World {
         self.proving = None;
         self.command = Command::Runs;
         self.over = None;
-        self.succeeded.clear();
+        self.forget_former();
         self.suspected.clear();
         self.is_cut_off = false;
         self.actions.push_back(Action::Report(Change::Formed(plan)));

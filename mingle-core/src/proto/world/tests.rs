@@ -1519,3 +1519,28 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
         assert!(!net.hosts.iter().any(|host| follows(host) || is_told(host)), "{seed}: {}", net.state());
     }
 }
+
+#[test]
+fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
+    let (mut world, _) = follower(3);
+    let known = world.peers.len();
+    for stranger in 10..200 {
+        assert!(world.answers(Time::ZERO, NodeId([stranger; 16]), NodeId([2; 16])).is_some());
+    }
+    assert_eq!(world.peers.len(), known, "an answer to a hello creates nothing");
+    let size = WorldSize::from(Size::new(4).unwrap());
+    let mut net = Net::new(1, size, 4, 2, 0.0);
+    net.run_until(Time::from_secs(10));
+    for round in 0..60 {
+        let host = round % 6;
+        net.trouble(if round % 3 == 0 { Trouble::Leave(host) } else { Trouble::PowerOff(host) });
+        net.run_until(net.now + Duration::from_secs(50));
+        net.trouble(Trouble::Start(host));
+        net.run_until(net.now + Duration::from_secs(50));
+    }
+    assert!(net.is_settled(), "{}", net.state());
+    for world in net.hosts.iter().filter_map(|host| host.world.as_ref()) {
+        let most = [world.peers.len(), world.dead.len(), world.left.len(), world.succeeded.len()];
+        assert!(most.iter().max() <= Some(&9) && world.connections.len() < 40, "{most:?}");
+    }
+}

@@ -123,12 +123,11 @@ pub(crate) struct World {
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
     plan: Option<Plan>,
     command: Command,
-    /// The round of the world in which the command has last started.
-    begun: Option<RoundId>,
     /// The leader's last plan, until this node has no command and proves its paths.
     offered: Option<Plan>,
     /// The plan whose paths this node proves or has proved.
     proving: Option<Plan>,
+    /// Whether they are proved, until its world begins.
     answer: Option<Answer>,
     /// The cause of the end of `epoch`, as this node has reported it.
     over: Option<Cause>,
@@ -223,7 +222,6 @@ impl World {
         let leads = leader == own.id;
         let mut world = Self::new(own, settings, reign, seed, now);
         world.epoch = plan.epoch;
-        world.begun = Some(plan.round);
         world.plan = Some(plan);
         world.command = Command::Runs;
         if leads {
@@ -266,7 +264,6 @@ impl World {
             epoch: Lineage::default(),
             plan: None,
             command: Command::Waits,
-            begun: None,
             offered: None,
             proving: None,
             answer: None,
@@ -773,7 +770,7 @@ impl World {
         let plan = self.proving.as_ref().or(self.plan.as_ref()).filter(|plan| plan.round == ready).cloned();
         let Some(plan) = plan.filter(|_| !is_late) else { return };
         match reign.phase {
-            Phase::Runs if self.begun != Some(plan.round) => self.enter(plan),
+            Phase::Runs => self.enter(plan),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
                 (self.epoch, self.plan, self.over) = (plan.epoch, Some(plan), Some(cause));
                 self.proving.take_if(|plan| plan.round == ready);
@@ -796,9 +793,8 @@ impl World {
 
     fn enter(&mut self, plan: Plan) {
         self.epoch = plan.epoch;
-        self.begun = Some(plan.round);
         self.plan = Some(plan.clone());
-        self.proving = None;
+        (self.proving, self.answer) = (None, None);
         self.command = Command::Runs;
         self.over = None;
         self.forget_former();
@@ -812,13 +808,14 @@ impl World {
         match self.over {
             None => {
                 self.over = Some(cause);
-                self.answer.take_if(|answer| Some(answer.round) == self.begun);
+                // A leader may not have begun yet.
+                let has_begun = self.command != Command::Waits;
                 match self.command {
                     Command::Runs => self.command = Command::Stops,
                     Command::Succeeded => self.command = Command::Waits,
                     _ => {}
                 }
-                if self.begun == self.plan.as_ref().map(|plan| plan.round) {
+                if has_begun {
                     self.actions.push_back(Action::Report(Change::Over(cause)));
                 }
             }

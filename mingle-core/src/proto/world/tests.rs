@@ -1544,3 +1544,15 @@ fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
         assert!(most.iter().max() <= Some(&9) && world.connections.len() < 40, "{most:?}");
     }
 }
+
+#[test]
+fn scale() {
+    let members = usize::try_from(number("MINGLE_NODES").unwrap_or(1000)).unwrap();
+    let begun = std::time::Instant::now();
+    let (mut net, leader, other) = running(members, 0.0, 1);
+    println!("{members} nodes have met after {:?}", begun.elapsed());
+    let kills_leader = number("MINGLE_LEADER").is_some();
+    net.trouble(Trouble::Kill(if kills_leader { leader } else { other }));
+    let took = time_until_over(&mut net);
+    println!("{members} nodes: over after {took:?}, {:?}", begun.elapsed());
+}

@@ -635,17 +635,18 @@ impl World {
 
     /// Somebody says what the leader has decided, who may be somebody else.
     fn on_reign(&mut self, from: NodeId, reign: Reign) {
-        let is_own_leader = reign.leader.id == self.reign.leader.id;
-        let is_believed = self.believes(from) || (self.plan.is_none() && is_own_leader);
-        if !is_believed || !self.may_be_of_this_job(reign.epoch) {
+        if !self.may_be_of_this_job(reign.epoch) {
             return;
         }
+        let is_own_leader = reign.leader.id == self.reign.leader.id;
+        let is_believed = self.believes(from) || (self.plan.is_none() && is_own_leader);
         // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
         let runs_beside = is_another && matches!(self.command, Command::Runs | Command::Succeeded);
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
-        let is_better = gives_way || Standing::from(&reign) > Standing::from(&self.reign);
+        let is_better =
+            is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
         let is_behind = !is_own_leader && (!is_better || runs_beside);
         if let Some(peer) = self.peers.get_mut(&from) {
             let is_news = peer.reign.as_ref() != Some(&reign);
@@ -654,6 +655,9 @@ impl World {
             if is_behind && is_news {
                 peer.link.say_again(REIGN);
             }
+        }
+        if !is_believed {
+            return;
         }
         if reign.leader.id == self.own.id {
             // The leader leaves, and this node is to lead in its place; or each of two has followed the

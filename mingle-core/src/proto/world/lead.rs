@@ -533,7 +533,7 @@ impl World {
             }
         }
         if is_void || !broken.is_empty() {
-            self.proving = None;
+            (self.proving, self.answer) = (None, None);
             lead.learn(self.now, plan, broken);
             lead.again = self.now + AGAIN;
             return Some(Stage::Over(cause));

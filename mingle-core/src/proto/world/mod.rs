@@ -645,8 +645,7 @@ impl World {
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
         let runs_beside = is_another && matches!(self.command, Command::Runs | Command::Succeeded);
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
-        let is_better =
-            is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
+        let is_better = is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
         let is_behind = !is_own_leader && (!is_better || runs_beside);
         if let Some(peer) = self.peers.get_mut(&from) {
             let is_news = peer.reign.as_ref() != Some(&reign);
@@ -709,10 +708,10 @@ impl World {
         else {
             return;
         };
-        // Whoever has led a round knows that it has not formed.
-        let is_others = plan.round.leader != self.own.id;
-        if is_others
-            && self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(plan.round))
+        if plan.round.leader == self.own.id {
+            // Whoever has led a round knows that it has not formed.
+            self.answer = None;
+        } else if self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(plan.round))
             && plan.epoch > self.epoch
         {
             self.epoch = plan.epoch;

@@ -1,6 +1,7 @@
 //! What the leader decides: when a world is over and why, and when and with whom the next one forms.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::link::Presence;
@@ -56,7 +57,7 @@ enum Stage {
     /// Until the time that is given, the first rank alone learns of it.
     Runs(Option<Time>),
     Over(Cause),
-    Round(Cause, Plan, (u8, Body)),
+    Round(Cause, Arc<Plan>, (u8, Body)),
     Released,
 }
 
@@ -193,7 +194,7 @@ impl World {
             let next = match &lead.stage {
                 Stage::Runs(_) => self.decide_running(&members, &mut lead),
                 Stage::Over(cause) => self.decide_over(*cause, &members, &mut lead),
-                Stage::Round(cause, plan, _) => self.decide_round(*cause, &plan.clone(), &mut lead),
+                Stage::Round(cause, plan, _) => self.decide_round(*cause, &Arc::clone(plan), &mut lead),
                 Stage::Released => None,
             };
             let Some(stage) = next else { break members };
@@ -349,7 +350,7 @@ impl World {
         } else if std::mem::take(&mut lead.enters)
             && let Some(plan) = self.plan.clone()
         {
-            self.enter(plan);
+            self.enter(Plan::clone(&plan));
         }
         if let Some(cause) = first_cause(members) {
             return Some(self.over(cause, lead));
@@ -413,7 +414,7 @@ impl World {
         self.proving = None;
         self.prove(plan.clone());
         let body = Said::Plan(plan.clone()).encode();
-        Some(Stage::Round(cause, plan, body))
+        Some(Stage::Round(cause, Arc::new(plan), body))
     }
 
     /// The members of this world.
@@ -497,7 +498,7 @@ impl World {
     }
 
     /// The nodes of the plan prove their paths.
-    fn decide_round(&mut self, cause: Cause, plan: &Plan, lead: &mut Lead) -> Option<Stage> {
+    fn decide_round(&mut self, cause: Cause, plan: &Arc<Plan>, lead: &mut Lead) -> Option<Stage> {
         let mut all_ready = true;
         lead.wake(self.now, lead.since + ROUND);
         let is_late = self.now >= lead.since + ROUND;
@@ -541,13 +542,13 @@ impl World {
         all_ready.then(|| self.commit(plan, lead))
     }
 
-    fn commit(&mut self, plan: &Plan, lead: &mut Lead) -> Stage {
+    fn commit(&mut self, plan: &Arc<Plan>, lead: &mut Lead) -> Stage {
         (self.reign.term, lead.begun) = (0, self.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
         let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
         let is_near = |id: &NodeId| *id == self.own.id || self.peers.contains_key(id);
         lead.broken.retain(|(a, b), _| is_near(a) && is_near(b) && !(seats.contains(a) && seats.contains(b)));
-        (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(plan.clone()), None, None);
+        (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }

@@ -24,6 +24,7 @@ mod walk;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -121,7 +122,7 @@ pub(crate) struct World {
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
-    plan: Option<Plan>,
+    plan: Option<Arc<Plan>>,
     command: Command,
     /// The leader's last plan, until this node has no command and proves its paths.
     offered: Option<Plan>,
@@ -159,6 +160,8 @@ pub(crate) struct World {
     /// It has said that it may end, and does nothing more.
     has_ended: bool,
     actions: VecDeque<Action>,
+    /// Something was heard, of which nothing has followed yet.
+    is_dirty: bool,
 }
 
 /// Another process.
@@ -201,7 +204,14 @@ impl From<&Reign> for Standing {
 
 impl World {
     /// A member of a world that has just formed, whose leader has planned it.
-    pub(crate) fn member(own: Contact, settings: Settings, plan: Plan, seed: u64, now: Time) -> Self {
+    pub(crate) fn member(
+        own: Contact,
+        settings: Settings,
+        plan: impl Into<Arc<Plan>>,
+        seed: u64,
+        now: Time,
+    ) -> Self {
+        let plan = plan.into();
         let leader = plan.round.leader;
         let rank = plan.rank_of(leader);
         let contact = plan.seats.iter().find(|seat| seat.id == leader);
@@ -230,7 +240,6 @@ impl World {
         } else {
             world.follow();
         }
-        world.settle();
         world
     }
 
@@ -252,7 +261,6 @@ impl World {
         };
         let mut world = Self::new(own, settings, reign, seed, now);
         world.follow();
-        world.settle();
         world
     }
 
@@ -285,6 +293,7 @@ impl World {
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
+            is_dirty: true,
         }
     }
 
@@ -306,7 +315,7 @@ impl World {
         if self.command == Command::Leaves {
             self.farewell = Some(self.now + FAREWELL);
         }
-        self.settle();
+        self.is_dirty = true;
     }
 
     /// This node's command has ended after the world was over, and the node is ready for the next world.
@@ -315,7 +324,7 @@ impl World {
         if self.over.is_some() && self.command != Command::Leaves {
             self.command = Command::Waits;
         }
-        self.settle();
+        self.is_dirty = true;
     }
 
     /// This node's paths of this round are proved, but for those to these nodes; or this node is among them,
@@ -326,7 +335,7 @@ impl World {
             broken.truncate(BROKEN);
             self.answer = Some(Answer { round, broken });
         }
-        self.settle();
+        self.is_dirty = true;
     }
 
     /// Whether a process that dials this one, and means the process of this ID, is answered; and the number
@@ -360,7 +369,7 @@ impl World {
         self.connections.insert(conn, peer);
         self.peer(peer, &[]).link.opened(now, role, way, conn, number);
         self.touched(peer);
-        self.settle();
+        self.is_dirty = true;
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, peer: NodeId, dial: DialId, failed: Failed) {
@@ -370,7 +379,7 @@ impl World {
             peer.link.dial_failed(now, dial, failed);
         }
         self.touched(peer);
-        self.settle();
+        self.is_dirty = true;
     }
 
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
@@ -381,7 +390,7 @@ impl World {
             peer.link.closed(now, conn, ending);
         }
         self.touched(id);
-        self.settle();
+        self.is_dirty = true;
     }
 
     /// A frame was read.
@@ -403,7 +412,7 @@ impl World {
                 Said::Plan(plan) => self.on_plan(id, plan),
             }
         }
-        self.settle();
+        self.is_dirty = true;
         Ok(())
     }
 
@@ -418,16 +427,24 @@ impl World {
             }
             self.touched(id);
         }
-        self.settle();
+        self.is_dirty = true;
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        if self.is_dirty {
+            return Some(self.now);
+        }
         let links = self.due.first().map(|(at, _)| *at);
         let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
         links.into_iter().chain(own.into_iter().flatten()).min()
     }
 
+    /// The next thing to do. What follows from all that has been handed over is decided once, when the driver
+    /// asks: so the driver hands over all that it has read, and then asks until there is nothing more.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && std::mem::take(&mut self.is_dirty) {
+            self.settle();
+        }
         self.actions.pop_front()
     }
 
@@ -715,12 +732,12 @@ impl World {
             && plan.epoch > self.epoch
         {
             self.epoch = plan.epoch;
-            self.plan = Some(plan);
+            self.plan = Some(Arc::new(plan));
             self.over = Some(Cause { rank: None, end: End::Unknown });
         }
     }
 
-    /// Brings everything in line with what has been heard. Every call ends with it.
+    /// Brings everything in line with what has been heard.
     fn settle(&mut self) {
         if self.has_ended {
             return;
@@ -770,12 +787,12 @@ impl World {
         let is_ready = |round: &RoundId| self.answer.as_ref().is_some_and(|own| own.is_ready_for(*round));
         let Some(ready) = reign.round.filter(is_ready) else { return };
         let is_late = reign.epoch.generation < self.epoch.generation || self.command != Command::Waits;
-        let plan = self.proving.as_ref().or(self.plan.as_ref()).filter(|plan| plan.round == ready).cloned();
+        let plan = self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready).cloned();
         let Some(plan) = plan.filter(|_| !is_late) else { return };
         match reign.phase {
             Phase::Runs => self.enter(plan),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
-                (self.epoch, self.plan, self.over) = (plan.epoch, Some(plan), Some(cause));
+                (self.epoch, self.plan, self.over) = (plan.epoch, Some(Arc::new(plan)), Some(cause));
                 self.proving.take_if(|plan| plan.round == ready);
             }
             _ => {}
@@ -796,7 +813,7 @@ impl World {
 
     fn enter(&mut self, plan: Plan) {
         self.epoch = plan.epoch;
-        self.plan = Some(plan.clone());
+        self.plan = Some(Arc::new(plan.clone()));
         (self.proving, self.answer) = (None, None);
         self.command = Command::Runs;
         self.over = None;
@@ -897,7 +914,7 @@ impl World {
 
     /// The plan of this node's world, unless others have gone on without this node.
     fn current_plan(&self) -> Option<&Plan> {
-        self.plan.as_ref().filter(|_| self.reign.epoch.generation <= self.epoch.generation)
+        self.plan.as_deref().filter(|_| self.reign.epoch.generation <= self.epoch.generation)
     }
 
     /// Ends, if this node leaves and all that are there have read that.

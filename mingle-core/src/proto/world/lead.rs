@@ -121,9 +121,8 @@ impl Lead {
 
     /// Some nodes of a plan have said so of paths to others.
     fn learn(&mut self, now: Time, plan: &Plan, broken: Vec<(NodeId, NodeId)>) {
-        let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
         for (from, to) in broken {
-            let to = if seats.contains(&to) { to } else { from };
+            let to = plan.rank_of(to).map_or(from, |_| to);
             let path = (from.min(to), from.max(to));
             let next = |(_, before): &(Time, Duration)| LEFT_OUT_MOST.min(*before * 2);
             let time = self.broken.get(&path).map_or(LEFT_OUT, next);
@@ -545,11 +544,11 @@ impl World {
     fn commit(&mut self, plan: &Arc<Plan>, lead: &mut Lead) -> Stage {
         (self.reign.term, lead.begun) = (0, self.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
-        let seats: BTreeSet<NodeId> = plan.seats.iter().map(|seat| seat.id).collect();
-        let is_near = |id: &NodeId| *id == self.own.id || self.peers.contains_key(id);
-        lead.broken.retain(|(a, b), _| is_near(a) && is_near(b) && !(seats.contains(a) && seats.contains(b)));
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
+        let seats = self.seats();
+        let is_spare = |id: &NodeId| !seats.contains(id) && self.is_there(*id);
+        lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }
 

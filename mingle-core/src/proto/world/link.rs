@@ -4,7 +4,7 @@
 //! The end of a connection is no answer but a question: a process that dies closes its connections, and so
 //! does a router that restarts. So the session dials the process anew, and what comes of that answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -67,10 +67,9 @@ pub(super) struct Link {
     addresses: Vec<SocketAddr>,
     /// Which of the addresses is dialled next.
     next_address: usize,
-    /// Where the process has answered a dial, and from where it has dialled last. At another address another
-    /// host may refuse: each network has its own 10.0.0.1.
-    answered: BTreeSet<SocketAddr>,
-    heard_from: Option<IpAddr>,
+    /// Where the process has answered a dial last, or from where it has dialled first. At another address
+    /// another host may refuse: each network has its own 10.0.0.1.
+    met: Option<IpAddr>,
     /// Where the dials under way go.
     dialled: BTreeMap<DialId, SocketAddr>,
     connections: Vec<ConnId>,
@@ -102,8 +101,7 @@ impl Link {
             other_number: None,
             addresses,
             next_address: 0,
-            answered: BTreeSet::new(),
-            heard_from: None,
+            met: None,
             dialled: BTreeMap::new(),
             connections: Vec::new(),
             there_since: now,
@@ -119,14 +117,13 @@ impl Link {
     pub(super) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         if self.addresses != addresses {
             self.addresses = addresses.to_vec();
-            self.answered.retain(|to| addresses.contains(to));
-            self.next_address = addresses.iter().position(|to| self.is_met(*to)).unwrap_or(0);
+            self.next_address = self.first_address();
         }
     }
 
-    /// Whether the process has been met at this address.
-    fn is_met(&self, to: SocketAddr) -> bool {
-        self.answered.contains(&to) || self.heard_from == Some(to.ip())
+    /// The address that is dialled first.
+    fn first_address(&self) -> usize {
+        self.addresses.iter().position(|to| self.met == Some(to.ip())).unwrap_or(0)
     }
 
     /// Says this state, unless it was said last of its kind.
@@ -145,17 +142,12 @@ impl Link {
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
     pub(super) fn opened(&mut self, now: Time, role: Role, way: Way, conn: ConnId, number: u64) {
-        let dial = match way {
-            Way::Dialled(dial) => {
-                self.answered.extend(self.dialled.remove(&dial));
-                Some(dial)
-            }
-            Way::Accepted(from) => {
-                self.heard_from = Some(from);
-                None
-            }
+        let (dial, met) = match way {
+            Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial).map(|to| to.ip()).or(self.met)),
+            Way::Accepted(from) => (None, self.met.or(Some(from))),
         };
-        self.next_address = self.addresses.iter().position(|to| self.is_met(*to)).unwrap_or(0);
+        self.met = met;
+        self.next_address = self.first_address();
         let is_known = self.other_number.is_none_or(|known| known == number);
         if !is_known {
             // The connections of the old session close by themselves: their frames are of nobody.
@@ -177,7 +169,7 @@ impl Link {
     }
 
     pub(super) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
-        let is_met = self.dialled.remove(&dial).is_some_and(|to| self.is_met(to));
+        let is_met = self.dialled.remove(&dial).is_some_and(|to| self.met == Some(to.ip()));
         if let Some(question) = &mut self.question
             && failed == Failed::Refused
         {

@@ -315,7 +315,6 @@ impl World {
         if self.command == Command::Leaves {
             self.farewell = Some(self.now + FAREWELL);
         }
-        self.is_dirty = true;
     }
 
     /// This node's command has ended after the world was over, and the node is ready for the next world.
@@ -324,7 +323,6 @@ impl World {
         if self.over.is_some() && self.command != Command::Leaves {
             self.command = Command::Waits;
         }
-        self.is_dirty = true;
     }
 
     /// This node's paths of this round are proved, but for those to these nodes; or this node is among them,
@@ -335,7 +333,6 @@ impl World {
             broken.truncate(BROKEN);
             self.answer = Some(Answer { round, broken });
         }
-        self.is_dirty = true;
     }
 
     /// Whether a process that dials this one, and means the process of this ID, is answered; and the number
@@ -369,7 +366,6 @@ impl World {
         self.connections.insert(conn, peer);
         self.peer(peer, &[]).link.opened(now, role, way, conn, number);
         self.touched(peer);
-        self.is_dirty = true;
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, peer: NodeId, dial: DialId, failed: Failed) {
@@ -379,7 +375,6 @@ impl World {
             peer.link.dial_failed(now, dial, failed);
         }
         self.touched(peer);
-        self.is_dirty = true;
     }
 
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
@@ -390,7 +385,6 @@ impl World {
             peer.link.closed(now, conn, ending);
         }
         self.touched(id);
-        self.is_dirty = true;
     }
 
     /// A frame was read.
@@ -412,7 +406,6 @@ impl World {
                 Said::Plan(plan) => self.on_plan(id, plan),
             }
         }
-        self.is_dirty = true;
         Ok(())
     }
 
@@ -427,7 +420,6 @@ impl World {
             }
             self.touched(id);
         }
-        self.is_dirty = true;
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -450,7 +442,7 @@ impl World {
 
     fn at(&mut self, now: Time) {
         let due = self.poll_timeout().map(|due| due.max(self.now)).filter(|&due| was_stopped(due, now));
-        self.now = self.now.max(now);
+        (self.now, self.is_dirty) = (self.now.max(now), true);
         if let Some(due) = due {
             // This process was stopped: the others' silence meanwhile is no evidence, whatever is read first.
             self.forgive(now.saturating_sub(due));
@@ -520,12 +512,9 @@ impl World {
         }
         let (presence, now) = (peer.link.presence(self.now), self.now);
         let has_vanished = matches!(presence, Presence::Silent(since) if now >= since + FORGOTTEN);
-        if (presence == Presence::Dead || has_vanished) && !self.believes(id) {
-            return self.forget(id);
-        }
-        if presence == Presence::Dead {
+        if presence == Presence::Dead || (has_vanished && !self.believes(id)) {
             self.forget(id);
-            self.dead.insert(id);
+            self.dead.extend(self.believes(id).then_some(id));
             return;
         }
         let Some(peer) = self.peers.get_mut(&id) else { return };
@@ -644,10 +633,8 @@ impl World {
 
     /// Whether the word of this process counts: the leader's, and that of the processes that may know who leads.
     fn believes(&self, from: NodeId) -> bool {
-        let heirs = &self.reign.heirs;
-        from == self.reign.leader.id
-            || self.plan.as_ref().is_some_and(|plan| plan.rank_of(from).is_some())
-            || heirs.iter().any(|heir| heir.id == from)
+        let members = self.plan.iter().flat_map(|plan| &plan.seats);
+        members.chain(&self.reign.heirs).chain([&self.reign.leader]).any(|known| known.id == from)
     }
 
     /// Somebody says what the leader has decided, who may be somebody else.

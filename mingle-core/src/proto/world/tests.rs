@@ -1554,6 +1554,16 @@ fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
         assert!(world.answers(Time::ZERO, NodeId([stranger; 16]), NodeId([2; 16])).is_some());
     }
     assert_eq!(world.peers.len(), known, "an answer to a hello creates nothing");
+    let (stranger, own) = (NodeId([10; 16]), NodeId([2; 16]));
+    let number = world.answers(Time::ZERO, stranger, own).unwrap();
+    world.opened(Time::ZERO, stranger, Way::Accepted([10, 9, 9, 9].into()), ConnId(1), number, 9);
+    world.closed(Time::ZERO, ConnId(1), Ending::Broken);
+    for ms in (0..70_000).step_by(50) {
+        assert!(ms > 60_000 || world.peers.contains_key(&stranger));
+        world.advance(Time::from_millis(ms));
+        actions(&mut world);
+    }
+    assert!(!world.peers.contains_key(&stranger));
     let size = WorldSize::from(Size::new(4).unwrap());
     let mut net = Net::new(1, size, 4, 2, 0.0);
     net.run_until(Time::from_secs(10));
@@ -1568,6 +1578,8 @@ fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     for world in net.hosts.iter().filter_map(|host| host.world.as_ref()) {
         let most = [world.peers.len(), world.dead.len(), world.left.len(), world.succeeded.len()];
         assert!(most.iter().max() <= Some(&9) && world.connections.len() < 40, "{most:?}");
+        let former = [&world.dead, &world.left, &world.succeeded].iter().any(|former| !former.is_empty());
+        assert!(world.lead.is_none() || !former, "{most:?}");
     }
 }
 

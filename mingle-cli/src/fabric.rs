@@ -9,6 +9,10 @@ use mingle_core::{Filter, RendezvousBuilder, Traits};
 use crate::exit::Stop;
 use crate::{advice, stderr};
 
+/// NCCL tries no other network than that of NCCL_NET (src/plugin/net.cc).
+const WITHOUT_NET: &str =
+    "; NCCL ends with \"Failed to initialize any NET plugin\" on a rank without that network";
+
 /// What `--rdma` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Use {
@@ -149,21 +153,18 @@ fn ports(choice: &Choice<'_>, used: bool) -> String {
 
 /// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.
 pub(crate) fn warn_of_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
-    let kept = variables.kept().iter().map(|kept| (kept.name, &kept.value, &kept.advice));
-    // The platform's guide may tell users to set devices and indices with --set, but not to enable RDMA where
-    // the ranks have agreed on sockets.
-    let given = settings.iter().filter(|setting| setting.name() == "NCCL_IB_DISABLE").filter_map(|setting| {
-        let (name, advice) = fabric.iter().find(|(name, _)| *name == setting.name())?;
-        Some((*name, setting.value(), advice))
-    });
-    let given = given.map(|(name, value, advice)| (name, value.to_owned(), advice.clone()));
-    let kept = kept.map(|(name, value, advice)| (name, value.clone(), advice.clone()));
-    for (name, value, advice) in kept.chain(given).filter(|(_, value, advice)| value != advice) {
-        // Each host chooses its own interfaces, but the ranks agree on RDMA.
-        if fabric.iter().any(|(agreed, _)| *agreed == name) {
-            stderr::say(format_args!(
-                "warning: {name}={value} is kept as you set it; {advice} would match what the ranks agreed on"
-            ));
-        }
+    let kept = variables.kept().iter().map(|kept| (kept.name, kept.value.as_str()));
+    // The platform's guide may tell users to set devices and indices with --set, but not to use RDMA where the
+    // ranks have agreed on sockets.
+    let given = settings.iter().filter(|setting| setting.name() == "NCCL_NET");
+    for (name, value) in kept.chain(given.map(|setting| (setting.name(), setting.value()))) {
+        // Each host chooses its own interfaces, but the ranks agree on RDMA. NCCL ignores case in the name of a
+        // network.
+        let against = fabric.iter().find(|(of, advice)| *of == name && !value.eq_ignore_ascii_case(advice));
+        let Some((_, advice)) = against else { continue };
+        let end = if name == "NCCL_NET" { WITHOUT_NET } else { "" };
+        stderr::say(format_args!(
+            "warning: {name}={value} is kept as you set it; {advice} would match what the ranks agreed on{end}"
+        ));
     }
 }

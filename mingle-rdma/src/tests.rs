@@ -467,7 +467,7 @@ fn a_device_that_programs_cannot_open_is_not_used() {
     tree.texts.remove("class/infiniband_verbs/uverbs0/ibdev");
     let machine = read::machine(&tree, addresses());
     assert_eq!(machine.choose().kind, Capability::NoUsablePort);
-    assert_eq!(variables(&machine), BTreeMap::from([("NCCL_IB_DISABLE", "1".to_owned())]));
+    assert_eq!(variables(&machine), BTreeMap::from([("NCCL_NET", "Socket".to_owned())]));
     // If /dev/infiniband cannot be listed, nothing is concluded from that.
     tree.texts.retain(|path, _| !path.starts_with("dev_infiniband"));
     assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");

@@ -3,7 +3,7 @@
 //! | transport of the world | variables on this host |
 //! | --- | --- |
 //! | no node has RDMA devices | none |
-//! | sockets, although some nodes have RDMA | `NCCL_IB_DISABLE=1`; on a host with EFA also `NCCL_NET=Socket` |
+//! | sockets, although some nodes have RDMA | `NCCL_NET=Socket` |
 //! | InfiniBand | the HCA trio; not the GID trio, which is not needed, but which UCX and NVSHMEM would follow |
 //! | RoCE, one GID index on all ports | the HCA trio and the GID trio |
 //! | RoCE, several GID indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins; also `NCCL_IB_ADDR_RANGE` and its twin where NCCL would choose other GIDs without it |
@@ -31,19 +31,13 @@ pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> V
     match transport {
         Transport::NotExamined => return variables,
         Transport::NoDevice => {}
-        Transport::Sockets => {
-            variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
-            if machine.choose().kind == Capability::Efa {
-                // The plugin for EFA does not read NCCL_IB_DISABLE.
-                variables.push(("NCCL_NET", "Socket".to_owned()));
-            }
-        }
+        Transport::Sockets => variables.push(sockets()),
         Transport::InfiniBand => hcas(&machine.choose_in(transport), &mut variables),
         Transport::Roce(addressing) => {
             let choice = machine.choose_in(transport);
             if choice.kind != Capability::Roce {
                 // The host has changed since it reported its devices.
-                variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
+                variables.push(sockets());
                 return variables;
             }
             hcas(&choice, &mut variables);
@@ -52,6 +46,12 @@ pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> V
         Transport::Efa => variables.push(("FI_PROVIDER", "efa".to_owned())),
     }
     variables
+}
+
+/// What keeps NCCL from RDMA. NCCL_IB_DISABLE switches off NCCL's own transport alone, while NCCL tries
+/// plugins first (`src/plugin/net.cc`): those of HPC-X and for EFA do not read it.
+fn sockets() -> (&'static str, String) {
+    ("NCCL_NET", "Socket".to_owned())
 }
 
 /// The variables by which NCCL, UCX and NVSHMEM come to use the GIDs of their ports. Without a rule they

@@ -22,8 +22,7 @@ fn efa_is_disabled_only_by_the_variable_that_its_plugin_reads() {
     nodes[2] = Node::of("efa").set("NCCL_NET", "Socket");
     let warning =
         format!("rank 2 (10.77.0.12): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
-    let off = and(sockets(), &[("NCCL_NET", "Socket")]);
-    expect(&lab, "efa off", &nodes, &but(2, &sockets(), &off), &[&warning]);
+    expect(&lab, "efa off", &nodes, &but(2, &Vars::new(), &sockets()), &[&warning]);
 }
 
 /// Evaluates the result as users do. Prints `starts` if the job would start.
@@ -139,11 +138,13 @@ fn the_gid_belongs_to_the_interface_that_interface_names() {
 #[test]
 fn a_user_who_forces_rdma_where_all_use_sockets_gets_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let nodes = [Node::of("one-roce").set("NCCL_IB_DISABLE", "0"), Node::of("none")];
+    let nodes = [Node::of("one-roce").set("NCCL_NET", "IB"), Node::of("none")];
     let outcomes = finish_all(start(&lab, "forced", &nodes));
     World::of(&outcomes);
-    let warning = "warning: NCCL_IB_DISABLE=0 is kept as you set it; 1 would match";
+    let warning = "NCCL_NET=IB is kept as you set it; Socket would match what the ranks agreed on; NCCL ends";
     assert!(outcomes[0].stderr.contains(warning), "{}", outcomes[0].render());
+    // No other variable contradicts it, with which NCCL would end on this rank too.
+    assert_eq!(advice(&outcomes[0].formed()), Vars::new(), "{}", outcomes[0].render());
     assert!(!outcomes[1].stderr.contains("is kept"), "{}", outcomes[1].render());
 }
 
@@ -161,7 +162,7 @@ fn if_the_user_has_disabled_rdma_on_one_rank_all_use_sockets() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let warning =
         format!("rank 1 (10.77.0.11): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
-    for (name, value, there) in [("NCCL_IB_DISABLE", "1", Vars::new()), ("NCCL_NET", "socket", sockets())] {
+    for (name, value, there) in [("NCCL_IB_DISABLE", "1", sockets()), ("NCCL_NET", "socket", Vars::new())] {
         let mut nodes = four("one-roce");
         nodes[1] = nodes[1].clone().set(name, value);
         expect(&lab, name, &nodes, &but(1, &there, &sockets()), &[&warning]);
@@ -194,5 +195,6 @@ fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
     nodes[0] = nodes[0].clone().with("--set NCCL_IB_DISABLE=1");
     let warning =
         format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
-    expect(&lab, "set off", &nodes, &all(&sockets()), &[&warning]);
+    let there = and(sockets(), &[("NCCL_IB_DISABLE", "1")]);
+    expect(&lab, "set off", &nodes, &but(0, &there, &sockets()), &[&warning]);
 }

@@ -118,7 +118,7 @@ pub fn pinned(ports: &str, index: &str) -> Vars {
 }
 
 pub fn sockets() -> Vars {
-    vars(&[("NCCL_IB_DISABLE", "1")])
+    vars(&[("NCCL_NET", "Socket")])
 }
 
 /// One RoCE port whose IPv6 GID is at `index`, beside IPv4 or alone.

@@ -194,9 +194,9 @@ impl<'a> Choice<'a> {
         used.fold(0, |total, group| total.saturating_add(group.bandwidth))
     }
 
-    /// The rate of each port that is used, in Mb/s.
+    /// The rate of the slowest port that is used, in Mb/s.
     pub fn rate(&self) -> Option<u32> {
-        self.used().next().and_then(|port| port.port.rate)
+        self.used().map(|port| port.port.rate).min()?
     }
 
     /// The traffic class that the administrator has set on all ports that are used.

@@ -17,7 +17,7 @@ pub struct Group {
     pub kind: Capability,
     /// The PCI vendor and device of the cards. None if they differ, or are unknown.
     pub card: Option<(u16, u16)>,
-    /// The rate of each port, in Mb/s.
+    /// The rate of each port that is not slowed, in Mb/s.
     pub rate: Option<u32>,
     /// The ports, by the names that NCCL_IB_HCA has for them.
     pub ports: Vec<String>,
@@ -217,60 +217,62 @@ fn networks(machine: &Machine, ports: &[PortChoice<'_>]) -> Networks {
     networks
 }
 
-/// The ports by kind and rate, then by card, then by network.
+/// The ports by kind, then by rate, card and network. Parts stay together where each serves GPUs of its own.
 fn split<'a>(facts: &'a [PortFacts], networks: &Networks) -> Vec<Vec<&'a PortFacts>> {
-    let mut groups = Vec::new();
-    let mut alike: Vec<Vec<&PortFacts>> = Vec::new();
-    for port in facts {
-        match alike.iter_mut().find(|ports| (ports[0].kind, ports[0].rate) == (port.kind, port.rate)) {
-            Some(ports) => ports.push(port),
-            None => alike.push(vec![port]),
-        }
-    }
-    for ports in alike {
-        for ports in by_card(ports) {
-            groups.extend(by_network(ports, networks));
-        }
-    }
-    groups
-}
-
-/// Cards of several models stay together where each serves GPUs of its own.
-fn by_card(ports: Vec<&PortFacts>) -> Vec<Vec<&PortFacts>> {
-    let mut cards: Vec<Vec<&PortFacts>> = Vec::new();
-    for port in ports {
-        match cards.iter_mut().find(|cards| cards[0].card == port.card) {
-            Some(card) => card.push(port),
-            None => cards.push(vec![port]),
-        }
-    }
-    let mut groups: Vec<Vec<&PortFacts>> = Vec::new();
-    for card in cards {
-        let own = near(&card);
-        let other = groups.iter_mut().find(|group| {
-            let theirs = near(group);
-            !own.is_empty() && !theirs.is_empty() && own.is_disjoint(&theirs)
-        });
-        match other {
-            Some(group) => group.extend(card),
-            None => groups.push(card),
-        }
-    }
-    groups
-}
-
-/// Ports stay together where each of their networks has equally many. Networks with more or fewer ports than
-/// others serve another purpose.
-fn by_network<'a>(ports: Vec<&'a PortFacts>, networks: &Networks) -> Vec<Vec<&'a PortFacts>> {
-    let cards: BTreeSet<_> = ports.iter().map(|port| port.card).collect();
-    let size = |port: &PortFacts| -> usize {
-        cards.iter().filter_map(|card| networks.get(&(*card, port.network))).sum()
+    let kinds = parts(facts.iter().collect(), |port| port.kind);
+    let rates = kinds.into_iter().flat_map(|ports| joined(parts(ports, |port| port.rate), is_slowed));
+    let cards = rates.flat_map(|ports| joined(parts(ports, |port| port.card), each_serves));
+    let of_network = |ports: Vec<&'a PortFacts>| {
+        let cards: BTreeSet<_> = ports.iter().map(|port| port.card).collect();
+        // Networks with more or fewer ports than others serve another purpose.
+        let size = |port: &PortFacts| -> usize {
+            cards.iter().filter_map(|card| networks.get(&(*card, port.network))).sum()
+        };
+        joined(parts(ports, size), each_serves)
     };
-    let mut groups: BTreeMap<usize, Vec<&PortFacts>> = BTreeMap::new();
+    let mut groups: Vec<_> = cards.flat_map(of_network).collect();
+    groups.sort_by_key(|ports| ports[0].place);
+    groups
+}
+
+fn parts<K: Ord>(ports: Vec<&PortFacts>, key: impl Fn(&PortFacts) -> K) -> Vec<Vec<&PortFacts>> {
+    let mut parts: BTreeMap<K, Vec<&PortFacts>> = BTreeMap::new();
     for port in ports {
-        groups.entry(size(port)).or_default().push(port);
+        parts.entry(key(port)).or_default().push(port);
     }
-    groups.into_values().collect()
+    parts.into_values().rev().collect()
+}
+
+/// Joins those parts that belong `together`.
+fn joined(
+    parts: Vec<Vec<&PortFacts>>,
+    together: impl Fn(&[&PortFacts], &[&PortFacts]) -> bool,
+) -> Vec<Vec<&PortFacts>> {
+    let mut groups: Vec<Vec<&PortFacts>> = Vec::new();
+    for part in parts {
+        match groups.iter_mut().find(|group| together(group, &part)) {
+            Some(group) => group.extend(part),
+            None => groups.push(part),
+        }
+    }
+    for group in &mut groups {
+        group.sort_unstable_by_key(|port| port.place);
+    }
+    groups
+}
+
+/// Whether each of the two has a port near to a GPU to which the other has none. NCCL uses both.
+fn each_serves(ports: &[&PortFacts], others: &[&PortFacts]) -> bool {
+    let (own, theirs) = (near(ports), near(others));
+    !own.is_subset(&theirs) && !theirs.is_subset(&own)
+}
+
+/// Whether these slower ports are of the same rails: each would run at the rate of the others if its cable
+/// were whole. NCCL uses all, and a rank without a rail crosses to another one, which few networks route.
+fn is_slowed(ports: &[&PortFacts], slower: &[&PortFacts]) -> bool {
+    let is_same_card = ports.iter().any(|port| port.card == slower[0].card);
+    let is_unknown = near(ports).is_empty() && near(slower).is_empty();
+    is_same_card && (each_serves(ports, slower) || is_unknown && slower.len() < ports.len())
 }
 
 fn near(ports: &[&PortFacts]) -> BTreeSet<usize> {
@@ -288,9 +290,10 @@ fn without_outsiders(ports: Vec<&PortFacts>) -> (Vec<&PortFacts>, Vec<Outsider<'
     let rare_route = is_rare(&|port| port.has_default_route);
     let rare_rendezvous = is_rare(&|port| port.is_of_rendezvous);
     let rare_distance = is_rare(&|port| port.near.is_empty());
-    // A GPU keeps its only near port, whatever else that port is for.
+    // A GPU keeps its only near port, whatever else that port is for. Any may be that where none is known.
     let is_needed = |port: &PortFacts| {
-        port.near.iter().any(|gpu| ports.iter().filter(|other| other.near.contains(gpu)).count() == 1)
+        let is_only = |gpu| ports.iter().filter(|other| other.near.contains(gpu)).count() == 1;
+        port.near.iter().any(is_only) || near(&ports).is_empty()
     };
     let reason = |port: &PortFacts| match port {
         port if rare_distance && port.near.is_empty() => Some(PortReason::Far),
@@ -346,7 +349,7 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     let gpus = groups.iter().filter(|group| group.lost.is_none()).map(|group| group.gpus).max().unwrap_or(0);
     lose(groups, |group| group.gpus == gpus, |group| GroupReason::Gpus { own: group.gpus, best: gpus });
     let routed = |group: &Draft<'_>| group.ports.iter().any(|port| port.has_default_route);
-    lose(groups, |group| !routed(group), |_| GroupReason::DefaultRoute);
+    lose(groups, |group| !routed(group) || !nearness_says, |_| GroupReason::DefaultRoute);
     lose(groups, |group| group.kind() == Capability::InfiniBand, |_| GroupReason::Kind);
     if nearness_says && left(groups) > 1 {
         // Each has a port near to the same GPUs, so using both gains nothing.
@@ -391,7 +394,7 @@ impl<'a> Draft<'a> {
     }
 
     fn rate(&self) -> Option<u32> {
-        self.ports.first().and_then(|port| port.rate)
+        self.ports.iter().filter_map(|port| port.rate).max()
     }
 
     /// The lowest PCI address of a port.

@@ -19,7 +19,7 @@ use super::devices::Users;
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::machine::Machine;
 use super::nccl::GidRule;
-use super::reason::PortReason;
+use super::reason::{PortReason, Rate};
 use super::summary::Capability;
 use super::verdict::Transport;
 
@@ -119,9 +119,19 @@ pub fn unusable(machine: &Machine) -> Option<String> {
 
 /// Warnings about this host's ports, in a world that uses `transport`, that no variable can fix.
 pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<String> {
-    let Transport::Roce(addressing) = transport else { return Vec::new() };
+    if !transport.is_rdma() {
+        return Vec::new();
+    }
     let choice = machine.choose_in(transport);
-    let mut warnings = Vec::new();
+    let best = choice.used().filter_map(|port| port.port.rate).max().unwrap_or(0);
+    let slow = choice.used().filter_map(|port| Some((port, port.port.rate.filter(|rate| *rate < best)?)));
+    let mut warnings: Vec<_> = slow
+        .map(|(port, rate)| {
+            let (name, rate, best) = (port.device.name_of(port.port), Rate(rate), Rate(best));
+            format!("{name} runs at {rate}, others at {best}, and the job waits for it: check its cable and switch")
+        })
+        .collect();
+    let Transport::Roce(addressing) = transport else { return warnings };
     if addressing.version == RoceVersion::V1 {
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());

@@ -130,6 +130,9 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
         warnings.join("\n")
     };
     assert!(warnings("rail8-diff").contains("NCCL 2.21"));
+    let slow =
+        "mlx5_5:1 runs at 200 Gb/s, others at 400 Gb/s, and the job waits for it: check its cable and switch";
+    assert_eq!([warnings("rails-slow-port"), warnings("rails-slow-port-vm")], [slow; 2]);
     assert!(warnings("iwarp").contains("siw0:1 (iWARP, which NCCL cannot use)"));
     let apart = warnings("pod-shared-index");
     assert!(
@@ -170,7 +173,7 @@ fn the_group_that_carries_most_is_used_and_the_others_say_why_not() {
     assert_eq!(groups("mixed-cards"), [used(8, 3200)]);
     let kind = (8, 800, "another kind of RDMA is used".to_owned());
     assert_eq!(groups("ib4-roce8"), [used(4, 800), kind]);
-    assert_eq!(groups("two-networks")[1], used(4, 1600));
+    assert_eq!(groups("two-networks")[0], used(4, 1600));
 }
 
 #[test]
@@ -179,8 +182,8 @@ fn ports_of_another_group_and_those_left_out_have_a_reason() {
         machine(name).choose().ports[port].excluded.as_ref().map(ToString::to_string).unwrap_or_default()
     };
     assert_eq!(reason("oci-a100", 16), "no GPU is near (PIX or PXB), most others have one");
-    let routed = "its interface has the default route, those of most others have not";
-    assert_eq!(reason("oci-a100-no-gpus", 16), routed);
+    // Where no GPU is near to any port, each may be some GPU's rail, whatever its route.
+    assert_eq!(reason("oci-a100-no-gpus", 16), "");
     let carries = "its group carries 100 Gb/s, the one that is used 3200 Gb/s";
     assert_eq!(reason("roce8-ib-storage", 8), carries);
     let carries = "its group carries 400 Gb/s, the one that is used 1600 Gb/s";
@@ -214,10 +217,10 @@ fn the_gid_of_the_interface_that_the_user_has_chosen_is_used() {
     assert_eq!(index("lag-vlan", &["bond0"]), Some(3));
     assert_eq!(index("pod-two-interfaces", &["net1", "eth0"]), Some(5));
     assert_eq!(index("pod-two-interfaces", &["eth0", "net1"]), Some(3));
-    // A front end that the user has chosen is left out where most others have another interface.
+    // A rail that the user has chosen stays, as it may be some GPU's only one.
     let rails =
         machine("oci-a100-no-gpus").prefer(|address| (address.interface == "ens300f0np0").then_some(0));
-    assert_eq!(rails.choose().used().count(), 16);
+    assert_eq!(rails.choose().used().count(), 17);
 }
 
 /// The variables whose names begin with `NCCL_IB_`, beside the user's own, and what was left out.

@@ -4,7 +4,7 @@ mod asked;
 mod groups;
 
 use crate::lab::fabric::{
-    Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of,
+    Node, Vars, and, expect, four, ipv6, lines, own, pinned, sockets, start, vars, warnings_of,
 };
 use crate::lab::machine::Machine;
 use crate::lab::proc::GUARD;
@@ -14,13 +14,6 @@ use crate::lab::{Options, Policy};
 const RAIL8: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_7:1";
 const ROCE: &str = "mlx5_0:1";
 const V6: [(&str, &str); 2] = [("NCCL_IB_ADDR_FAMILY", "AF_INET6"), ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET6")];
-/// The variables by which NCCL chooses an index itself.
-const CHOOSE: [(&str, &str); 4] = [
-    ("NCCL_IB_ADDR_FAMILY", "AF_INET"),
-    ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET"),
-    ("NCCL_IB_ROCE_VERSION_NUM", "2"),
-    ("NVSHMEM_IB_ROCE_VERSION_NUM", "2"),
-];
 
 /// The same variables on all four ranks.
 fn all(variables: &Vars) -> Vec<Vars> {
@@ -43,7 +36,7 @@ fn nothing(rank: usize) -> String {
 fn equal_ports_are_used_on_all_ranks_without_a_warning() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let used = format!("RoCE v2 over IPv4 on {}", RAIL8.replace(',', ", "));
-    for outcome in expect(&lab, "rails", &four("rail8-same"), &all(&pinned(RAIL8, "3")), &[]) {
+    for outcome in expect(&lab, "rails", &four("rail8-same"), &all(&own(RAIL8)), &[]) {
         assert_eq!(lines(&outcome, "RDMA: "), [used.as_str()], "{}", outcome.render());
     }
 }
@@ -81,7 +74,7 @@ fn the_json_document_has_the_verdict() {
 }
 
 #[test]
-fn each_host_prints_its_own_index() {
+fn only_a_host_where_nccl_would_choose_anothers_gid_prints_an_index() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = |index: u32| {
         let machine = Machine::like("one-roce", &format!("index {index}"));
@@ -89,12 +82,11 @@ fn each_host_prints_its_own_index() {
         Node::on(machine.0)
     };
     let nodes = [node(9), Node::of("one-roce"), node(5), Node::of("pod-shared-foreign")];
-    let indices = ["9", "3", "5", "7"].map(|index| pinned(ROCE, index));
-    expect(&lab, "indices", &nodes, &indices, &[]);
+    expect(&lab, "indices", &nodes, &but(3, &pinned(ROCE, "7"), &own(ROCE)), &[]);
 }
 
 #[test]
-fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
+fn a_host_with_several_indices_needs_a_nccl_that_chooses_and_says_so() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     nodes[1] = Node::of("rail8-diff");
@@ -102,8 +94,7 @@ fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
     let world = World::of(&outcomes);
     world.expect(&lab, &[0, 1, 2, 3]);
     for (rank, outcome) in outcomes.iter().enumerate() {
-        let own = if rank == 1 { and(hcas(RAIL8), &CHOOSE) } else { pinned(RAIL8, "3") };
-        assert_eq!(crate::lab::fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
+        assert_eq!(crate::lab::fabric::advice(&world.nodes[rank]), own(RAIL8), "{}", outcome.render());
         // Only this host warns of it.
         let warned = warnings_of(outcome);
         assert_eq!(warned.len(), usize::from(rank == 1), "{}", outcome.render());
@@ -120,7 +111,9 @@ fn if_one_rank_has_only_ipv6_and_the_others_have_both_all_use_ipv6() {
         ipv6("ipv6, 2", 0x12, 2, false),
         ipv6("both, 11", 0x13, 11, true),
     ];
-    let expected = ["4", "5", "2", "11"].map(|index| and(pinned(ROCE, index), &V6));
+    // UCX prefers IPv4, where a port has that.
+    let with = |index| and(and(own(ROCE), &V6), &[("UCX_IB_GID_INDEX", index)]);
+    let expected = [with("4"), with("5"), and(own(ROCE), &V6), with("11")];
     for outcome in expect(&lab, "ipv6", &nodes, &expected, &[]) {
         let used = lines(&outcome, "RDMA: ");
         assert_eq!(used, ["RoCE v2 over IPv6 on mlx5_0:1"], "{}", outcome.render());
@@ -175,7 +168,7 @@ fn all_ranks_get_the_same_verdict_if_packets_are_lost() {
     for round in 0..6 {
         lab.forget();
         let mut nodes = four("one-roce");
-        let (mut expected, mut warning) = (pinned(ROCE, "3"), None);
+        let (mut expected, mut warning) = (own(ROCE), None);
         if round % 2 == 0 {
             nodes[round / 2] = Node::of("none");
             (expected, warning) = (sockets(), Some(nothing(round / 2)));

@@ -101,7 +101,8 @@ fn what_nccls_configuration_files_set_counts_as_set_by_the_user() {
     let run = |environment: &[(&str, &str)]| {
         let mut command = plain(MINGLE);
         command.args(["rdma", "--format", "env", "--from"]).arg(fixture("rail8-diff"));
-        command.env("NCCL_CONF_FILE", &conf).envs(environment.iter().copied());
+        // A version that needs an index.
+        command.env("NCCL_CONF_FILE", &conf).env("NCCL_VERSION", "2.20.5").envs(environment.iter().copied());
         Proc::start(command, "NCCL_CONF_FILE".to_owned()).finish()
     };
     let outcome = run(&[]);

@@ -7,7 +7,7 @@ use super::machine::{
     Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
 };
 use super::name::is_nameable_device;
-use super::nccl::GidRule;
+use super::nccl::{GidRule, Pin};
 use super::reason::{GidReason, PortReason};
 use super::summary::Capability;
 use super::verdict::Transport;
@@ -179,13 +179,9 @@ impl<'a> Choice<'a> {
         first.filter(|_| indices.all(|index| index == first))
     }
 
-    /// How NCCL comes to use the GIDs of the ports: by an index only where that is wanted.
-    pub(crate) fn rule(&self, with_index: bool) -> Option<GidRule> {
-        if with_index {
-            return self.gid_rule;
-        }
-        let ports: Vec<_> = self.used().filter_map(|port| Some((port.port, port.gid()?))).collect();
-        GidRule::without_index(&ports, self.addressing?)
+    /// The ports that are used, each with its GID.
+    pub(super) fn gids(&self) -> Vec<(&'a Port, &'a GidEntry)> {
+        self.used().filter_map(|port| Some((port.port, port.gid()?))).collect()
     }
 
     /// What the ports that are used carry together, in Mb/s.
@@ -344,7 +340,7 @@ fn settle_rule(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<G
     if with_gids.is_empty() {
         return None;
     }
-    if let Some(rule) = GidRule::new(&with_gids, addressing) {
+    if let Some(rule) = GidRule::new(&with_gids, addressing, Pin::IfNeeded) {
         return Some(rule);
     }
     let sharing = |index| with_gids.iter().filter(|(_, gid)| gid.index == index).count();

@@ -1,131 +1,148 @@
-//! The user's own lists of devices: which variables for GIDs are right for the ports that they select.
+//! The libraries and their variables, and what the user's own variables say about the devices.
 
-use super::gid::Addressing;
+use super::gid::{AddressFamily, Addressing};
 use super::list::nccl_list_has;
-use super::machine::{Device, LinkLayer, Machine, Port, PortState};
-use super::nccl::GidRule;
-use super::variables::{gids, variables};
-use super::verdict::Transport;
+use super::machine::{Device, GidEntry, LinkLayer, Machine, Port, PortState};
+use super::nccl::{GidRule, Pin};
 
 /// A library, and its variables.
-struct Library {
-    /// How the names of its variables begin.
-    prefix: &'static str,
+pub(super) struct Library {
     list: &'static str,
     index: &'static str,
+    /// How it is told the family, the network and the version of the GIDs among which it is to choose.
+    kind: Option<[&'static str; 3]>,
 }
 
-const LIBRARIES: [Library; 3] = [
-    Library { prefix: "NCCL_", list: "NCCL_IB_HCA", index: "NCCL_IB_GID_INDEX" },
-    Library { prefix: "UCX_", list: "UCX_NET_DEVICES", index: "UCX_IB_GID_INDEX" },
-    Library { prefix: "NVSHMEM_", list: "NVSHMEM_HCA_LIST", index: "NVSHMEM_IB_GID_INDEX" },
+pub(super) const LIBRARIES: [Library; 3] = [
+    Library {
+        list: "NCCL_IB_HCA",
+        index: "NCCL_IB_GID_INDEX",
+        kind: Some(["NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ROCE_VERSION_NUM"]),
+    },
+    Library { list: "UCX_NET_DEVICES", index: "UCX_IB_GID_INDEX", kind: None },
+    Library {
+        list: "NVSHMEM_HCA_LIST",
+        index: "NVSHMEM_IB_GID_INDEX",
+        kind: Some(["NVSHMEM_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_RANGE", "NVSHMEM_IB_ROCE_VERSION_NUM"]),
+    },
 ];
-
-/// By any of these the user lets NCCL choose among the GIDs of a kind. An index would overrule them.
-const KINDS_OF_GIDS: [&str; 3] = ["NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ROCE_VERSION_NUM"];
 
 /// What the user's own variables say about the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
-    /// The lists of devices that the user has given to NCCL, UCX and NVSHMEM, in this order.
+    /// The lists of devices that the user has given to the [`LIBRARIES`].
     lists: [Option<String>; 3],
-    /// Whether the user says of which kind the GIDs are, so that no index is given.
-    pub(crate) choose_gid: bool,
+    pins: [Pin; 3],
 }
 
 impl Users {
     /// What the variables say that `users` looks up. It has to leave out those that mingle has set itself.
     pub fn new(users: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &str| users(name).filter(|value| !value.is_empty());
+        // By any of these the user lets NCCL choose among the GIDs of a kind. An index would overrule them.
+        let chooses = LIBRARIES[0].kind.iter().flatten().any(|name| value(name).is_some());
+        // Images of NVIDIA say which NCCL they have. Before 2.21 it takes index 0.
+        let is_old = value("NCCL_VERSION").is_some_and(|version| {
+            let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+            numbers.next().zip(numbers.next()).is_some_and(|version| version < (2, 21))
+        });
+        let pin = |library: &Library| match value(library.index) {
+            // mingle's own index is compared with it.
+            Some(_) => Pin::Always,
+            None if chooses => Pin::Never,
+            None if is_old && library.list == LIBRARIES[0].list => Pin::Always,
+            None => Pin::IfNeeded,
+        };
         // If the user has given an index too, both are the user's business.
-        let lists = LIBRARIES.map(|library| value(library.list).filter(|_| value(library.index).is_none()));
-        Self { lists, choose_gid: KINDS_OF_GIDS.iter().any(|name| value(name).is_some()) }
+        let list = |library: &Library| value(library.list).filter(|_| value(library.index).is_none());
+        Self { lists: LIBRARIES.each_ref().map(list), pins: LIBRARIES.each_ref().map(pin) }
+    }
+
+    pub(super) fn list(&self, library: usize) -> Option<&str> {
+        self.lists[library].as_deref()
+    }
+
+    pub(super) fn pin(&self, library: usize) -> Pin {
+        self.pins[library]
     }
 }
 
-/// The variables of [`variables`], beside the user's own lists of devices. A GID index is right for the ports
-/// on which it was found, and the user's list may select others. Also returns what was left out for that
-/// reason, each with the fact.
-pub fn beside(
-    machine: &Machine,
-    transport: Transport,
-    users: &Users,
-) -> (Vec<(&'static str, String)>, Vec<String>) {
-    let mut advice = variables(machine, transport, !users.choose_gid);
-    let mut dropped = Vec::new();
-    let Transport::Roce(addressing) = transport else { return (advice, dropped) };
-    for (library, list) in LIBRARIES.iter().zip(&users.lists) {
-        let Some(list) = list else { continue };
-        // Nothing was found on this host.
-        if !advice.iter().any(|(name, _)| *name == library.list) {
-            continue;
-        }
-        let is_of = |name: &str| is_for_gids(name) && name.starts_with(library.prefix);
-        let had_index = advice.iter().any(|(name, _)| *name == library.index);
-        match rule(machine, addressing, !users.choose_gid, library, list) {
-            Ok(rule) => {
-                let place = advice.iter().position(|(name, _)| is_of(name)).unwrap_or(advice.len());
-                advice.retain(|(name, _)| !is_of(name));
-                let own = gids(Some(rule), addressing).into_iter().filter(|(name, _)| is_of(name));
-                let place = place.min(advice.len());
-                advice.splice(place..place, own);
-            }
-            Err(fact) => {
-                let is_wrong =
-                    |name: &str| name == library.index || is_of(name) && name.ends_with("_ADDR_RANGE");
-                advice.retain(|(name, _)| !is_wrong(name));
-                if had_index {
-                    dropped
-                        .push(format!("{} is not set: your {}={list} {fact}", library.index, library.list));
-                }
-            }
+impl Library {
+    /// How it comes to use the right GIDs of these ports.
+    pub(super) fn rule(
+        &self,
+        ports: &[(&Port, &GidEntry)],
+        addressing: Addressing,
+        pin: Pin,
+    ) -> Option<GidRule> {
+        match self.kind {
+            Some(_) => GidRule::new(ports, addressing, pin),
+            None => GidRule::of_ucx(ports, pin),
         }
     }
-    (advice, dropped)
-}
 
-fn is_for_gids(name: &str) -> bool {
-    ["_IB_GID_INDEX", "_IB_ADDR_FAMILY", "_IB_ADDR_RANGE", "_IB_ROCE_VERSION_NUM"]
-        .iter()
-        .any(|end| name.ends_with(end))
-}
+    /// The variables for a rule. Without one it chooses among the GIDs of the addressing.
+    pub(super) fn gids(&self, rule: Option<GidRule>, addressing: Addressing) -> Vec<(&'static str, String)> {
+        let index = match rule {
+            Some(GidRule::Index(index)) => Some(index.to_string()),
+            _ => None,
+        };
+        let [family, range, version] = self.kind.unwrap_or_default();
+        let (is_pinned, is_ipv4) = (index.is_some(), addressing.family == AddressFamily::Ipv4);
+        let name = if is_ipv4 { "AF_INET" } else { "AF_INET6" };
+        let network = match rule {
+            Some(GidRule::Range(network, prefix)) => Some(format!("{network}/{prefix}")),
+            _ => None,
+        };
+        let number = addressing.version.number();
+        // Beside an index, the defaults need not be said: IPv4 and RoCE v2.
+        let all = [
+            (self.index, index),
+            (family, (!is_pinned || !is_ipv4).then(|| name.to_owned())),
+            (range, network),
+            (version, (!is_pinned || number == 1).then(|| number.to_string())),
+        ];
+        all.into_iter()
+            .filter(|(name, _)| !name.is_empty())
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
 
-/// How a library comes to use the GIDs of the ports that the user's list selects, or why it cannot.
-fn rule(
-    machine: &Machine,
-    addressing: Addressing,
-    with_index: bool,
-    library: &Library,
-    list: &str,
-) -> Result<GidRule, String> {
-    let selected = match library.prefix {
-        "NCCL_" => by_nccl(machine, list),
-        _ => by_name(machine, list)?,
-    };
-    let mut ports = Vec::new();
-    // The index has no effect on InfiniBand.
-    for (device, port) in selected.into_iter().filter(|(_, port)| port.link_layer != LinkLayer::InfiniBand) {
-        let gid = machine.gid_of(device, port, addressing);
-        let gid = gid.ok_or_else(|| {
-            format!("selects {}, which has no GID of this host for {addressing}", device.name_of(port))
-        })?;
-        ports.push((device, port, gid));
+    /// How it comes to use the GIDs of the ports that the user's list selects, or the fact for which it cannot.
+    pub(super) fn rule_beside(
+        &self,
+        machine: &Machine,
+        addressing: Addressing,
+        pin: Pin,
+        list: &str,
+    ) -> Result<GidRule, String> {
+        let fact = |fact: String| format!("{} is not set: your {}={list} {fact}", self.index, self.list);
+        let selected = match self.list {
+            "NCCL_IB_HCA" => by_nccl(machine, list),
+            _ => by_name(machine, list).map_err(fact)?,
+        };
+        let mut ports = Vec::new();
+        // The index has no effect on InfiniBand.
+        for (device, port) in
+            selected.into_iter().filter(|(_, port)| port.link_layer != LinkLayer::InfiniBand)
+        {
+            let gid = machine.gid_of(device, port, addressing);
+            let name = device.name_of(port);
+            let none = || fact(format!("selects {name}, which has no GID of this host for {addressing}"));
+            ports.push((device, port, gid.ok_or_else(none)?));
+        }
+        if ports.is_empty() {
+            return Err(fact("selects no RoCE port that is ACTIVE".to_owned()));
+        }
+        let pairs: Vec<_> = ports.iter().map(|(_, port, gid)| (*port, *gid)).collect();
+        self.rule(&pairs, addressing, pin).ok_or_else(|| {
+            let name = |(device, port, gid): &(&Device, &Port, &GidEntry)| {
+                format!("{} (index {})", device.name_of(port), gid.index)
+            };
+            let names = ports.iter().map(name).collect::<Vec<_>>().join(", ");
+            fact(format!("selects {names}, for which no index is right"))
+        })
     }
-    if ports.is_empty() {
-        return Err("selects no RoCE port that is ACTIVE".to_owned());
-    }
-    let pairs: Vec<_> = ports.iter().map(|(_, port, gid)| (*port, *gid)).collect();
-    let rule = if with_index {
-        GidRule::new(&pairs, addressing)
-    } else {
-        GidRule::without_index(&pairs, addressing)
-    };
-    let needs_index = library.prefix == "UCX_" && with_index;
-    rule.filter(|rule| !needs_index || matches!(rule, GidRule::Index(_))).ok_or_else(|| {
-        let indices =
-            ports.iter().map(|(device, port, gid)| format!("{} (index {})", device.name_of(port), gid.index));
-        format!("selects {}, for which no index is right", indices.collect::<Vec<_>>().join(", "))
-    })
 }
 
 /// The ports that NCCL uses with this list: those that are ACTIVE, whatever their GIDs.

@@ -9,8 +9,8 @@
 //! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict on what all use, which the commit brings
-//! variables         Machine and Verdict to variables for NCCL, UCX and NVSHMEM
-//! devices           the same beside the user's own lists of devices
+//! devices           the libraries, and what the user's own variables say about the devices
+//! variables         Machine and Verdict to variables for NCCL, UCX and NVSHMEM, beside the user's own
 //! ```
 //!
 //! ```no_run
@@ -53,7 +53,7 @@ mod variables;
 mod verdict;
 
 pub use choose::{Choice, GidChoice, PortChoice};
-pub use devices::{Users, beside};
+pub use devices::Users;
 pub use frequent::most_frequent;
 pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use group::Group;
@@ -69,5 +69,5 @@ pub use pci::{Distance, Gpu};
 pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
 pub use summary::{Capability, GroupSummary, PortCounts, Summary};
-pub use variables::{is_switched_off, unusable, variables, warnings};
+pub use variables::{beside, is_switched_off, unusable, warnings};
 pub use verdict::{Difference, NAMED, RankDifference, RankSummary, Transport, Verdict, VerdictWarning};

@@ -9,7 +9,7 @@ use super::machine::{GidEntry, Port};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidRule {
-    /// By this index (`NCCL_IB_GID_INDEX`).
+    /// By this index (`NCCL_IB_GID_INDEX`), as it would choose another GID by itself.
     Index(u32),
     /// By its own choice among the GIDs of the family and the version.
     Own,
@@ -17,18 +17,56 @@ pub enum GidRule {
     Range(IpAddr, u8),
 }
 
+/// Whether a library is given an index. One that was right when the job started may have become another's
+/// half an hour later, and the job then hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Pin {
+    /// Never: the user says of which kind the GIDs are.
+    Never,
+    /// Where the library by itself would choose another GID, or that cannot be known.
+    #[default]
+    IfNeeded,
+    /// Always: NCCL's version is known to have no rule of its own, or the user has given an index.
+    Always,
+}
+
 impl GidRule {
-    /// The rule for these ports, each with its right GID. None if NCCL cannot use all of them at once.
-    pub(crate) fn new(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
-        let first = ports.first()?.1.index;
-        if ports.iter().all(|(_, right)| right.index == first) {
-            return Some(Self::Index(first));
+    /// The rule by which NCCL and NVSHMEM use these ports, each with its right GID. None if they cannot use all
+    /// of them at once.
+    pub(crate) fn new(ports: &[(&Port, &GidEntry)], addressing: Addressing, pin: Pin) -> Option<Self> {
+        let own = Self::without_index(ports, addressing);
+        // NCCL before 2.26.2 ends where it cannot read a type.
+        let is_known = ports.iter().all(|(port, _)| port.gids.iter().all(|entry| entry.version.is_some()));
+        match pin {
+            Pin::Never => own,
+            Pin::IfNeeded if own == Some(Self::Own) && is_known => own,
+            _ => Self::index(ports).or(own),
         }
-        Self::without_index(ports, addressing)
     }
 
-    /// The rule where no index is to be given.
-    pub(crate) fn without_index(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
+    /// The rule by which UCX uses these ports. By itself it takes the first GID of the best addressing, and a
+    /// link-local one last (`uct_ib_device_select_gid` in UCX's `src/uct/ib/base/ib_device.c`).
+    pub(crate) fn of_ucx(ports: &[(&Port, &GidEntry)], pin: Pin) -> Option<Self> {
+        let first = |port: &Port| {
+            let known = port.gids.iter().filter_map(|entry| {
+                Some((entry.addressing()?.place(), entry.gid.is_link_local(), entry.index))
+            });
+            known.min().map(|(.., index)| index)
+        };
+        let is_right = ports.iter().all(|(port, right)| first(port) == Some(right.index));
+        if pin == Pin::Never || pin == Pin::IfNeeded && is_right {
+            Some(Self::Own)
+        } else {
+            Self::index(ports)
+        }
+    }
+
+    fn index(ports: &[(&Port, &GidEntry)]) -> Option<Self> {
+        let first = ports.first()?.1.index;
+        ports.iter().all(|(_, right)| right.index == first).then_some(Self::Index(first))
+    }
+
+    fn without_index(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
         let is_right =
             |range| ports.iter().all(|(port, right)| chosen(port, addressing, range) == Some(right.index));
         if is_right(None) {
@@ -135,7 +173,7 @@ mod tests {
 
     fn rule(ports: &[(&Port, usize)], addressing: Addressing) -> Option<GidRule> {
         let right: Vec<_> = ports.iter().map(|(port, index)| (*port, &port.gids[*index])).collect();
-        GidRule::new(&right, addressing)
+        GidRule::new(&right, addressing, Pin::IfNeeded)
     }
 
     #[test]
@@ -166,7 +204,7 @@ mod tests {
         );
         assert_eq!(rule(&[(&a, 5), (&b, 7)], V4), Some(GidRule::Range("10.77.0.50".parse().unwrap(), 31)));
         assert_eq!(rule(&[(&a, 5)], V4), Some(GidRule::Index(5)));
-        assert_eq!(rule(&[(&a, 3), (&b, 3)], V4), Some(GidRule::Index(3)));
+        assert_eq!(rule(&[(&a, 3), (&b, 3)], V4), Some(GidRule::Own));
         let c = port(&["fe80::1", "fe80::2", "10.0.0.3"]);
         assert_eq!(rule(&[(&a, 3), (&c, 5)], V4), Some(GidRule::Own), "the first ones");
         // The smallest network with both has the host's address too.

@@ -157,7 +157,7 @@ fn two_rails(slots: usize) -> Tree {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    crate::variables(machine, transport, true).into_iter().collect()
+    crate::beside(machine, transport, &Users::default()).0.into_iter().collect()
 }
 
 /// Checks that all that was chosen is true of `whole`, the machine without faults.
@@ -174,12 +174,12 @@ fn holds(choice: &Choice<'_>, whole: &Machine) {
 }
 
 #[test]
-fn two_equal_ports_get_both_trios_of_variables() {
+fn two_equal_ports_get_a_list_and_what_makes_nccls_own_choice_certain() {
     let machine = read::machine(&two_rails(8), addresses());
     let found = variables(&machine);
     assert_eq!(found["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
-    assert_eq!(found["NCCL_IB_GID_INDEX"], "3");
-    assert_eq!(found.len(), 6, "{found:?}");
+    assert_eq!((&*found["NCCL_IB_ADDR_FAMILY"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("AF_INET", "2"));
+    assert_eq!(found.len(), 7, "{found:?}");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_gid_whose_interface_is_not_named_belongs_to_none() {
 #[test]
 fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
     let machine = read::machine(&Tree::default(), addresses());
-    assert_eq!(crate::variables(&machine, Transport::InfiniBand, true), []);
+    assert_eq!(crate::beside(&machine, Transport::InfiniBand, &Users::default()).0, []);
 }
 
 #[test]
@@ -332,8 +332,8 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     let machine = read::machine(&tree, addresses());
     assert_eq!(machine.choose().kind, Capability::Efa);
-    let found: BTreeMap<_, _> = crate::variables(&machine, Transport::Sockets, true).into_iter().collect();
-    assert_eq!(found["NCCL_NET"], "Socket");
+    let found = crate::beside(&machine, Transport::Sockets, &Users::default()).0;
+    assert_eq!(found, [("NCCL_NET", "Socket".to_owned())]);
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
     assert_eq!(read::machine(&tree, addresses()).choose().kind, Capability::NoUsablePort);
 }
@@ -391,17 +391,16 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let machine = read::machine(&tree, held.clone());
     assert_eq!(machine.choose().addressing.map(|addressing| addressing.family), Some(AddressFamily::Ipv6));
     let found = variables(&machine);
-    assert_eq!(found["NCCL_IB_GID_INDEX"], "3");
     assert_eq!(found["NCCL_IB_ADDR_FAMILY"], "AF_INET6");
     assert_eq!(found["NVSHMEM_IB_ADDR_FAMILY"], "AF_INET6");
-    assert!(!found.contains_key("NCCL_IB_ROCE_VERSION_NUM"));
+    assert_eq!((found.get("NCCL_IB_GID_INDEX"), &*found["NCCL_IB_ROCE_VERSION_NUM"]), (None, "2"));
 
     for n in 0..2 {
         tree.texts.remove(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"));
     }
     let machine = read::machine(&tree, held);
     let found = variables(&machine);
-    assert_eq!((&*found["NCCL_IB_GID_INDEX"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("2", "1"));
+    assert_eq!((found.get("NCCL_IB_GID_INDEX"), &*found["NCCL_IB_ROCE_VERSION_NUM"]), (None, "1"));
     let transport = Transport::alone(&machine.choose());
     assert!(crate::warnings(&machine, transport, &Users::default())[0].contains("RoCE v1 is used"));
 }

@@ -4,86 +4,57 @@
 //! | --- | --- |
 //! | no node has RDMA devices | none |
 //! | sockets, although some nodes have RDMA | `NCCL_NET=Socket` |
-//! | InfiniBand | the HCA trio; not the GID trio, which is not needed, but which UCX and NVSHMEM would follow |
-//! | RoCE, one GID index on all ports | the HCA trio and the GID trio |
-//! | RoCE, several GID indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins; also `NCCL_IB_ADDR_RANGE` and its twin where NCCL would choose other GIDs without it |
-//! | RoCE over IPv6, or RoCE v1 | as the two rows above; the family or the version also beside the GID trio |
+//! | InfiniBand | the HCA trio; no index, which is not needed, but which UCX and NVSHMEM would follow |
+//! | RoCE | the HCA trio, and for each library what makes it choose the right GIDs ([`GidRule`]) |
 //! | EFA | `FI_PROVIDER=efa` |
 //!
-//! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`; the *GID trio*
-//! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
-//! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY`, `NVSHMEM_IB_ADDR_RANGE` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
+//! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`.
 
 use super::choose::Choice;
-use super::devices::Users;
-use super::gid::{AddressFamily, Addressing, RoceVersion};
+use super::devices::{LIBRARIES, Users};
+use super::gid::RoceVersion;
 use super::machine::Machine;
-use super::nccl::GidRule;
+use super::nccl::{GidRule, Pin};
 use super::reason::{PortReason, Rate};
 use super::summary::Capability;
 use super::verdict::Transport;
 
-/// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
-/// host that is in no world, see [`Transport::alone`]. `with_index` is false where NCCL is to choose a GID of
-/// the address family and the RoCE version.
-pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> Vec<(&'static str, String)> {
-    let mut variables = Vec::new();
+/// The variables for a host in a world that uses `transport`, beside the user's own, in the order in which they
+/// are printed. For a host that is in no world, see [`Transport::alone`]. Also returns what was left out
+/// because a user's list selects other ports, each with the fact.
+pub fn beside(
+    machine: &Machine,
+    transport: Transport,
+    users: &Users,
+) -> (Vec<(&'static str, String)>, Vec<String>) {
+    let (mut advice, mut dropped) = (Vec::new(), Vec::new());
+    let choice = machine.choose_in(transport);
     match transport {
-        Transport::NotExamined => return variables,
-        Transport::NoDevice => {}
-        Transport::Sockets => variables.push(sockets()),
-        Transport::InfiniBand => hcas(&machine.choose_in(transport), &mut variables),
-        Transport::Roce(addressing) => {
-            let choice = machine.choose_in(transport);
-            if choice.kind != Capability::Roce {
-                // The host has changed since it reported its devices.
-                variables.push(sockets());
-                return variables;
+        Transport::NotExamined | Transport::NoDevice => {}
+        Transport::Efa => advice.push(("FI_PROVIDER", "efa".to_owned())),
+        Transport::InfiniBand => hcas(&choice, &mut advice),
+        Transport::Roce(addressing) if choice.kind == Capability::Roce => {
+            hcas(&choice, &mut advice);
+            for (at, library) in LIBRARIES.iter().enumerate() {
+                let pin = users.pin(at);
+                let own = library.rule(&choice.gids(), addressing, pin);
+                let rule = match users.list(at) {
+                    None => Ok(own),
+                    Some(list) => library.rule_beside(machine, addressing, pin, list).map(Some),
+                };
+                match rule {
+                    Ok(rule) => advice.extend(library.gids(rule, addressing)),
+                    Err(fact) if matches!(own, Some(GidRule::Index(_))) => dropped.push(fact),
+                    Err(_) => {}
+                }
             }
-            hcas(&choice, &mut variables);
-            variables.extend(gids(choice.rule(with_index), addressing));
         }
-        Transport::Efa => variables.push(("FI_PROVIDER", "efa".to_owned())),
+        // In the last case the host has changed since it reported its devices. NCCL_IB_DISABLE switches off
+        // NCCL's own transport alone, while NCCL tries plugins first (`src/plugin/net.cc`): those of HPC-X and
+        // for EFA do not read it.
+        Transport::Sockets | Transport::Roce(_) => advice.push(("NCCL_NET", "Socket".to_owned())),
     }
-    variables
-}
-
-/// What keeps NCCL from RDMA. NCCL_IB_DISABLE switches off NCCL's own transport alone, while NCCL tries
-/// plugins first (`src/plugin/net.cc`): those of HPC-X and for EFA do not read it.
-fn sockets() -> (&'static str, String) {
-    ("NCCL_NET", "Socket".to_owned())
-}
-
-/// The variables by which NCCL, UCX and NVSHMEM come to use the GIDs of their ports. Without a rule they
-/// choose among those of the addressing.
-pub(super) fn gids(rule: Option<GidRule>, addressing: Addressing) -> Vec<(&'static str, String)> {
-    let mut variables = Vec::new();
-    let mut add = |names: &[&'static str], value: String| {
-        variables.extend(names.iter().map(|name| (*name, value.clone())));
-    };
-    let index = match rule {
-        Some(GidRule::Index(index)) => Some(index),
-        _ => None,
-    };
-    if let Some(index) = index {
-        add(&["NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"], index.to_string());
-    }
-    // Without a GID index, NCCL and NVSHMEM choose IPv4 and RoCE v2 by default.
-    if index.is_none() || addressing.family == AddressFamily::Ipv6 {
-        let family = match addressing.family {
-            AddressFamily::Ipv4 => "AF_INET",
-            AddressFamily::Ipv6 => "AF_INET6",
-        };
-        add(&["NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"], family.to_owned());
-    }
-    if let Some(GidRule::Range(network, prefix)) = rule {
-        add(&["NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"], format!("{network}/{prefix}"));
-    }
-    if index.is_none() || addressing.version == RoceVersion::V1 {
-        let version = addressing.version.number().to_string();
-        add(&["NCCL_IB_ROCE_VERSION_NUM", "NVSHMEM_IB_ROCE_VERSION_NUM"], version);
-    }
-    variables
+    (advice, dropped)
 }
 
 /// Appends the HCA trio, and the traffic class if the administrator has set one.
@@ -136,7 +107,7 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if !users.choose_gid && choice.kind == Capability::Roce {
+    if users.pin(0) != Pin::Never && choice.kind == Capability::Roce {
         warnings.extend(of_indices(&choice));
     }
     warnings
@@ -164,7 +135,7 @@ fn of_indices(choice: &Choice<'_>) -> Option<String> {
             used.join(", ")
         ));
     }
-    match choice.gid_rule {
+    match choice.gid_rule.filter(|_| choice.gid_index().is_none()) {
         Some(GidRule::Own) => Some(
             "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
              or later, in a pod 2.26 or later"

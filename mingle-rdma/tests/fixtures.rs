@@ -35,7 +35,7 @@ fn machines() -> &'static Path {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    mingle_rdma::variables(machine, transport, true).into_iter().collect()
+    mingle_rdma::beside(machine, transport, &Users::default()).0.into_iter().collect()
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn nccl_chooses_the_index_where_the_user_names_the_kind_of_gid() {
                 "UCX_NET_DEVICES",
                 "NVSHMEM_HCA_LIST",
                 "NCCL_IB_ADDR_FAMILY",
-                "NVSHMEM_IB_ADDR_FAMILY",
                 "NCCL_IB_ROCE_VERSION_NUM",
+                "NVSHMEM_IB_ADDR_FAMILY",
                 "NVSHMEM_IB_ROCE_VERSION_NUM",
             ]
         );
@@ -251,25 +251,30 @@ fn an_index_is_kept_where_it_is_right_for_the_ports_that_the_users_list_selects(
         ("^mlx5_3,mlx5_6", 3),
         ("^=mlx5_3,mlx5_6:1", 3),
     ] {
-        let machine = machine("rail8-diff");
-        let users = Users::new(|name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
-        let transport = Transport::alone(&machine.choose());
-        let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
-        let of_nccl =
-            variables.iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
-        let of_nccl: Vec<_> = of_nccl.map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!((of_nccl, dropped), (index(expected), vec![]), "{list}");
+        let list = format!("NCCL_IB_HCA={list}");
+        assert_eq!(
+            beside("rail8-diff", &[&list, "NCCL_VERSION=2.20.5"]),
+            (index(expected), vec![]),
+            "{list}"
+        );
     }
     let chosen = ["NCCL_IB_ADDR_FAMILY=AF_INET", "NCCL_IB_ROCE_VERSION_NUM=2"].map(str::to_owned).to_vec();
-    assert_eq!(beside("rail8-diff", &["NCCL_IB_HCA=mlx5"]), (chosen, vec![]));
-    assert_eq!(beside("rail8-same", &["NCCL_IB_HCA=mlx5"]).0, index(3));
+    for machine in ["rail8-diff", "rail8-same"] {
+        assert_eq!(beside(machine, &["NCCL_IB_HCA=mlx5"]), (chosen.clone(), vec![]), "{machine}");
+    }
+    for (version, expected) in
+        [("2.20.5-1", index(3)), ("1.9", index(3)), ("2.21.5", chosen.clone()), ("3", chosen)]
+    {
+        assert_eq!(beside("rail8-same", &[&format!("NCCL_VERSION={version}")]).0, expected, "{version}");
+    }
     // The user's index is the user's business.
     assert_eq!(beside("rail8-same", &["NCCL_IB_HCA=none", "NCCL_IB_GID_INDEX=9"]).1, [""; 0]);
 }
 
 #[test]
 fn what_is_left_out_because_of_the_users_list_is_said_with_its_reason() {
-    let (variables, dropped) = beside("one-roce", &["NCCL_IB_HCA=mine"]);
+    assert_eq!(beside("one-roce", &["NCCL_IB_HCA=mine"]), (vec![], vec![]), "there is no index to be set");
+    let (variables, dropped) = beside("pod-shared-foreign", &["NCCL_IB_HCA=mine"]);
     let said = "NCCL_IB_GID_INDEX is not set: your NCCL_IB_HCA=mine selects no RoCE port that is ACTIVE";
     assert_eq!((variables, dropped), (vec![], vec![said.to_owned()]));
     let dropped = |list: &str| beside("pod-shared-index", &[list]).1.join("\n");

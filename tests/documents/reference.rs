@@ -245,7 +245,7 @@ fn variables_in(path: &str) -> BTreeSet<String> {
     let code = sources(&root());
     let texts = code.iter().filter(|(name, _)| name.starts_with(path)).flat_map(|(_, code)| literals(code));
     // Values, not names; and variables that are not printed, but read.
-    let others = ["ACTIVE_DEFER", "RAY_AUTH_TOKEN_PATH", "NCCL_IB_DISABLE"];
+    let others = ["ACTIVE_DEFER", "RAY_AUTH_TOKEN_PATH", "NCCL_IB_DISABLE", "NCCL_VERSION"];
     let is_none = |text: &str| text.starts_with("AF_INET") || others.contains(&text);
     texts.filter(|text| is_variable(text) && !is_none(text)).collect()
 }

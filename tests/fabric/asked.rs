@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{RAIL8, ROCE, all, but};
 use crate::lab::fabric::{
-    Node, Vars, advice, and, expect, four, lines, pinned, sockets, start, vars, without,
+    Node, Vars, advice, and, expect, four, lines, own, pinned, sockets, start, vars, without,
 };
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line_with};
@@ -67,7 +67,7 @@ fn if_one_rank_requires_rdma_and_one_has_none_no_job_starts() {
 fn if_all_ranks_have_the_required_rdma_the_world_forms() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes: Vec<_> = four("rail8-same").into_iter().map(|node| node.with("--rdma require")).collect();
-    expect(&lab, "all have it", &nodes, &all(&pinned(RAIL8, "3")), &[]);
+    expect(&lab, "all have it", &nodes, &all(&own(RAIL8)), &[]);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_world_of_one_that_requires_rdma_and_has_none_ends_at_once() {
         let outcome = alone(name).finish_within(Duration::from_secs(5));
         outcome.failed(4, &["--rdma require", "no rank has a port for it"]);
     }
-    assert_eq!(alone("one-roce").finish().formed()["NCCL_IB_GID_INDEX"], "3");
+    assert_eq!(alone("one-roce").finish().formed()["NCCL_IB_ROCE_VERSION_NUM"], "2");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     let mut nodes = four("rail8-same");
     nodes[2] = nodes[2].clone().with("--rdma off");
     let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --rdma off";
-    let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
+    let expected = but(2, &Vars::new(), &own(RAIL8));
     let near = "NIC-GPU distances differs: none on rank 2, \"3 NODE 1 PIX 4 SYS\" on the others";
     expect(&lab, "left alone by one", &nodes, &expected, &[near, warning]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--rdma off")).collect();
@@ -99,9 +99,9 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
 #[test]
 fn the_users_own_variables_are_kept() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let agreed = pinned(ROCE, "3");
+    let agreed = pinned(ROCE, "7");
     let nodes = |value| {
-        let mut nodes = four("one-roce");
+        let mut nodes = four("pod-shared-foreign");
         nodes[1] = nodes[1].clone().set("NCCL_IB_HCA", value);
         nodes
     };
@@ -125,12 +125,13 @@ fn the_users_own_variables_are_kept() {
 fn the_gid_belongs_to_the_interface_that_interface_names() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // The interfaces of the machine are those of its snapshot; an address stands for one of them here.
-    for (filter, index) in [("10.77.0.0/24,10.10.7.0/24", "5"), ("10.77.0.0/24,10.10.0.0/24", "3")] {
+    let (port, untagged) = ("mlx5_bond_0:1", "10.77.0.0/24,10.10.0.0/24");
+    for (filter, expected) in [("10.77.0.0/24,10.10.7.0/24", pinned(port, "5")), (untagged, own(port))] {
         let node = Node::of("lag-vlan").with(&format!("--interface {filter}"));
         let outcomes = finish_all(start(&lab, filter, &[node.clone(), node]));
         let world = World::of(&outcomes);
         for (printed, outcome) in world.nodes.iter().zip(&outcomes) {
-            assert_eq!(advice(printed), pinned("mlx5_bond_0:1", index), "{}", outcome.render());
+            assert_eq!(advice(printed), expected, "{}", outcome.render());
         }
     }
 }
@@ -169,7 +170,7 @@ fn if_the_user_has_disabled_rdma_on_one_rank_all_use_sockets() {
     }
     // A zero disables nothing.
     let nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.set("NCCL_IB_DISABLE", "0")).collect();
-    expect(&lab, "not off", &nodes, &all(&pinned(ROCE, "3")), &[]);
+    expect(&lab, "not off", &nodes, &all(&own(ROCE)), &[]);
 }
 
 #[test]
@@ -179,7 +180,8 @@ fn variables_given_with_set_are_always_printed() {
     let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with(more)).collect();
     nodes[3] = nodes[3].clone().set("NCCL_IB_SL", "5");
     let wanted = [("NCCL_IB_SL", "1"), ("NCCL_IB_GID_INDEX", "7"), ("NCCL_IB_TIMEOUT", "22")];
-    let agreed = and(pinned(ROCE, "3"), &wanted);
+    let agreed = without(without(own(ROCE), "NCCL_IB_ADDR_FAMILY"), "NCCL_IB_ROCE_VERSION_NUM");
+    let agreed = and(agreed, &wanted);
     expect(&lab, "set", &nodes, &all(&agreed), &[]);
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));

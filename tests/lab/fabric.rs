@@ -111,6 +111,19 @@ pub fn hcas(ports: &str) -> Vars {
     vars(&[("NCCL_IB_HCA", &nccl), ("UCX_NET_DEVICES", ports), ("NVSHMEM_HCA_LIST", ports)])
 }
 
+/// The variables by which NCCL and NVSHMEM choose an index themselves.
+const CHOOSE: [(&str, &str); 4] = [
+    ("NCCL_IB_ADDR_FAMILY", "AF_INET"),
+    ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET"),
+    ("NCCL_IB_ROCE_VERSION_NUM", "2"),
+    ("NVSHMEM_IB_ROCE_VERSION_NUM", "2"),
+];
+
+/// The HCA trio, where each library chooses the right GIDs by itself.
+pub fn own(ports: &str) -> Vars {
+    and(hcas(ports), &CHOOSE)
+}
+
 /// The HCA trio and the GID trio.
 pub fn pinned(ports: &str, index: &str) -> Vars {
     let names = ["NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"];

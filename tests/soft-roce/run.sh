@@ -177,8 +177,8 @@ for name in host pod peer; do
         grep -qF -- "$(gid "$(cat -- "$out/$other/address.txt")")" "$from/gids.txt" ||
             fail "$name does not see the GID of $other: are RDMA devices not shared?"
     done
-    index[$name]=$(value "$from/rdma.json" .env.NCCL_IB_GID_INDEX)
-    check NCCL_IB_GID_INDEX "$own" "${index[$name]}"
+    index[$name]=$(value "$from/rdma.json" '.ports[] | select(.used) | .gid_index')
+    check gid_index "$own" "${index[$name]}"
     check NCCL_IB_HCA "=$device:1" "$(value "$from/rdma.json" .env.NCCL_IB_HCA)"
     check 'after --save and --from, env' "$(value "$from/rdma.json" .env)" "$(value "$from/from.json" .env)"
 done

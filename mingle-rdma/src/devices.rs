@@ -33,6 +33,8 @@ pub struct Users {
     /// The lists of devices that the user has given to the [`LIBRARIES`].
     lists: [Option<String>; 3],
     pins: [Pin; 3],
+    /// Variables that the user's own contradict.
+    contradicted: Vec<&'static str>,
 }
 
 impl Users {
@@ -55,7 +57,20 @@ impl Users {
         };
         // If the user has given an index too, both are the user's business.
         let list = |library: &Library| value(library.list).filter(|_| value(library.index).is_none());
-        Self { lists: LIBRARIES.each_ref().map(list), pins: LIBRARIES.each_ref().map(pin) }
+        // UCX reaches no host by devices that none of its transports uses, and refuses an index beside subnets
+        // (`uct_ib_iface_init_roce_gid_info`). NVSHMEM prefers its list to the mapping (`ibrc.cpp`).
+        let contradicts = [
+            ("UCX_NET_DEVICES", value("UCX_TLS").is_some_and(|transports| !is_rdma(&transports))),
+            ("UCX_IB_GID_INDEX", value("UCX_IB_ROCE_SUBNETS").is_some()),
+            ("NVSHMEM_HCA_LIST", value("NVSHMEM_HCA_PE_MAPPING").is_some()),
+        ];
+        let contradicted = contradicts.into_iter().filter(|(_, does)| *does).map(|(name, _)| name).collect();
+        let (lists, pins) = (LIBRARIES.each_ref().map(list), LIBRARIES.each_ref().map(pin));
+        Self { lists, pins, contradicted }
+    }
+
+    pub(super) fn contradict(&self, name: &str) -> bool {
+        self.contradicted.contains(&name)
     }
 
     pub(super) fn list(&self, library: usize) -> Option<&str> {
@@ -65,6 +80,21 @@ impl Users {
     pub(super) fn pin(&self, library: usize) -> Pin {
         self.pins[library]
     }
+}
+
+/// Whether a list of UCX's transports (UCX_TLS) has one for RDMA, or behind `^` leaves one. `ib` and `all` have
+/// each; a backslash keeps a name from being an alias, and `:aux` may be behind it
+/// (`ucp_tl_aliases` in UCX's `src/ucp/core/ucp_context.c`).
+fn is_rdma(transports: &str) -> bool {
+    let (is_excluding, list) = transports.strip_prefix('^').map_or((false, transports), |list| (true, list));
+    let names = list.split(',').filter_map(|name| name.trim().trim_start_matches('\\').split(':').next());
+    let has = |family: &str| names.clone().any(|name| name == family);
+    if is_excluding {
+        return !(has("ib") || has("all") || ["rc", "ud", "dc"].into_iter().all(has));
+    }
+    let families = ["rc", "ud", "dc", "srd"];
+    let is_of = |name: &str| families.iter().any(|family| name.starts_with(family));
+    has("ib") || has("all") || names.clone().any(is_of)
 }
 
 impl Library {

@@ -54,6 +54,7 @@ pub fn beside(
         // for EFA do not read it.
         Transport::Sockets | Transport::Roce(_) => advice.push(("NCCL_NET", "Socket".to_owned())),
     }
+    advice.retain(|(name, _)| !users.contradict(name));
     (advice, dropped)
 }
 

@@ -290,6 +290,36 @@ fn what_is_left_out_because_of_the_users_list_is_said_with_its_reason() {
 }
 
 #[test]
+fn nothing_is_printed_that_the_users_own_variables_contradict() {
+    let lacks = |setting: &str, name: &str| {
+        let machine = machine("pod-shared-foreign");
+        let (own, value) = setting.split_once('=').unwrap();
+        let users = Users::new(|name| (name == own).then(|| value.to_owned()));
+        let (variables, _) = mingle_rdma::beside(&machine, Transport::alone(&machine.choose()), &users);
+        assert!(variables.len() >= 5, "{variables:?}");
+        !variables.iter().any(|(printed, _)| *printed == name)
+    };
+    for (transports, is_kept) in [
+        ("all", true),
+        ("rc,sm,self", true),
+        ("tcp, ud_x", true),
+        ("tcp,\\rc_mlx5", true),
+        ("ud_verbs:aux", true),
+        ("^rc", true),
+        ("^cuda_ipc", true),
+        ("tcp,sm,self", false),
+        ("^ib", false),
+        ("^rc,ud,dc", false),
+    ] {
+        let setting = format!("UCX_TLS={transports}");
+        assert_eq!(lacks(&setting, "UCX_NET_DEVICES"), !is_kept, "{transports}");
+    }
+    assert!(lacks("UCX_IB_ROCE_SUBNETS=10.77.0.0/24", "UCX_IB_GID_INDEX"));
+    assert!(lacks("NVSHMEM_HCA_PE_MAPPING=mlx5_0:1:2", "NVSHMEM_HCA_LIST"));
+    assert!(!lacks("NVSHMEM_HCA_PE_MAPPING=", "NVSHMEM_HCA_LIST"));
+}
+
+#[test]
 fn the_gpu_nearest_to_each_device_is_behind_the_same_switch() {
     let machine = Machine::from_snapshot(&machines().join("rail8-same")).unwrap();
     assert_eq!(machine.choose().kind, Capability::Roce);

@@ -245,8 +245,9 @@ fn variables_in(path: &str) -> BTreeSet<String> {
     let code = sources(&root());
     let texts = code.iter().filter(|(name, _)| name.starts_with(path)).flat_map(|(_, code)| literals(code));
     // Values, not names; and variables that are not printed, but read.
-    let others = ["ACTIVE_DEFER", "RAY_AUTH_TOKEN_PATH", "NCCL_IB_DISABLE", "NCCL_VERSION"];
-    let is_none = |text: &str| text.starts_with("AF_INET") || others.contains(&text);
+    let others = "ACTIVE_DEFER RAY_AUTH_TOKEN_PATH NCCL_IB_DISABLE NCCL_VERSION UCX_TLS UCX_IB_ROCE_SUBNETS \
+                  NVSHMEM_HCA_PE_MAPPING";
+    let is_none = |text: &str| text.starts_with("AF_INET") || others.split(' ').any(|other| other == text);
     texts.filter(|text| is_variable(text) && !is_none(text)).collect()
 }
 

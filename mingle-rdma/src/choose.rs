@@ -85,7 +85,8 @@ impl Machine {
         let addressing = if is_roce { wanted.or_else(|| common(&ports)) } else { None };
         if let Some(addressing) = addressing {
             exclude(&mut ports, |port| {
-                (!offers(port, addressing)).then_some(PortReason::Addressing(addressing))
+                let is_other = !offers(port, addressing) && port.has_address();
+                is_other.then_some(PortReason::Addressing(addressing))
             });
         }
         for port in &mut ports {
@@ -134,7 +135,7 @@ impl Machine {
             Some(PortReason::Verbs(device.verbs.clone()))
         } else if !is_nameable_device(&device.name) {
             Some(PortReason::Name)
-        } else if port.link_layer == LinkLayer::Ethernet && !own {
+        } else if port.link_layer == LinkLayer::Ethernet && !own && !has_no_address(port) {
             Some(PortReason::NoOwnGid)
         } else {
             None
@@ -214,6 +215,11 @@ impl<'a> PortChoice<'a> {
         self.excluded.is_none()
     }
 
+    /// Whether it has a GID of this host, or needs none.
+    pub(super) fn has_address(&self) -> bool {
+        self.port.link_layer != LinkLayer::Ethernet || self.gids.iter().any(|gid| gid.excluded.is_none())
+    }
+
     /// Whether the port is not used because it is down.
     pub(super) fn is_down(&self) -> bool {
         matches!(&self.excluded, Some(PortReason::State(Some(state))) if *state != PortState::ACTIVE)
@@ -223,6 +229,14 @@ impl<'a> PortChoice<'a> {
     pub fn gid_index(&self) -> Option<u32> {
         self.gid().map(|entry| entry.index)
     }
+}
+
+/// Whether the interface of this port is in this network namespace and has no address: NCCL uses the
+/// link-local GID at index 0, as on the other hosts.
+fn has_no_address(port: &Port) -> bool {
+    let is_own = |entry: &GidEntry| entry.gid.is_link_local() && entry.relation == Relation::Own;
+    port.gids.first().is_some_and(|entry| entry.index == 0 && entry.version.is_some())
+        && port.gids.iter().all(is_own)
 }
 
 fn used<'b, 'a>(ports: &'b [PortChoice<'a>]) -> impl Iterator<Item = &'b PortChoice<'a>> {
@@ -340,15 +354,17 @@ fn settle_rule(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<G
     if with_gids.is_empty() {
         return None;
     }
-    if let Some(rule) = GidRule::new(&with_gids, addressing, Pin::IfNeeded) {
-        return Some(rule);
+    let (rule, all) = (GidRule::new(&with_gids, addressing, Pin::IfNeeded), used(ports).count());
+    // An index is right for no port without an address.
+    if rule.is_some_and(|rule| all == with_gids.len() || !matches!(rule, GidRule::Index(_))) {
+        return rule;
     }
     let sharing = |index| with_gids.iter().filter(|(_, gid)| gid.index == index).count();
     // Of several maxima the one of the first port.
     let used = with_gids.iter().rev().map(|(_, gid)| gid.index).max_by_key(|index| sharing(*index))?;
-    exclude(ports, |port| {
-        let own = port.gid_index().filter(|own| *own != used)?;
-        Some(PortReason::Index { own, used })
+    exclude(ports, |port| match port.gid_index() {
+        Some(own) => (own != used).then_some(PortReason::Index { own, used }),
+        None => Some(PortReason::NoOwnGid),
     });
     for port in ports.iter_mut().filter(|port| !port.is_used()) {
         forget_gids(port, &GidReason::Port);

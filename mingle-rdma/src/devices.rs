@@ -57,8 +57,8 @@ impl Users {
         };
         // If the user has given an index too, both are the user's business.
         let list = |library: &Library| value(library.list).filter(|_| value(library.index).is_none());
-        // UCX reaches no host by devices that none of its transports uses, and refuses an index beside subnets
-        // (`uct_ib_iface_init_roce_gid_info`). NVSHMEM prefers its list to the mapping (`ibrc.cpp`).
+        // UCX reaches no host by devices that none of its transports uses, and refuses an index beside
+        // subnets (`uct_ib_iface_init_roce_gid_info`). NVSHMEM prefers its list to the mapping (`ibrc.cpp`).
         let contradicts = [
             ("UCX_NET_DEVICES", value("UCX_TLS").is_some_and(|transports| !is_rdma(&transports))),
             ("UCX_IB_GID_INDEX", value("UCX_IB_ROCE_SUBNETS").is_some()),
@@ -82,8 +82,8 @@ impl Users {
     }
 }
 
-/// Whether a list of UCX's transports (UCX_TLS) has one for RDMA, or behind `^` leaves one. `ib` and `all` have
-/// each; a backslash keeps a name from being an alias, and `:aux` may be behind it
+/// Whether a list of UCX's transports (UCX_TLS) has one for RDMA, or behind `^` leaves one. `ib` and `all`
+/// stand for each of them; a backslash keeps a name from being an alias, and `:aux` may be behind it
 /// (`ucp_tl_aliases` in UCX's `src/ucp/core/ucp_context.c`).
 fn is_rdma(transports: &str) -> bool {
     let (is_excluding, list) = transports.strip_prefix('^').map_or((false, transports), |list| (true, list));
@@ -138,7 +138,7 @@ impl Library {
             .collect()
     }
 
-    /// How it comes to use the GIDs of the ports that the user's list selects, or the fact for which it cannot.
+    /// How it comes to use the GIDs of the ports that the user's list selects, or the fact why it cannot.
     pub(super) fn rule_beside(
         &self,
         machine: &Machine,

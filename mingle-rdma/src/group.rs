@@ -79,7 +79,7 @@ pub(super) fn choose(
     ports: &mut [PortChoice<'_>],
     kind: Option<Capability>,
 ) -> Vec<Group> {
-    let facts = facts(machine, ports);
+    let facts = without_address(facts(machine, ports), ports);
     let nearness_says = facts.iter().any(|port| !port.near.is_empty());
     let groups = split(&facts, &networks(machine, ports)).into_iter().map(Draft::new);
     let mut groups: Vec<Draft<'_>> = groups.collect();
@@ -108,6 +108,30 @@ pub(super) fn choose(
         }
     }
     shown
+}
+
+/// A port without an IP address stays where none with an address can do its job: where it shares a cable with
+/// one, as the twins of a DGX Spark do, is the only one near to a GPU, or where no port has an address.
+fn without_address(facts: Vec<PortFacts>, ports: &mut [PortChoice<'_>]) -> Vec<PortFacts> {
+    let has = |port: &&PortFacts, ports: &[PortChoice<'_>]| ports[port.place].has_address();
+    let with: Vec<&PortFacts> =
+        facts.iter().filter(|port| port.kind == Capability::Roce && has(port, ports)).collect();
+    let (served, cables): (_, BTreeSet<_>) = (near(&with), with.iter().map(|port| &port.physical).collect());
+    let is_needed = |port: &PortFacts| {
+        with.is_empty() || cables.contains(&port.physical) || !port.near.is_subset(&served)
+    };
+    let is_out = |port: &&PortFacts| !has(port, ports) && !is_needed(port);
+    let out: BTreeSet<usize> = facts.iter().filter(is_out).map(|port| port.place).collect();
+    let is_alone = with.is_empty();
+    for fact in &facts {
+        let port = &mut ports[fact.place];
+        if out.contains(&fact.place) {
+            port.excluded = Some(PortReason::NoOwnGid);
+        } else if is_alone && !port.has_address() {
+            port.gids[0].excluded = None;
+        }
+    }
+    facts.into_iter().filter(|port| !out.contains(&port.place)).collect()
 }
 
 /// Why a port is not used whose group has lost, against that of `best` if any is used.
@@ -228,7 +252,10 @@ fn split<'a>(facts: &'a [PortFacts], networks: &Networks) -> Vec<Vec<&'a PortFac
         let size = |port: &PortFacts| -> usize {
             cards.iter().filter_map(|card| networks.get(&(*card, port.network))).sum()
         };
-        joined(parts(ports, size), each_serves)
+        // A port without an address belongs to the others.
+        let most = ports.iter().filter(|port| port.network.is_some()).map(|port| size(port)).max();
+        let key = |port: &PortFacts| if port.network.is_some() { Some(size(port)) } else { most };
+        joined(parts(ports, key), each_serves)
     };
     let mut groups: Vec<_> = cards.flat_map(of_network).collect();
     groups.sort_by_key(|ports| ports[0].place);

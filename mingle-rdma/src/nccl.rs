@@ -31,8 +31,8 @@ pub(crate) enum Pin {
 }
 
 impl GidRule {
-    /// The rule by which NCCL and NVSHMEM use these ports, each with its right GID. None if they cannot use all
-    /// of them at once.
+    /// The rule by which NCCL and NVSHMEM use these ports, each with its right GID. None if they cannot use
+    /// all of them at once.
     pub(crate) fn new(ports: &[(&Port, &GidEntry)], addressing: Addressing, pin: Pin) -> Option<Self> {
         let own = Self::without_index(ports, addressing);
         // NCCL before 2.26.2 ends where it cannot read a type.
@@ -53,7 +53,11 @@ impl GidRule {
             });
             known.min().map(|(.., index)| index)
         };
-        let is_right = ports.iter().all(|(port, right)| first(port) == Some(right.index));
+        // Of a port without an address, each GID reaches the others.
+        let is_right = |(port, right): &(&Port, &GidEntry)| {
+            first(port) == Some(right.index) || right.gid.is_link_local()
+        };
+        let is_right = ports.iter().all(is_right);
         if pin == Pin::Never || pin == Pin::IfNeeded && is_right {
             Some(Self::Own)
         } else {

@@ -10,6 +10,8 @@
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`.
 
+use std::collections::BTreeSet;
+
 use super::choose::Choice;
 use super::devices::{LIBRARIES, Users};
 use super::gid::RoceVersion;
@@ -19,8 +21,8 @@ use super::reason::{PortReason, Rate};
 use super::summary::Capability;
 use super::verdict::Transport;
 
-/// The variables for a host in a world that uses `transport`, beside the user's own, in the order in which they
-/// are printed. For a host that is in no world, see [`Transport::alone`]. Also returns what was left out
+/// The variables for a host in a world that uses `transport`, beside the user's own, in the order in which
+/// they are printed. For a host that is in no world, see [`Transport::alone`]. Also returns what was left out
 /// because a user's list selects other ports, each with the fact.
 pub fn beside(
     machine: &Machine,
@@ -36,7 +38,9 @@ pub fn beside(
         Transport::Roce(addressing) if choice.kind == Capability::Roce => {
             hcas(&choice, &mut advice);
             for (at, library) in LIBRARIES.iter().enumerate() {
-                let pin = users.pin(at);
+                // No index is right for a port without an address, and NCCL before 2.21 takes 0 on all.
+                let is_whole = choice.gids().len() == choice.used().count();
+                let pin = if is_whole { users.pin(at) } else { Pin::Never };
                 let own = library.rule(&choice.gids(), addressing, pin);
                 let rule = match users.list(at) {
                     None => Ok(own),
@@ -104,7 +108,11 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
         })
         .collect();
     let Transport::Roce(addressing) = transport else { return warnings };
-    if addressing.version == RoceVersion::V1 {
+    if choice.gids().iter().any(|(_, gid)| gid.gid.is_link_local()) {
+        warnings.push(
+            "no RoCE port has an IP address; link-local GIDs are used, which no router passes on".to_owned(),
+        );
+    } else if addressing.version == RoceVersion::V1 {
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
@@ -136,7 +144,8 @@ fn of_indices(choice: &Choice<'_>) -> Option<String> {
             used.join(", ")
         ));
     }
-    match choice.gid_rule.filter(|_| choice.gid_index().is_none()) {
+    let indices: BTreeSet<_> = choice.gids().iter().map(|(_, gid)| gid.index).collect();
+    match choice.gid_rule.filter(|_| indices.len() > 1) {
         Some(GidRule::Own) => Some(
             "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
              or later, in a pod 2.26 or later"

@@ -107,6 +107,8 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
         warnings.join("\n")
     };
     assert!(warnings("rail8-diff").contains("NCCL 2.21"));
+    let local = "no RoCE port has an IP address; link-local GIDs are used, which no router passes on";
+    assert_eq!([warnings("roce-link-local"), warnings("rails-no-address")], [local; 2]);
     let slow =
         "mlx5_5:1 runs at 200 Gb/s, others at 400 Gb/s, and the job waits for it: check its cable and switch";
     assert_eq!([warnings("rails-slow-port"), warnings("rails-slow-port-vm")], [slow; 2]);
@@ -116,7 +118,16 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
         apart.starts_with("mlx5_1:1 (index 9) cannot be used together with mlx5_0:1, mlx5_2:1 (index 7)")
     );
     assert!(warnings("pod-two-indices").contains("must choose from NCCL_IB_ADDR_RANGE"));
-    for quiet in ["rail8-same", "ib4", "none", "empty", "efa", "one-roce"] {
+    for quiet in [
+        "spark-one-address",
+        "rails-one-without-address",
+        "rail8-same",
+        "ib4",
+        "none",
+        "empty",
+        "efa",
+        "one-roce",
+    ] {
         assert_eq!(warnings(quiet), "", "{quiet}");
     }
 }
@@ -146,6 +157,7 @@ fn the_group_that_carries_most_is_used_and_the_others_say_why_not() {
     assert_eq!(groups("oci-a100"), [used(16, 1600)]);
     assert_eq!(groups("pod-vfs"), [carries(4, 200, 400), used(1, 400)]);
     assert_eq!(groups("dgx-spark"), [used(4, 400)]);
+    assert_eq!(groups("spark-one-address"), [used(4, 400)]);
     assert_eq!(groups("dual-plane"), [used(16, 6400)]);
     assert_eq!(groups("mixed-cards"), [used(8, 3200)]);
     let kind = (8, 800, "another kind of RDMA is used".to_owned());

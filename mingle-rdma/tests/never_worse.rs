@@ -18,10 +18,10 @@ use mingle_rdma::{
 };
 
 /// Cases in which the model says that mingle's choice is worse, and why it stays.
-const KNOWN: &[(&str, &str)] = &[
-    ("two-networks", "no GPU is shown, and two of its six ports are in a network of their own: for storage"),
-    ("roce-link-local", "a port without an IP address counts as unusable"),
-];
+const KNOWN: &[(&str, &str)] = &[(
+    "two-networks",
+    "no GPU is shown, and two of its six ports are in a network of their own: for storage",
+)];
 
 /// What users and images set.
 const USERS: &[&str] = &[

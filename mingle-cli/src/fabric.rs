@@ -154,12 +154,12 @@ fn ports(choice: &Choice<'_>, used: bool) -> String {
 /// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.
 pub(crate) fn warn_of_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
     let kept = variables.kept().iter().map(|kept| (kept.name, kept.value.as_str()));
-    // The platform's guide may tell users to set devices and indices with --set, but not to use RDMA where the
-    // ranks have agreed on sockets.
+    // The platform's guide may tell users to set devices and indices with --set, but not to use RDMA where
+    // the ranks have agreed on sockets.
     let given = settings.iter().filter(|setting| setting.name() == "NCCL_NET");
     for (name, value) in kept.chain(given.map(|setting| (setting.name(), setting.value()))) {
-        // Each host chooses its own interfaces, but the ranks agree on RDMA. NCCL ignores case in the name of a
-        // network.
+        // Each host chooses its own interfaces, but the ranks agree on RDMA. NCCL ignores case in the name of
+        // a network.
         let against = fabric.iter().find(|(of, advice)| *of == name && !value.eq_ignore_ascii_case(advice));
         let Some((_, advice)) = against else { continue };
         let end = if name == "NCCL_NET" { WITHOUT_NET } else { "" };

@@ -54,8 +54,8 @@ pub fn beside(
             }
         }
         // In the last case the host has changed since it reported its devices. NCCL_IB_DISABLE switches off
-        // NCCL's own transport alone, while NCCL tries plugins first (`src/plugin/net.cc`): those of HPC-X and
-        // for EFA do not read it.
+        // NCCL's own transport alone, while NCCL tries plugins first (`src/plugin/net.cc`): those of HPC-X
+        // and for EFA do not read it.
         Transport::Sockets | Transport::Roce(_) => advice.push(("NCCL_NET", "Socket".to_owned())),
     }
     advice.retain(|(name, _)| !users.contradict(name));

@@ -1,9 +1,9 @@
 //! The rule above all rules: with mingle's variables no job is slower than without them, and none fails that
-//! works without them. Models of NCCL and UCX say what two hosts like each saved machine would do, beside many
-//! sets of the user's own variables. Gloo reads none of the variables of this crate.
+//! works without them. Models of NCCL and UCX say what two hosts like each saved machine would do, beside
+//! many sets of the user's own variables. Gloo reads none of the variables of this crate.
 //!
-//! The models follow NCCL 2.30.7-1 (5067397c2676) and UCX of August 2026 (9466d104a317). Each function names the
-//! lines. They know nothing of external plugins, and assume that a link-local GID reaches the other host.
+//! The models follow NCCL 2.30.7-1 (5067397c2676) and UCX of August 2026 (9466d104a317). Each function names
+//! the lines. They know nothing of external plugins, and assume that a link-local GID reaches the other host.
 
 mod machines;
 
@@ -80,7 +80,7 @@ fn environments(machine: &Machine, users: &str) -> (Env, Env) {
 
 fn nccl(machine: &Machine, env: &Env) -> Run {
     let value = |name: &str| env.get(name).map(String::as_str).filter(|value| !value.is_empty());
-    // src/plugin/net.cc:322-350: the networks in turn, only those of the name; src/transport/net_ib/init.cc:288.
+    // src/plugin/net.cc:322-350: the networks in turn, only those of the name.
     let wanted = |net: &str| value("NCCL_NET").is_none_or(|name| name.eq_ignore_ascii_case(net));
     let ports: Vec<_> = ports(machine).filter(|(device, port)| is_nccls(device, port, value)).collect();
     let has_ib = value("NCCL_IB_DISABLE").is_none_or(|text| text == "0") && !ports.is_empty();
@@ -176,8 +176,8 @@ fn connects(machine: &Machine, device: &Device, port: &Port, index: u32) -> bool
         && (port.link_layer == LinkLayer::InfiniBand || entry.is_some_and(reaches))
 }
 
-/// The ports of each GPU, by their places: those of the widest path, then the nearest (src/graph/topo.cc:1943).
-/// Of one GPU where there is none.
+/// The ports of each GPU, by their places: those of the widest path, then the nearest
+/// (src/graph/topo.cc:1943). Of one GPU where there is none.
 fn shares(machine: &Machine, ports: &[(&Device, &Port)]) -> BTreeMap<usize, Vec<usize>> {
     let gpus = machine.gpus.len().max(1);
     let path = |gpu: usize, device: &Device, port: &Port| {
@@ -255,8 +255,8 @@ fn ucx(machine: &Machine, env: &Env) -> Run {
     {
         return Run::Fails;
     }
-    // Each process takes the widest device, of several the nearest (src/ucp/wireup/select.c, by the distances of
-    // src/uct/base/uct_iface.c), and one that does not connect ends the job.
+    // Each process takes the widest device, of several the nearest (src/ucp/wireup/select.c), and one that
+    // does not connect ends the job.
     let used = shares(machine, &rdma);
     let works = |at: &usize| {
         let (device, port) = rdma[*at];

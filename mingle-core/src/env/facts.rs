@@ -15,7 +15,7 @@ pub struct Facts<'a> {
     /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in
     /// a world of one node.
     pub interface: Option<&'a str>,
-    /// The variables for this host's RDMA devices, from [`variables`](crate::rdma::variables).
+    /// The variables for this host's RDMA devices, from [`beside`](crate::rdma::beside).
     pub fabric: &'a [(&'static str, String)],
     /// The variables that the user asked for. They replace mingle's own advice.
     pub settings: &'a [Setting],

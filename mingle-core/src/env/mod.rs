@@ -12,7 +12,7 @@
 //! | `MINGLE_RANK_OFFSET`, `MINGLE_TOTAL_SLOTS` | scripts that number workers: the number of workers on lower ranks, and on all |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: without the `=` it matches by prefix) and Gloo (`eth0`) |
 //! | `NCCL_SOCKET_FAMILY` | NCCL, in an IPv6 world |
-//! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`variables`](crate::rdma::variables) |
+//! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`beside`](crate::rdma::beside) |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | scripts that compare nodes: it is equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |

@@ -112,26 +112,21 @@ pub(super) fn choose(
 
 /// A port without an IP address stays where none with an address can do its job: where it shares a cable with
 /// one, as the twins of a DGX Spark do, is the only one near to a GPU, or where no port has an address.
-fn without_address(facts: Vec<PortFacts>, ports: &mut [PortChoice<'_>]) -> Vec<PortFacts> {
-    let has = |port: &&PortFacts, ports: &[PortChoice<'_>]| ports[port.place].has_address();
-    let with: Vec<&PortFacts> =
-        facts.iter().filter(|port| port.kind == Capability::Roce && has(port, ports)).collect();
-    let (served, cables): (_, BTreeSet<_>) = (near(&with), with.iter().map(|port| &port.physical).collect());
-    let is_needed = |port: &PortFacts| {
-        with.is_empty() || cables.contains(&port.physical) || !port.near.is_subset(&served)
-    };
-    let is_out = |port: &&PortFacts| !has(port, ports) && !is_needed(port);
-    let out: BTreeSet<usize> = facts.iter().filter(is_out).map(|port| port.place).collect();
-    let is_alone = with.is_empty();
-    for fact in &facts {
+fn without_address(mut facts: Vec<PortFacts>, ports: &mut [PortChoice<'_>]) -> Vec<PortFacts> {
+    let with = facts.iter().filter(|fact| fact.kind == Capability::Roce && ports[fact.place].has_address());
+    let with: Vec<&PortFacts> = with.collect();
+    let served = near(&with);
+    let cables: BTreeSet<Physical> = with.iter().map(|port| port.physical.clone()).collect();
+    facts.retain(|fact| {
         let port = &mut ports[fact.place];
-        if out.contains(&fact.place) {
-            port.excluded = Some(PortReason::NoOwnGid);
-        } else if is_alone && !port.has_address() {
+        if !port.has_address() && cables.is_empty() {
             port.gids[0].excluded = None;
+        } else if !port.has_address() && !cables.contains(&fact.physical) && fact.near.is_subset(&served) {
+            port.excluded = Some(PortReason::NoOwnGid);
         }
-    }
-    facts.into_iter().filter(|port| !out.contains(&port.place)).collect()
+        port.is_used()
+    });
+    facts
 }
 
 /// Why a port is not used whose group has lost, against that of `best` if any is used.

@@ -43,6 +43,7 @@ use crate::config::{Reader, Settings};
 use crate::exit::Stop;
 use crate::host::HERE;
 use crate::runtime::runtime;
+use crate::scheduler::{HostList, Scheduler};
 use crate::stderr::{self, printable};
 use crate::stdout::{Stdout, wants_json};
 use finding::{Finding, Severity};
@@ -143,7 +144,7 @@ struct Examined {
 impl Examined {
     fn read(args: DoctorArgs) -> Result<Self, Stop> {
         let reader = Reader(|name: &str| std::env::var_os(name));
-        let network = args.network.read(&reader)?;
+        let mut network = args.network.read(&reader)?;
         let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
         if world.is_some() && job.is_none() {
             return Err(Stop::Usage(
@@ -160,6 +161,15 @@ impl Examined {
             return Err(Stop::Usage(
                 "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
             ));
+        }
+        let scheduler = Scheduler::new(|name: &str| std::env::var_os(name));
+        if network.seeds.is_empty()
+            && world.is_some()
+            && let Some(provided) = scheduler.seeds()?
+        {
+            stderr::say(format_args!("seed {provided}"));
+            let HostList(seeds) = provided.value;
+            network.seeds = seeds;
         }
         // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
         let (_, warnings) = reader.secret(None)?;
@@ -213,6 +223,8 @@ impl Visit {
         };
         let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
         self.findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
+        let sockets = ["tcp", "tcp6"].map(|name| HERE.text(&format!("/proc/net/{name}")).unwrap_or_default());
+        self.findings.push(ports::own(&sockets.concat()));
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;

@@ -138,16 +138,19 @@ impl JobId {
         ports.filter(|port| *port != Self::VLLMS)
     }
 
-    /// The ports that a node of this job tries for the job's own use, in order: 20000 to 29399, each once.
-    /// Linux chooses its own from 32768 on, Kubernetes has node ports from 30000 on and Ray workers up to
-    /// 19999; torchrun meets at 29400 without `--rdzv-endpoint`, and [`JobId::PORTS`] follow.
+    /// The ports of which a node holds some for the job's own use. Linux chooses its own from 32768 on,
+    /// Kubernetes has node ports from 30000 on and Ray workers up to 19999; torchrun meets at 29400 without
+    /// `--rdzv-endpoint`, and [`JobId::ports`] follow.
+    pub const OWN_PORTS: RangeInclusive<u16> = 20_000..=29_399;
+
+    /// All of [`JobId::OWN_PORTS`], in the order in which a node of this job tries them.
     #[cfg(feature = "net")]
     pub(crate) fn own_ports(&self) -> impl Iterator<Item = u16> + use<> {
-        const FIRST: u16 = 20_000;
-        const COUNT: u16 = 9_400;
+        let first = *Self::OWN_PORTS.start();
+        let count = Self::OWN_PORTS.end() - first + 1;
         let hash = blake3::derive_key("mingle 1 own ports", self.0.as_bytes());
-        let start = u16::from_be_bytes([hash[0], hash[1]]) % COUNT;
-        (0..COUNT).map(move |i| FIRST + (start + i) % COUNT)
+        let start = u16::from_be_bytes([hash[0], hash[1]]) % count;
+        (0..count).map(move |i| first + (start + i) % count)
     }
 }
 

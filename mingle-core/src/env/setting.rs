@@ -44,7 +44,7 @@ pub enum InvalidSetting {
     #[error("{0} is a variable of the shells themselves, and some of them would not take it")]
     Shell(String),
     /// The variable is part of the result, or begins with `MINGLE_` or `PET_`.
-    #[error("{0} is part of mingle's result, and cannot be set")]
+    #[error("{0} is part of mingle's result or the variable of an option, and cannot be set")]
     Result(String),
     /// The value has a NUL.
     #[error("{0:?} in the value: no process can carry it")]
@@ -112,6 +112,8 @@ mod tests {
             ("path=/bin", InvalidSetting::Shell("path".to_owned())),
             ("MASTER_ADDR=10.0.0.1", InvalidSetting::Result("MASTER_ADDR".to_owned())),
             ("MINGLE_SET=", InvalidSetting::Result("MINGLE_SET".to_owned())),
+            ("MINGLE_WORLD_MIN=1", InvalidSetting::Result("MINGLE_WORLD_MIN".to_owned())),
+            ("MINGLE_PORT_LIST=1", InvalidSetting::Result("MINGLE_PORT_LIST".to_owned())),
             ("PET_NNODES=2", InvalidSetting::Result("PET_NNODES".to_owned())),
             ("A=a\0b", InvalidSetting::Value('\0')),
         ] {

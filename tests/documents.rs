@@ -35,7 +35,7 @@ enum Kind {
 
 /// The blocks without a fence that are not shell: document, the block's beginning, its kind. The first entry
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
-const NOT_SHELL: [(&str, &str, Kind); 19] = [
+const NOT_SHELL: [(&str, &str, Kind); 20] = [
     ("ARCHITECTURE.md", "mingle-rdma/src/  ", Kind::Tree),
     ("ARCHITECTURE.md", "model  <-", Kind::Other),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
@@ -46,6 +46,7 @@ const NOT_SHELL: [(&str, &str, Kind); 19] = [
     ("README.md", "mingle: ", Kind::Progress),
     ("README.md", "--seed ", Kind::Arguments),
     ("docs/launchers.md", "[c10d] The IPv6", Kind::Other),
+    ("docs/launchers.md", "rank {rank} of", Kind::Other),
     ("docs/reference.md", "--interface ", Kind::Arguments),
     ("docs/networks.md", "apiVersion: ", Kind::Yaml),
     ("docs/networks.md", "[wsl2]", Kind::Other),
@@ -189,7 +190,7 @@ fn mingle_accepts_every_call_in_the_documents() {
     for (i, (place, text)) in calls(&documents()).into_iter().enumerate() {
         let folder = scratch.join(i.to_string());
         fs::create_dir_all(&folder).unwrap();
-        for name in ["foo.secret", "FILE", "nccl.log"] {
+        for name in ["foo.secret", "FILE", "nccl.log", "peers.tmpl"] {
             fs::write(folder.join(name), "node-a:1:2 [0] NCCL INFO long enough for a secret too").unwrap();
         }
         let text = text.replace("/tmp", folder.to_str().unwrap());

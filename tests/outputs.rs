@@ -119,6 +119,55 @@ fn a_file_that_cannot_be_written_ends_the_node_before_it_waits() {
     assert!(outcome.stderr.contains(told), "{}", outcome.render());
 }
 
+#[test]
+fn a_template_with_a_mistake_ends_the_node_before_it_waits() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (text, told) in [
+        ("{rank}\\n  {hots}", "/run/t:2:3: {hots} means nothing here; there are {rank}, {world}, "),
+        ("{each node}", "/run/t:1:1: this block has no {end}"),
+        ("\\377", "/run/t:1:1: this is not UTF-8"),
+    ] {
+        for line in [
+            format!("\"$mingle\" {ALONE} --format template=/run/t"),
+            format!("\"$mingle\" run {ALONE} -o template=/run/t=/run/out -- true"),
+        ] {
+            let started = Instant::now();
+            let outcome = script(&lab, &format!("printf '{text}' >/run/t; exec {line}"));
+            assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+            assert!(outcome.stderr.contains(told), "{}", outcome.render());
+            assert!(started.elapsed() < SOON, "{line}: waited for others");
+        }
+    }
+}
+
+/// The template on stdout, in a file, and for a command, and its placeholders in the command's words.
+#[test]
+fn a_template_and_the_words_of_a_command_have_the_values_of_the_world() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let line = r#"export MINGLE_JOB_ID=t MINGLE_WORLD=2 MINGLE_RANK=$0; cd /run
+        echo '[{each node}"{node.addr}"{between}, {end}] {rank}/{world} {host}' >t$0
+        $mingle --format template=t$0 -o template=t$0=out$0 && cat out$0
+        $mingle run --max-restarts 1 --workers 2 --format template=t$0 -- \
+            sh -c 'cat "$0"; echo "$@"' {hostfile} {rank}/{world} {addrs} '{each other}{node.rank}{end}' '{{x}}'"#;
+    let procs: Vec<Proc> = (0..2)
+        .map(|node| {
+            let mut command = lab.command(node, "sh");
+            command.args(["-c", line, &node.to_string()]).env("mingle", MINGLE);
+            lab.start(node, command)
+        })
+        .collect();
+    for (rank, outcome) in finish_all(procs).into_iter().enumerate() {
+        let filled = format!("[\"10.77.0.10\", \"10.77.0.11\"] {rank}/2 {}", lab.host(rank));
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert_eq!(lines.iter().filter(|line| **line == filled).count(), 2, "{}", outcome.render());
+        for worker in [2 * rank, 2 * rank + 1] {
+            let words = format!("[{worker}] {worker}/4 10.77.0.10,10.77.0.11 {} {{{{x}}}}", 1 - rank);
+            assert!(lines.contains(&words.as_str()), "{words}: {}", outcome.render());
+            assert!(lines.contains(&format!("[{worker}] {filled}").as_str()), "{}", outcome.render());
+        }
+    }
+}
+
 /// Other users may read a file, and no other user the output and the environment of a process.
 #[test]
 fn the_token_of_ray_is_printed_and_is_in_the_environment_and_in_no_file() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
-use mingle_core::env::{Facts, Format, Variable, Variables};
+use mingle_core::env::{Facts, Format, Template, Variable, Variables};
 use mingle_core::tools::{HeldPorts, host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
@@ -61,6 +61,7 @@ impl<'a> Formation<'a> {
         facts.ports = self.held().numbers();
         facts.secret = self.config.secret.as_ref();
         facts.beside = &self.beside;
+        facts.template = self.config.template.as_ref();
         facts
     }
 
@@ -77,6 +78,15 @@ impl<'a> Formation<'a> {
     /// The arguments that the launcher of a format takes, in this command line.
     pub(crate) fn arguments(&self, format: Format, command: &[OsString]) -> Vec<String> {
         format.arguments(self.facts(), command)
+    }
+
+    /// The text of a template, in which `given` counts more than the world.
+    pub(crate) fn fill(
+        &self,
+        template: &Template,
+        given: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<String, Stop> {
+        Ok(template.fill(self.facts(), given)?)
     }
 
     /// The world in a format.
@@ -106,6 +116,7 @@ impl<'a> Formation<'a> {
         // Other users may read the files.
         facts.secret = None;
         for output in &self.config.outputs {
+            facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
             let text = Text::formed(output.format, facts, &variables, self.timings)?;
             let written = output.write(text.as_str(), holder.as_ref()).await;

@@ -52,7 +52,9 @@ impl Intent {
                 plain |= asks_for_help(text);
             }
         }
-        let format = format.and_then(OsStr::to_str).and_then(|text| text.parse().ok()).unwrap_or(Format::SH);
+        // Behind the name may be a file: template=FILE.
+        let name = format.and_then(OsStr::to_str).and_then(|text| text.split('=').next());
+        let format = name.and_then(|name| name.parse().ok()).unwrap_or(Format::SH);
         Self { format, plain, command }
     }
 }
@@ -87,6 +89,8 @@ mod tests {
             "-j foo -w 4",
             "-j foo -w 4 --format json",
             "-j foo -w 4 --format=json",
+            "-j foo -w 4 --format template=/dev/null",
+            "-j foo -w 4 --format=template=/dev/null",
             "-j foo -w 4 --format json --format sh",
             "-j foo -w 4 --format fish --output json=/tmp/x",
             "-j foo -w 4 -ojson=/tmp/x",
@@ -111,7 +115,9 @@ mod tests {
             "install /opt",
         ];
         for line in lines {
+            // Of these, one needs a file.
             let names = Format::all().map(Format::name);
+            let names = names.map(|name| if name == "template" { "template=/dev/null" } else { name });
             for variable in [None, Some("")].into_iter().chain(names.map(Some)) {
                 let guess = intent(line, variable);
                 match LowArgs::try_parse_from(["mingle"].into_iter().chain(line.split_whitespace())) {

@@ -15,9 +15,9 @@ const COMMAND: &str = "The command";
 /// command's own, and nobody watches it. With --max-restarts or --workers mingle stays as its parent: if a
 /// command fails or a node dies, all nodes stop their commands, and restart them or end. Where no world
 /// forms, nothing is started, and mingle's own exit code says why. In the command, {rank}, {world},
-/// {master_addr}, {master_port} and {hostfile} (a file for mpirun, or in the --format that lists all nodes)
-/// are replaced by their values, and the word {args} by the arguments that vLLM or SGLang takes, where that
-/// is the --format.
+/// {master_addr}, {endpoints} and the other placeholders of templates are replaced by their values,
+/// {hostfile} by a file for mpirun, or in the --format that lists all nodes, and the word {args} by the
+/// arguments that vLLM or SGLang takes, where that is the --format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(
     disable_help_flag = true,

@@ -195,9 +195,10 @@ pub(crate) struct JoinArgs {
 
     /// Write this format to a file as well; repeatable
     ///
-    /// For example hostfile=/tmp/hostfile. mingle writes files once the world has formed, before it prints
-    /// anything, and each as a whole. In hosts=/etc/hosts it changes only the lines between its own marks,
-    /// and removes those of jobs that are over. In MINGLE_OUTPUT, separate several with commas.
+    /// For example hostfile=/tmp/hostfile, or template=TEMPLATE=FILE. mingle writes files once the world has
+    /// formed, before it prints anything, and each as a whole. In hosts=/etc/hosts it changes only the lines
+    /// between its own marks, and removes those of jobs that are over. In MINGLE_OUTPUT, separate several
+    /// with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
+use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Template, is_own, job_interfaces};
 use mingle_core::tools::HeldPorts;
 use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, WorldSize};
 
@@ -34,7 +34,8 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
 /// The formats whose variables hold for each of several processes on a node.
-const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
+const FOR_WORKERS: [Format; 6] =
+    [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX, Format::TEMPLATE];
 
 /// Everything that was asked for, checked.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
     pub(crate) format: Format,
+    /// The text of the format `template`.
+    pub(crate) template: Option<Template>,
     pub(crate) outputs: Vec<OutputFile>,
     /// The file of `--events`.
     pub(crate) events: Option<PathBuf>,
@@ -68,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) stays: bool,
     /// The format of the file that `mingle run` writes for the command.
     pub(crate) hostfile: Option<Format>,
+    /// Whether the words of the command have values of all nodes.
+    pub(crate) command_lists_all: bool,
     /// Whether rank 0 hands its listening socket on.
     pub(crate) keeps_listener: bool,
     /// How many ports to hold for the job.
@@ -97,8 +102,11 @@ impl Settings {
             Some(count) => SlotCount { count, is_given: true },
             None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
         };
+        let (format, template) = reader.read(low.format, "format", format)?.unwrap_or((Format::SH, None));
         let config = Self {
             slots,
+            format,
+            template,
             outputs: reader.outputs(low.output)?,
             provenance: provenance.text(),
             same: reader.same(low.same, low.require_same)?,
@@ -112,7 +120,6 @@ impl Settings {
             private: reader.flag(low.private, "private")?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             last_call: reader.read(low.last_call, "last-call", timeout)?,
-            format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
@@ -121,6 +128,7 @@ impl Settings {
             },
             stays: false,
             hostfile: None,
+            command_lists_all: false,
             keeps_listener: false,
             port_count: reader.read(low.ports, "ports", port_count)?.unwrap_or(0),
             held: HeldPorts::default(),
@@ -164,7 +172,9 @@ impl Settings {
                 })?;
             }
         }
-        Ok(())
+        let templates = self.outputs.iter().map(|output| &output.template);
+        let mut templates = templates.chain([&self.template]).flatten();
+        templates.try_for_each(|template| values::check_ports(template, self.port_count, "the template"))
     }
 
     /// Holds the ports of `--ports`. Before any other descriptor is open, theirs are those from 3 on.
@@ -185,7 +195,7 @@ impl Settings {
             .slots(self.slots.count)
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
-            .roster(self.formats().any(Format::needs_roster));
+            .roster(self.command_lists_all || self.formats().any(Format::needs_roster));
         if let Some(paths) = self.paths {
             builder = builder.paths(paths);
         }

@@ -158,6 +158,41 @@ fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
 }
 
 #[test]
+fn a_template_that_cannot_be_filled_in_is_refused_with_its_place() {
+    let folder = std::env::temp_dir();
+    let file = folder.join(format!("mingle-template-{}", std::process::id())).display().to_string();
+    let format = |text: &str, more: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let option = format!("--format=template={file}");
+        config(&[&GOOD[..], &[&option], more].concat(), &[]).map(|config| config.template.is_some())
+    };
+    assert_eq!(format("{rank} {port2}", &["--ports", "2"]), Ok(true));
+    let unheld = format("{rank} {port2}", &["--ports", "1"]).unwrap_err();
+    let unknown = format("{rank}\n{ranks}", &[]).unwrap_err();
+    assert_eq!(format(&"x".repeat(1 << 16), &[]), Ok(true));
+    let large = format(&"x".repeat((1 << 16) + 1), &[]).unwrap_err();
+    std::fs::remove_file(&file).unwrap();
+    let missing = config(&[&GOOD[..], &["--format=template=/no/such"]].concat(), &[]).unwrap_err();
+    let unnamed = config(&[&GOOD[..], &["--format=template"]].concat(), &[]).unwrap_err();
+    let other = config(&[&GOOD[..], &["--format=json=x"]].concat(), &[]).unwrap_err();
+    for (error, told) in [
+        (unheld, "{port2} in the template: this node holds 1 ports for the job; give --ports 2".to_owned()),
+        (
+            unknown,
+            format!(
+                "--format template={file}: {file}:2:1: {{ranks}} means nothing here; there are {{rank}}, "
+            ),
+        ),
+        (large, format!("--format template={file}: {file} has more than 64 KiB")),
+        (missing, "--format template=/no/such: /no/such: No such file".to_owned()),
+        (unnamed, "--format template: give the file as well, such as template=".to_owned()),
+        (other, "--format json=x: the formats are sh, ".to_owned()),
+    ] {
+        assert!(error.starts_with(&told), "{error}");
+    }
+}
+
+#[test]
 fn without_multicast_there_must_be_another_way() {
     let quiet = |more: &[&str]| config(&[&GOOD[..], &["--multicast", "off"], more].concat(), &[]);
     let error = quiet(&[]).unwrap_err();

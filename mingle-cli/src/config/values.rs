@@ -1,10 +1,11 @@
 //! Parses each value, or says what is wrong with it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use mingle_core::env::{Format, InvalidFormat};
+use mingle_core::env::{Format, InvalidFormat, Template};
 use mingle_core::error::InvalidId;
 use mingle_core::{JobId, Network, Paths, Rank, World, WorldSize, env};
 
@@ -129,8 +130,42 @@ pub(crate) fn ttl(text: &str) -> Result<u8, &'static str> {
     }
 }
 
-pub(crate) fn format(text: &str) -> Result<Format, String> {
-    text.parse().map_err(|error: InvalidFormat| error.to_string())
+/// The option's value begins with this where a file of the user's is the format.
+pub(crate) const TEMPLATE: &str = "template=";
+/// The largest template, in bytes.
+const LONGEST_TEMPLATE: u64 = 64 << 10;
+
+/// A format, and the text of `template=FILE`.
+pub(crate) fn format(text: &str) -> Result<(Format, Option<Template>), String> {
+    if let Some(file) = text.strip_prefix(TEMPLATE) {
+        return Ok((Format::TEMPLATE, Some(template(file)?)));
+    }
+    let format = text.parse().map_err(|error: InvalidFormat| error.to_string())?;
+    if format == Format::TEMPLATE {
+        return Err("give the file as well, such as template=peers.tmpl".to_owned());
+    }
+    Ok((format, None))
+}
+
+fn template(file: &str) -> Result<Template, String> {
+    let failed = |error: io::Error| format!("{file}: {error}");
+    let mut text = Vec::new();
+    File::open(file).map_err(failed)?.take(LONGEST_TEMPLATE + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > LONGEST_TEMPLATE {
+        return Err(format!("{file} has more than 64 KiB, which is too much for a template"));
+    }
+    Template::strict(&text).map_err(|error| format!("{file}:{error}"))
+}
+
+/// Refuses a placeholder, in this place, for a port that the node does not hold.
+pub(crate) fn check_ports(template: &Template, held: usize, place: &str) -> Result<(), Stop> {
+    let unheld = |number: &usize| template.has(&format!("port{number}"));
+    match (held + 1..=MOST_PORTS).rfind(unheld) {
+        Some(number) => Err(Stop::Usage(format!(
+            "{{port{number}}} in {place}: this node holds {held} ports for the job; give --ports {number}"
+        ))),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {

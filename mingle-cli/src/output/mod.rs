@@ -21,12 +21,13 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mingle_core::env::Format;
+use mingle_core::env::{Format, Template};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc::O_NONBLOCK;
 use tokio::time::{Instant, sleep};
 
+use crate::config::values;
 use crate::stdout::Stdout;
 pub(crate) use file::create_beside;
 pub(crate) use holder::Holder;
@@ -40,16 +41,21 @@ const LOCKED: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutputFile {
     pub(crate) format: Format,
+    /// The text of the format `template`.
+    pub(crate) template: Option<Template>,
     pub(crate) path: PathBuf,
 }
 
 impl OutputFile {
-    /// `FORMAT=FILE`.
+    /// `FORMAT=FILE`, or `template=TEMPLATE=FILE`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let pair = text.split_once('=').filter(|(_, file)| !file.is_empty());
-        let (format, file) = pair.ok_or("write FORMAT=FILE, such as hostfile=/tmp/hostfile")?;
-        let format = format.parse().map_err(|error| format!("{format:?}: {error}"))?;
-        Ok(Self { format, path: PathBuf::from(file) })
+        let first = if text.starts_with(values::TEMPLATE) { values::TEMPLATE.len() } else { 0 };
+        let pair = text[first..].find('=').map(|at| (&text[..first + at], &text[first + at + 1..]));
+        let (format, file) = pair
+            .filter(|(_, file)| !file.is_empty())
+            .ok_or("write FORMAT=FILE, such as hostfile=/tmp/hostfile, or template=TEMPLATE=FILE")?;
+        let (format, template) = values::format(format).map_err(|error| format!("{format:?}: {error}"))?;
+        Ok(Self { format, template, path: PathBuf::from(file) })
     }
 
     /// Checks what can be known before the world has formed.

@@ -53,11 +53,16 @@ fn write_for(output: &OutputFile, text: &str, holder: Option<&Holder>) -> io::Re
 fn an_output_is_a_format_and_a_file() {
     let output = OutputFile::parse("hosts=/etc/a=b").unwrap();
     assert_eq!((output.format, output.path), (Format::HOSTS, PathBuf::from("/etc/a=b")));
+    let template = OutputFile::parse("template=/dev/null=/tmp/a=b").unwrap();
+    assert_eq!((template.format, template.path), (Format::TEMPLATE, PathBuf::from("/tmp/a=b")));
+    assert!(template.template.is_some());
     for (wrong, reason) in [
         ("hosts", "write FORMAT=FILE"),
         ("hosts=", "write FORMAT=FILE"),
         ("", "write FORMAT=FILE"),
         ("xml=/tmp/x", "\"xml\": the formats are sh, "),
+        ("template=/tmp/x", "write FORMAT=FILE, such as hostfile=/tmp/hostfile, or template=TEMPLATE=FILE"),
+        ("template=/no/such=/tmp/x", "\"template=/no/such\": /no/such: No such file"),
     ] {
         assert!(OutputFile::parse(wrong).unwrap_err().starts_with(reason), "{wrong}");
     }
@@ -123,7 +128,8 @@ fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
     let missing = write(&folder.output("hostfile", "none/hosts"), "x").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    let itself = write(&OutputFile { format: Format::HOSTS, path: folder.0.clone() }, "x").unwrap_err();
+    let itself = write(&OutputFile { format: Format::HOSTS, template: None, path: folder.0.clone() }, "x")
+        .unwrap_err();
     assert_eq!(itself.kind(), ErrorKind::IsADirectory);
 }
 
@@ -286,7 +292,7 @@ fn what_can_be_written_is_known_before_the_world_has_formed() {
             _ => panic!("{name}: {checked:?}"),
         }
     }
-    assert!(OutputFile { format: Format::JSON, path: "/dev/null".into() }.check().is_ok());
+    assert!(OutputFile { format: Format::JSON, template: None, path: "/dev/null".into() }.check().is_ok());
     let pipe = folder.output("json", "pipe");
     nix::unistd::mkfifo(&pipe.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(pipe.check().unwrap_err().to_string().contains("it is a pipe"));

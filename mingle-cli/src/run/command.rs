@@ -8,18 +8,19 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::str::Utf8Chunk;
 
-use mingle_core::env::{Format, Variables, job_to_env};
+use mingle_core::env::{Format, InvalidTemplate, Template, Variables, job_to_env};
 use nix::unistd::{AccessFlags, eaccess, mkstemp};
 
 use super::crew::Worker;
-use crate::config::values::MOST_PORTS;
+use crate::config::values::check_ports;
 use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::output::writable;
 
 /// The placeholder for a file that lists all nodes, in an argument.
-const HOSTFILE: &str = "{hostfile}";
+const HOSTFILE: &str = "hostfile";
 /// The placeholder for the arguments of the format's launcher, a word of its own.
 const ARGUMENTS: &str = "{args}";
 /// The step that an error names if the file for it cannot be written.
@@ -38,9 +39,14 @@ const FIRST_LINE: u64 = 256;
 #[derive(Debug)]
 pub(super) struct Command {
     words: Vec<OsString>,
+    /// The parts of each word.
+    parts: Vec<Vec<Part>>,
     /// The format of the world, whose launcher's arguments `{args}` stands for.
     format: Format,
 }
+
+/// The part of a word that is UTF-8, with the bytes behind it that are not.
+type Part = (Template, Vec<u8>);
 
 /// A file for the command. It is removed when dropped; a process that becomes the command does not drop it.
 #[derive(Debug)]
@@ -56,12 +62,10 @@ impl Command {
     /// The parser guarantees at least one argument. `{args}` needs a format with arguments, and `{port3}`
     /// three ports.
     pub(super) fn new(words: Vec<OsString>, format: Format, ports: usize) -> Result<Self, Stop> {
-        let wants = |number: &usize| words.iter().any(|word| contains(word, &port_name(*number)));
-        if let Some(number) = (ports + 1..=MOST_PORTS).rfind(wants) {
-            return Err(Stop::Usage(format!(
-                "{} in the command: this node holds {ports} ports for the job; give --ports {number}",
-                port_name(number)
-            )));
+        let parts = words.iter().map(|word| parts(word)).collect::<Result<Vec<_>, _>>();
+        let parts = parts.map_err(|error| Stop::Usage(format!("in a word of the command, at {error}")))?;
+        for (template, _) in parts.iter().flatten() {
+            check_ports(template, ports, "the command")?;
         }
         if !format.has_arguments() && words.iter().any(|word| word == ARGUMENTS) {
             let all: Vec<&str> = Format::all().filter(|f| f.has_arguments()).map(Format::name).collect();
@@ -70,7 +74,7 @@ impl Command {
                 all.join(" or ")
             )));
         }
-        Ok(Self { words, format })
+        Ok(Self { words, parts, format })
     }
 
     fn name(&self) -> &OsStr {
@@ -81,19 +85,27 @@ impl Command {
     pub(super) fn hostfile_format(&self) -> Option<Format> {
         let lists_all = self.format.is_text() && self.format.needs_roster();
         let format = if lists_all { self.format } else { Format::HOSTFILE };
-        self.words.iter().any(|word| contains(word, HOSTFILE)).then_some(format)
+        self.parts.iter().flatten().any(|(template, _)| template.has(HOSTFILE)).then_some(format)
+    }
+
+    /// Whether a word has values of all nodes.
+    pub(super) fn lists_all(&self) -> bool {
+        self.parts.iter().flatten().any(|(template, _)| template.needs_roster())
     }
 
     /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
     /// the program needs.
     pub(super) fn check(&self) -> Result<(), Stop> {
         let name = self.name();
-        if !contains(name, "{") {
+        if !name.as_bytes().contains(&b'{') {
             // A name with a placeholder is known only once the world has formed.
             program(name).map_err(|error| self.failed(error))?;
         }
         if self.hostfile_format().is_some() {
-            writable::folder(&env::temp_dir()).map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
+            let folder = env::temp_dir();
+            let named = folder.to_str().ok_or_else(|| io::Error::other("TMPDIR is not UTF-8"));
+            let checked = named.and_then(|_| writable::folder(&folder));
+            checked.map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
         }
         Ok(())
     }
@@ -122,28 +134,24 @@ impl Command {
         generation: Option<u32>,
         worker: Option<Worker>,
         hostfile: Option<&Hostfile>,
-    ) -> process::Command {
+    ) -> Result<process::Command, Stop> {
         let formed = &formation.assignment.formed;
         let (rank, world) = match worker {
             Some(worker) => (worker.rank, formed.slots.total),
             None => (formed.rank.get().into(), formed.world.get().into()),
         };
-        let path = hostfile.map_or(OsStr::new(""), |file| file.0.as_os_str());
-        let mut fillings = vec![
-            ("{rank}".to_owned(), rank.to_string().into()),
-            ("{world}".to_owned(), world.to_string().into()),
-            ("{master_addr}".to_owned(), formed.master.ip().to_string().into()),
-            ("{master_port}".to_owned(), formed.master.port().to_string().into()),
-            (HOSTFILE.to_owned(), path.to_owned()),
-        ];
-        let ports = (1..).zip(formation.held().numbers());
-        fillings.extend(ports.map(|(number, port)| (port_name(number), port.to_string().into())));
+        let given = |name: &str| match name {
+            "rank" => Some(rank.to_string()),
+            "world" => Some(world.to_string()),
+            HOSTFILE => hostfile.map(|file| file.0.to_string_lossy().into_owned()),
+            _ => None,
+        };
         let mut words = Vec::with_capacity(self.words.len());
-        for word in &self.words {
+        for (word, parts) in self.words.iter().zip(&self.parts) {
             if word == ARGUMENTS {
                 words.extend(formation.arguments(self.format, &self.words).into_iter().map(OsString::from));
             } else {
-                words.push(filled(word, &fillings));
+                words.push(filled(parts, |template| formation.fill(template, &given))?);
             }
         }
         let listens =
@@ -181,7 +189,7 @@ impl Command {
         }
         // Every process that the command starts would see it.
         process.env_remove("MINGLE_SECRET");
-        process
+        Ok(process)
     }
 
     /// This process becomes the command. Returns only on failure.
@@ -193,7 +201,7 @@ impl Command {
 /// Becomes the command of these words with the right LISTEN_PID. A program takes descriptors only if that is
 /// its own process ID (sd_listen_fds(3)), which its parent does not know before it starts.
 pub(crate) fn become_listener(words: &[OsString]) -> Stop {
-    let command = Command { words: words.to_vec(), format: Format::SH };
+    let command = Command { words: words.to_vec(), parts: Vec::new(), format: Format::SH };
     command.become_it(of_words(words.to_vec()).env(LISTEN_PID, process::id().to_string()))
 }
 
@@ -202,11 +210,6 @@ fn of_words(words: Vec<OsString>) -> process::Command {
     let mut process = process::Command::new(words.next().unwrap_or_default());
     process.args(words);
     process
-}
-
-/// The placeholder for a port that is held for the command.
-fn port_name(number: usize) -> String {
-    format!("{{port{number}}}")
 }
 
 /// A new file in the folder for temporary files, which no other user can read.
@@ -268,46 +271,62 @@ fn interpreter(path: &Path) -> Option<PathBuf> {
     words.next().map(|word| OsStr::from_bytes(word).into())
 }
 
-fn contains(word: &OsStr, part: &str) -> bool {
-    word.as_bytes().windows(part.len()).any(|window| window == part.as_bytes())
+fn parts(word: &OsStr) -> Result<Vec<Part>, InvalidTemplate> {
+    let part = |chunk: Utf8Chunk<'_>| Ok((Template::lenient(chunk.valid())?, chunk.invalid().to_vec()));
+    word.as_bytes().utf8_chunks().map(part).collect()
 }
 
-/// The argument with its placeholders filled in. Values are not searched for placeholders, and other braces
-/// stay.
-fn filled(word: &OsStr, fillings: &[(String, OsString)]) -> OsString {
-    let mut rest = word.as_bytes();
-    let mut whole = Vec::with_capacity(rest.len());
-    while let Some((&first, after)) = rest.split_first() {
-        let filling = fillings.iter().find(|(name, _)| rest.starts_with(name.as_bytes()));
-        if let Some((name, value)) = filling {
-            whole.extend_from_slice(value.as_bytes());
-            rest = &rest[name.len()..];
-        } else {
-            whole.push(first);
-            rest = after;
-        }
+/// The word with its placeholders filled in.
+fn filled<E>(parts: &[Part], fill: impl Fn(&Template) -> Result<String, E>) -> Result<OsString, E> {
+    let mut word = Vec::new();
+    for (template, raw) in parts {
+        word.extend(fill(template)?.into_bytes());
+        word.extend(raw);
     }
-    OsString::from_vec(whole)
+    Ok(OsString::from_vec(word))
 }
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::env::Facts;
+    use mingle_core::proto::Digest;
+    use mingle_core::{Formed, World};
+
     use super::*;
 
     #[test]
     fn placeholders_are_filled_in_and_nothing_else_changes() {
-        let fillings = [("{rank}".to_owned(), "3".into()), ("{world}".to_owned(), "{rank}".into())];
-        for (word, expected) in [
+        let (job, world) = ("foo".parse().unwrap(), World::new(4).unwrap());
+        let master = ([10, 0, 0, 1], 29503).into();
+        let formed =
+            Formed::new(world.rank(3).unwrap(), world, master, [10, 0, 0, 4].into(), Digest([0; 16]));
+        let given = |name: &str| (name == "hostfile").then(|| "{rank}".to_owned());
+        let word = |word: &OsStr| {
+            filled(&parts(word).unwrap(), |template| template.fill(Facts::new(&job, &formed), &given))
+                .unwrap()
+        };
+        for (text, expected) in [
             ("--rank={rank}", "--rank=3"),
-            ("{rank}{rank}/{world}", "33/{rank}"),
+            ("{rank}{rank}/{hostfile}", "33/{rank}"),
             ("{\"a\": {rank}}", "{\"a\": 3}"),
             ("${rank} {Rank} {rank", "$3 {Rank} {rank"),
+            ("{{rank}} }} {end} {between} {node.addr}", "{3} }} {end} {between} {node.addr}"),
             ("", ""),
         ] {
-            assert_eq!(filled(OsStr::new(word), &fillings), expected, "{word}");
+            assert_eq!(word(OsStr::new(text)), expected, "{text}");
         }
         let raw = OsString::from_vec(vec![0xff, b'{', b'r', b'a', b'n', b'k', b'}']);
-        assert_eq!(filled(&raw, &fillings).as_bytes(), [0xff, b'3']);
+        assert_eq!(word(&raw).as_bytes(), [0xff, b'3']);
+    }
+
+    #[test]
+    fn values_of_all_nodes_need_a_roster_and_a_block_needs_an_end() {
+        let command = |word: &str| Command::new(vec![word.into()], Format::SH, 0);
+        let lists_all = |word: &str| command(word).unwrap().lists_all();
+        assert!(lists_all("{hosts}") && lists_all("{port}") && lists_all("{each other}x{end}"));
+        assert!(!lists_all("{rank} {addr} {hostfile} {Hosts}"));
+        let error = command("a {each node}").unwrap_err().to_string();
+        assert!(error.starts_with("in a word of the command, at 1:3: this block has no {end}"), "{error}");
     }
 
     #[test]
@@ -329,7 +348,7 @@ mod tests {
             let words = vec!["serve".into(), word.into()];
             Command::new(words, Format::SH, 2).err().map(|stop| (stop.code().get(), stop.to_string()))
         };
-        assert_eq!((stop("--port={port2}"), stop("{port}"), stop("{port0}")), (None, None, None));
+        assert_eq!((stop("--port={port2}"), stop("{port0}"), stop("{port03}")), (None, None, None));
         let (code, text) = stop("--port={port3}").unwrap();
         assert!(code == 2 && text.contains("holds 2 ports for the job; give --ports 3"), "{text}");
     }

@@ -49,6 +49,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;
     config.hostfile = command.hostfile_format();
+    config.command_lists_all = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
     let held = config.hold_ports();
@@ -71,7 +72,7 @@ fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut 
             let variables = formation.variables(config.format)?;
             formation.write_outputs(Holder::own()).await?;
             let hostfile = command.hostfile(&formation)?;
-            let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref());
+            let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref())?;
             formation.report(&variables);
             Ok((process, hostfile))
         })?;

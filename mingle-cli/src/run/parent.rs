@@ -200,15 +200,15 @@ async fn begin(
     let hostfile = run.command.hostfile(formation)?;
     let member = |worker| {
         let file = hostfile.as_ref();
-        let command = run.command.in_world(formation, &variables, Some(generation), worker, file);
-        CrewMember { command, worker }
+        let command = run.command.in_world(formation, &variables, Some(generation), worker, file)?;
+        Ok::<_, Stop>(CrewMember { command, worker })
     };
     let slots = formation.assignment.formed.slots;
     let worker = |local_rank| Some(Worker { rank: slots.before + u64::from(local_rank), local_rank });
     let members = if run.workers {
-        (0..slots.own).map(|local_rank| member(worker(local_rank))).collect()
+        (0..slots.own).map(|local_rank| member(worker(local_rank))).collect::<Result<_, _>>()?
     } else {
-        vec![member(None)]
+        vec![member(None)?]
     };
     let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;

@@ -1,6 +1,6 @@
 //! What the output of a formed world depends on.
 
-use super::{Format, Setting};
+use super::{Format, Setting, Template};
 use crate::model::{JobId, Secret};
 use crate::proto::Formed;
 
@@ -29,6 +29,8 @@ pub struct Facts<'a> {
     /// The formats of the files that are written beside the result. The result has the variables that their
     /// launchers need as well.
     pub beside: &'a [Format],
+    /// The text for [`Format::TEMPLATE`].
+    pub template: Option<&'a Template>,
 }
 
 impl<'a> Facts<'a> {
@@ -44,6 +46,7 @@ impl<'a> Facts<'a> {
             ports: &[],
             secret: None,
             beside: &[],
+            template: None,
         }
     }
 }

@@ -17,7 +17,7 @@
 //! | `MINGLE_ROSTER_DIGEST` | scripts that compare nodes: it is equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
 //!
-//! Some formats add the variables of one launcher; see [`Format`].
+//! Some formats add the variables of one launcher; see [`Format`]. [`Template`] is for the texts of a user.
 
 pub mod alike;
 
@@ -28,6 +28,7 @@ mod launcher;
 mod nccl_conf;
 mod setting;
 mod shell;
+mod template;
 mod users;
 mod variables;
 
@@ -38,6 +39,7 @@ pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
 pub use nccl_conf::NcclConf;
 pub use setting::{InvalidSetting, Setting};
 pub use shell::{Script, Shell, UnsafeStatement};
+pub use template::{InvalidTemplate, Template};
 pub use users::{job_interfaces, users_value};
 pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables, is_own};
 

@@ -40,7 +40,7 @@ pub enum Rendered<'a> {
     Script(Script),
     /// A JSON document, to serialize.
     Document(Box<Document<'a>>),
-    /// The text for another program. It ends in a newline.
+    /// The text for another program. It ends in a newline, unless the user's template does not.
     Text(String),
 }
 
@@ -51,18 +51,12 @@ pub enum Unfit {
     /// The format lists all nodes, but the rendezvous was not built to collect the roster.
     #[error("the format {0} lists all nodes, but this rendezvous did not collect the roster")]
     NoRoster(Format),
-    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and two hosts have the same name.
-    #[error(
-        "ranks {0} and {1} both have the host name {2:?}, and the format {3} lists hosts by name, since it cannot \
-         hold IPv6 addresses; give the hosts different names, or use IPv4"
-    )]
+    /// The text lists hosts by name, and two hosts have the same name.
+    #[error("ranks {0} and {1} both have the host name {2:?}, and {by}", by = by_name(*.3))]
     SameName(Rank, Rank, String, Format),
-    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and this name does not mean the same
-    /// host everywhere, or reads as an address or an option.
-    #[error(
-        "rank {0} has the host name {1:?}, which other hosts cannot use for it, and the format {2} lists hosts by \
-         name, since it cannot hold IPv6 addresses; give the host another name, or use IPv4"
-    )]
+    /// The text lists hosts by name, and this name does not mean the same host everywhere, or reads as an
+    /// address or an option.
+    #[error("rank {0} has the host name {1:?}, which other hosts cannot use for it, and {by}", by = by_name(*.2))]
     Name(Rank, String, Format),
     /// The format cannot hold IPv6 addresses, and this node has one.
     #[error("rank {0} has the address {1}, and the format {2} cannot hold IPv6 addresses; use IPv4")]
@@ -70,9 +64,27 @@ pub enum Unfit {
     /// The format cannot carry this character of the value of a variable.
     #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
     Value(String, char),
+    /// The format writes the template in [`Facts`], and there is none.
+    #[error("the format template has no text to fill in")]
+    NoTemplate,
+    /// A template has a placeholder for a port that is not held.
+    #[error("{{port{0}}} stands for a port that is not held")]
+    NoPort(usize),
     /// A value did not pass the check for shells. This is a bug in mingle.
     #[error(transparent)]
     Unsafe(#[from] UnsafeStatement),
+}
+
+/// Why a format lists hosts by name, and what to do where that is not possible.
+fn by_name(format: Format) -> String {
+    if format == Format::TEMPLATE {
+        "{hosts} and {node.host} stand for it; give each host a name of its own, or write {addrs} and {node.addr}".to_owned()
+    } else {
+        format!(
+            "the format {format} lists hosts by name, since it cannot hold IPv6 addresses; give each host a name of \
+             its own, or use IPv4"
+        )
+    }
 }
 
 impl Format {

@@ -10,6 +10,7 @@ use super::{Document, Facts, Script, Shell, UnsafeStatement, Variables};
 use crate::model::Roster;
 
 pub use format::{Format, InvalidFormat, Rendered, Unfit};
+pub(super) use node_list::check_names;
 
 /// Declares for each line the module `mod $module`, its `Format::$CONSTANT`, and its entry in [`LAUNCHERS`].
 ///
@@ -50,6 +51,7 @@ launchers! {
     mlx => MLX,
     ti_one => TI_ONE,
     skypilot => SKYPILOT,
+    template => TEMPLATE,
 }
 
 /// A launcher, or another reader of the result: everything that the rest of mingle knows about its format.
@@ -146,7 +148,7 @@ impl<'a> Input<'a> {
 }
 
 /// `10.0.0.1:29503` or `[fd00::1]:29503`, without an IPv6 scope, which has no meaning on another host.
-fn endpoint(address: SocketAddr) -> String {
+pub(super) fn endpoint(address: SocketAddr) -> String {
     SocketAddr::new(address.ip(), address.port()).to_string()
 }
 
@@ -160,4 +162,4 @@ pub(super) fn is_owned(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::{Input, Unfit, hosts};
+use super::{Format, Input, Unfit, hosts};
 use crate::model::{Member, Roster};
 
 /// Lines `ADDRESS slots=N`, one for each host.
@@ -51,17 +51,26 @@ fn all_hosts(roster: &Roster) -> Vec<(&Member, u64)> {
 fn by_address_or_name(input: Input<'_>) -> Result<Vec<(String, u64)>, Unfit> {
     let (all, format) = (all_hosts(input.roster()?), input.format);
     let named = all.iter().filter(|(host, _)| host.address.is_ipv6());
-    let mut named: Vec<&Member> = named.map(|(host, _)| *host).collect();
-    if let Some(bad) = named.iter().find(|host| !hosts::is_usable(&host.host.as_str().to_ascii_lowercase())) {
-        return Err(Unfit::Name(bad.rank, bad.host.as_str().to_owned(), format));
-    }
-    named.sort_by_key(|host| (host.host.as_str(), host.rank));
-    if let Some(pair) = named.windows(2).find(|pair| pair[0].host == pair[1].host) {
-        return Err(Unfit::SameName(pair[0].rank, pair[1].rank, pair[0].host.as_str().to_owned(), format));
-    }
+    check_names(named.map(|(host, _)| *host).collect(), format)?;
     let name = |host: &Member| match host.address.ip() {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(_) => host.host.as_str().to_owned(),
     };
     Ok(all.into_iter().map(|(host, slots)| (name(host), slots)).collect())
+}
+
+/// Refuses host names that do not mean their host everywhere, and a name that two hosts have.
+pub(in crate::env) fn check_names(mut named: Vec<&Member>, format: Format) -> Result<(), Unfit> {
+    if let Some(bad) = named.iter().find(|host| !hosts::is_usable(&host.host.as_str().to_ascii_lowercase())) {
+        return Err(Unfit::Name(bad.rank, bad.host.as_str().to_owned(), format));
+    }
+    named.sort_by_key(|host| (host.host.as_str(), host.address.ip(), host.rank));
+    let is_two =
+        |pair: &&[&Member]| pair[0].host == pair[1].host && pair[0].address.ip() != pair[1].address.ip();
+    match named.windows(2).find(is_two) {
+        Some(pair) => {
+            Err(Unfit::SameName(pair[0].rank, pair[1].rank, pair[0].host.as_str().to_owned(), format))
+        }
+        None => Ok(()),
+    }
 }

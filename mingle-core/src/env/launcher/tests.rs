@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use mingle_rdma::Verdict;
 
 use super::*;
+use crate::env::Template;
 use crate::model::{Digest, HostName, Member, Metadata, NodeId, Sameness, Secret, World};
 use crate::proto::Formed;
 
@@ -46,6 +47,9 @@ fn text(format: Format, formed: &Formed) -> Result<String, Unfit> {
 }
 
 fn text_of(format: Format, facts: Facts<'_>) -> Result<String, Unfit> {
+    let template = b"{job} {endpoints}\n{each node}\n{node.rank} {node.addr}\n{end}\n";
+    let template = Template::strict(template).unwrap();
+    let facts = Facts { template: Some(&template), ..facts };
     let variables = format.variables(facts, |_| None)?;
     Ok(match format.render(facts, &variables)? {
         Rendered::Script(script) => script.as_str().to_owned(),
@@ -55,7 +59,7 @@ fn text_of(format: Format, facts: Facts<'_>) -> Result<String, Unfit> {
 }
 
 /// Compares with the golden file of this name. With MINGLE_BLESS=1 writes it first.
-fn golden(name: &str, text: &str) {
+pub(in crate::env) fn golden(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/env/launcher/golden").join(name);
     if std::env::var_os("MINGLE_BLESS").is_some_and(|value| value == "1") {
         std::fs::write(&path, text).unwrap();

@@ -16,7 +16,7 @@ pub(in crate::env) fn is_name(name: &str) -> bool {
 }
 
 /// Whether a value is an IPv6 address in brackets, such as `[fd00::1]` or `[fd00::1]:29500`.
-pub(super) fn is_bracketed(value: &str) -> bool {
+pub(in crate::env) fn is_bracketed(value: &str) -> bool {
     let parts = value.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     parts.is_some_and(|(address, rest)| address.chars().chain(rest.chars()).all(is_plain))
 }

@@ -13,7 +13,7 @@ use std::num::NonZeroU8;
 
 use super::Variables;
 
-pub(super) use alphabet::{is_name, is_plain};
+pub(super) use alphabet::{is_bracketed, is_name, is_plain};
 
 /// The shells, by the statements that they evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Script {
     pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
         let is_ordinary = |value: &str| {
             value.chars().all(is_plain)
-                || alphabet::is_bracketed(value)
+                || is_bracketed(value)
                 || shell == Shell::Posix && value.lines().all(posix::is_line)
         };
         let strange = |name: &str, value: &str| !variables.is_setting(name) && !is_ordinary(value);

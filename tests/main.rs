@@ -31,6 +31,7 @@ mod sameness;
 mod secrets;
 mod shells;
 mod speed;
+mod storms;
 mod terminal;
 mod torchrun;
 mod watch;

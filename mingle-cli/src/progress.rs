@@ -133,6 +133,7 @@ impl EventLines {
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving that again, attempt {round}"),
+            Event::FirstCause(over) => format!("the first cause: {over}"),
             // A warning before it says why a node steps down; the caller shows the end; events of later
             // versions are not known.
             _ => return None,

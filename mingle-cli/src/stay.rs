@@ -182,6 +182,9 @@ async fn attend(
         if world.is_notified
             && let Some(after) = world.after.take()
         {
+            if matches!(after, WorldEnd::Gone) {
+                running.leave().await;
+            }
             return Ok(after);
         }
     }
@@ -232,8 +235,6 @@ impl<'a> WorldThatStays<'a> {
             }
             Word::Fail(code) => {
                 self.after = Some(WorldEnd::Gone);
-                // No later formation would tell those that do not hear it now.
-                running.set_last(true);
                 running.release_newcomers();
                 running.fail(End::Exited(code));
             }

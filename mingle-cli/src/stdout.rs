@@ -225,6 +225,7 @@ mod tests {
             address: address.parse().unwrap(),
             slots: 8,
             metadata: Metadata::default(),
+            session_port: 0,
         };
         let members = vec![member(0, "node-a", "10.0.0.1:29503"), member(1, "node-b", "10.0.0.2:29503")];
         let (rank, master, local) = (world.rank(1).unwrap(), members[0].address, members[1].address.ip());

@@ -2,7 +2,7 @@
 
 use super::super::message::Join;
 use super::super::node_info::GIVEN;
-use super::super::{Attributes, Former, NodeInfo, Reach};
+use super::super::{Attributes, NodeInfo, Reach};
 use super::{Draw, Source};
 use crate::model::{Endpoints, Link, Rank, RankKey, Stamp};
 
@@ -10,14 +10,14 @@ impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
         let world = from.size();
         let rank = from.given().map(Rank);
-        let former = from.given().map(|rank| Former { rank: Rank(rank), members: from.count() });
+        let former = from.given().map(Rank);
         let (host, endpoints) = (from.host(), from.endpoints());
         let attributes = Attributes {
             slots: from.count(),
             metadata: from.metadata(),
             may_be_master: from.flag(),
             wants_roster: from.flag(),
-            stays: from.flag(),
+            session_port: u16::from(from.byte()),
             fabric: from.summary(),
             same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
             paths: from.paths(),

@@ -49,7 +49,7 @@ pub fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..16].to_owned()
 }
 
-/// The phase of a node, or of a member of a running world.
+/// The phase of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// It neither leads nor follows.
@@ -78,18 +78,6 @@ pub enum Phase {
     Ready,
     /// The same, and its deadline has passed.
     Overdue,
-    /// The command of this member of a running world runs.
-    Running,
-    /// The same, while it looks whether the others are there.
-    Checking,
-    /// Rank 0: its command has ended well, and others' run.
-    AwaitingOthers,
-    /// Its command has ended well, and rank 0 has not released it.
-    AwaitingRelease,
-    /// Rank 0: all commands have ended well.
-    Releasing,
-    /// Its world is over, and it notifies the others.
-    Notifying,
     /// It has ended.
     Ended,
 }
@@ -305,7 +293,7 @@ impl Source<'_> {
 
     fn partner(&mut self) -> Partner {
         let (path, own_port) = (self.endpoint(), self.endpoint().port());
-        Partner { id: self.id(), rank: self.rank(), path, own_port, stays: self.flag() }
+        Partner { id: self.id(), rank: self.rank(), path, own_port }
     }
 
     fn fault(&mut self) -> Fault {

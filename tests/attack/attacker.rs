@@ -40,8 +40,7 @@ pub(crate) fn leads(
         (16, commit(200)),
         (15, Body::default().number(u64::MAX).0),
         (8, Vec::new()),
-        (22, Vec::new()),
-        (24, Body::default().address(own).bytes(&[0]).0),
+        (20, Body::default().bytes(&ME).bytes(&[1]).address(own).0),
     ]
 }
 

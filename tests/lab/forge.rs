@@ -93,7 +93,7 @@ impl Body {
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster, does not stay; RoCE; nothing to compare; paths to the master alone; no key.
+        // roster, has no port for sessions; RoCE; nothing to compare; paths to the master alone; no key.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
         who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0]).0
     }
@@ -107,7 +107,7 @@ impl Body {
     }
 
     pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let member = Self::default().bytes(&id).text(host).address(at).number(1).number(0).0;
+        let member = Self::default().bytes(&id).text(host).address(at).number(1).number(0).number(0).0;
         let part = Self::default().number(round).number(0);
         part.number(member.len() as u64).bytes(&member).0
     }

@@ -8,12 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// The seed is MINGLE_TEST_SEED where that is set, and printed in any case.
+    /// See [`announced_seed`].
     pub fn announced(what: &str) -> Self {
-        let given = std::env::var("MINGLE_TEST_SEED").ok().map(|text| text.parse().unwrap());
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-        let seed = given.unwrap_or_else(|| u64::from(now()));
-        let _ = writeln!(std::io::stderr(), "{what}: MINGLE_TEST_SEED={seed}");
+        Self(announced_seed(what))
+    }
+
+    pub fn of(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -25,4 +25,13 @@ impl Random {
         z ^= z >> 31;
         usize::try_from(z % u64::try_from(limit).unwrap()).unwrap()
     }
+}
+
+/// The seed of a test: MINGLE_TEST_SEED where that is set, and printed in any case.
+pub fn announced_seed(what: &str) -> u64 {
+    let given = std::env::var("MINGLE_TEST_SEED").ok().map(|text| text.parse().unwrap());
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+    let seed = given.unwrap_or_else(|| u64::from(now()));
+    let _ = writeln!(std::io::stderr(), "{what}: MINGLE_TEST_SEED={seed}");
+    seed
 }

@@ -217,7 +217,7 @@ fn a_name_whose_server_does_not_answer_does_not_delay_the_other_seeds() {
 }
 
 #[test]
-fn names_are_looked_up_before_each_formation_and_not_while_the_commands_run() {
+fn names_are_looked_up_before_the_first_formation_and_not_while_the_commands_run() {
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let server = name_server(&lab, 0, &[]);
     let queries = || server.transcript.stdout.text().matches("query").count();
@@ -240,7 +240,6 @@ fn names_are_looked_up_before_each_formation_and_not_while_the_commands_run() {
     // The kernel may still have had a query for each family.
     let during = queries() - before;
     wait(&procs[0], &|text| text.matches("started").count() == 2);
-    wait(&server, &|text| text.matches("query").count() > before + during);
     assert!(during <= 2, "{before} queries before, {during} while the commands ran");
     for outcome in finish_all(procs.into()) {
         assert!(outcome.status.success(), "{}", outcome.render());

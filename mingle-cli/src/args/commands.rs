@@ -27,9 +27,9 @@ const COMMAND: &str = "The command";
 pub(crate) struct RunArgs {
     /// Restart all commands, up to N times in a row, where one fails [default: 0]
     ///
-    /// mingle stays as the command's parent. If a command fails, or a newcomer wants the seat of a node that
-    /// is gone, all nodes restart their commands in a new world. After TIME without a failure, 1h by default,
-    /// the count begins again: 3/30m, or 3/0 for never. The same on every node.
+    /// mingle stays as the command's parent. If a command fails or a node is gone, all nodes restart their
+    /// commands in a new world. After TIME without a failure, 1h by default, the count begins again: 3/30m,
+    /// or 3/0 for never. The same on every node.
     #[arg(long, value_name = "N[/TIME]", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
@@ -42,9 +42,9 @@ pub(crate) struct RunArgs {
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// Two other nodes watch each node. A node that is silent for 10 s is named on all nodes. After this
-    /// time, at least 9 s, it is gone, if most nodes answer and no other node reaches it. A node whose mingle
-    /// was killed is gone within a second. 0 is never.
+    /// A node that is silent for about 12 s is named on all nodes. After this time, at least 9 s, it is gone,
+    /// if most nodes answer and no other node reaches it. A node whose mingle was killed is gone within a
+    /// second. 0 is never.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
@@ -57,9 +57,9 @@ pub(crate) struct RunArgs {
 
     /// Restart a world that has room once another node waits for a seat
     ///
-    /// For a range in --world. Without it, a late node waits until a member is gone. With it, rank 0 ends the
-    /// world once the node has reached it and has waited for --last-call; at most every 5 minutes. Such a
-    /// restart does not count. Needs --max-restarts on every node.
+    /// For a range in --world. Without it, a late node waits until a member is gone. With it, the leader
+    /// ends the world once the node has waited for --last-call; at most every 5 minutes. Such a restart does
+    /// not count. Needs --max-restarts on every node.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) grow: bool,
 

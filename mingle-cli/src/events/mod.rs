@@ -123,10 +123,7 @@ impl Journal {
                 self.timings.joined_ms.get_or_insert(since(self.begun));
                 self.write("preparing", json!({ "round": round }));
             }
-            Event::Superseded(lineage) => {
-                self.meet(None);
-                self.write("superseded", json!({ "generation": lineage.generation }));
-            }
+            Event::FirstCause(over) => self.write("cause", end(over)),
             // The caller writes the end.
             _ => {}
         }

@@ -56,7 +56,6 @@ pub(super) struct Attended<'a> {
     config: &'a Settings,
     /// How many nodes are in this world.
     world: World,
-    generation: u32,
     /// Whether the command still runs.
     runs: bool,
     /// Why the world ended, if another node ended it.
@@ -85,7 +84,6 @@ impl<'a> Attended<'a> {
         (config, world): (&'a Settings, World),
     ) -> Self {
         Self {
-            generation: running.generation(),
             running,
             runs: crew.runs(),
             crew,
@@ -117,7 +115,7 @@ impl<'a> Attended<'a> {
 
     /// Ends this world here once the workers' output is written. A signal ends the wait for that, and so does
     /// [`FLUSH`], unless a slow reader holds the output up.
-    pub(super) async fn end(self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
+    pub(super) async fn end(mut self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
         if let Some(relay) = self.crew.relay() {
             let ends = Instant::now() + FLUSH;
             while relay.is_busy() || Instant::now() < ends {
@@ -128,6 +126,9 @@ impl<'a> Attended<'a> {
                     signal = signals.next() => if ENDING.contains(&signal) { break },
                 }
             }
+        }
+        if matches!(after, After::Ends(..)) {
+            self.running.leave().await;
         }
         (self.running, after)
     }
@@ -145,7 +146,6 @@ impl<'a> Attended<'a> {
         self.is_forgotten = true;
         if self.over.is_none() && self.own.is_none() && self.asked.is_none() {
             self.row.forget();
-            self.running.set_last(self.row.is_used_up());
             self.running.set_restarts_left(self.row.left());
         }
         Wait::On
@@ -167,8 +167,11 @@ impl<'a> Attended<'a> {
                 if self.ends_the_job() {
                     others::say_cause(&over, "", self.config);
                 } else {
-                    self.row.blame(self.generation, over.rank);
-                    others::say_cause(&over, self.row.refund(), self.config);
+                    if over.end == End::Gone {
+                        self.row.blame();
+                    }
+                    let refund = if over.end == End::Gone { self.row.refund() } else { "" };
+                    others::say_cause(&over, refund, self.config);
                 }
             }
             _ => {}
@@ -190,13 +193,11 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         self.asked = Some(signal);
-        let is_last = signal == Signal::SIGTERM;
-        // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
-        if is_last || !self.runs {
-            // The other nodes learn of the end at once, and can save their work meanwhile.
+        if !self.runs {
             self.running.fail(End::Left);
         }
-        if !is_last {
+        // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
+        if signal != Signal::SIGTERM {
             return Wait::On;
         }
         if !self.config.quiet {

@@ -309,7 +309,7 @@ mod tests {
             ("--rank={rank}", "--rank=3"),
             ("{rank}{rank}/{hostfile}", "33/{rank}"),
             ("{\"a\": {rank}}", "{\"a\": 3}"),
-            ("${rank} {Rank} {rank", "$3 {Rank} {rank"),
+            ("${rank} {Rank} {rank", "${rank} {Rank} {rank"),
             ("{{rank}} }} {end} {between} {node.addr}", "{3} }} {end} {between} {node.addr}"),
             ("", ""),
         ] {

@@ -20,12 +20,6 @@ pub(crate) fn warn(change: &Change, world: World, restarts: Restarts, config: &S
             format!("rank {rank}, {peer}, does not answer{after}")
         }
         Change::Back(rank, peer) => format!("rank {rank}, {peer}, answers again"),
-        Change::MaySplit { waiting } => format!(
-            "with those that wait for a seat {} nodes are here, enough for two worlds of {}: if the network splits, \
-             both may go on; start fewer spares",
-            world.get().saturating_add(*waiting),
-            config.world.min()
-        ),
         Change::CutOff => "most other nodes do not answer; this node may be cut off, and goes on".to_owned(),
         _ => return,
     };

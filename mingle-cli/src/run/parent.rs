@@ -16,7 +16,6 @@ use super::crew::{self, Crew, CrewMember, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
 use super::meeting::Meeting;
-use super::others;
 use super::row::Row;
 use crate::config::{LONGEST, Restarts, Settings};
 use crate::events::Journal;
@@ -81,17 +80,10 @@ async fn supervised(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) ->
     let (mut assignment, mut running) = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
-    let mut former = None;
     loop {
-        let roster = assignment.formed.roster.as_ref();
-        let generation = running.generation();
-        row.agree(generation, roster);
-        if let Some(over) = row.cause(former.as_ref(), (generation, roster)) {
-            others::say_cause(&over, row.refund(), config);
-            journal.change(&Change::Cause(over));
-        }
-        former = roster.map(|roster| (generation, roster.clone()));
-        let (mut ended, after) = attend(run, row, (&assignment, running), &mut signals, journal).await?;
+        row.agree(assignment.formed.roster.as_ref());
+        let attended = Box::pin(attend(run, row, (&assignment, running), &mut signals, journal));
+        let (mut ended, after) = attended.await?;
         let end;
         (row, end) = match after {
             After::Again { row, end } => (row, end),
@@ -123,7 +115,6 @@ async fn attend(
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<(RunningWorld, After), Stop> {
-    running.set_last(row.is_used_up());
     running.set_restarts_left(row.left());
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
     let begun = begin(run, &formation, running.generation());
@@ -139,6 +130,7 @@ async fn attend(
             let is_asked = matches!(stop, Stop::Signal(_));
             running.fail(if is_asked { End::Left } else { End::Exited(stop.code().get()) });
             while running.next().await != Change::Notified {}
+            running.leave().await;
             return Err(stop);
         }
     };

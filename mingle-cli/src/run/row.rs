@@ -9,15 +9,12 @@
 
 use std::time::Duration;
 
-use mingle_core::proto::Over;
-use mingle_core::{End, Member, Metadata, Rank, Roster};
+use mingle_core::{End, Member, Metadata, Roster};
 
 use crate::config::Restarts;
 
 /// The key of the count in each node's metadata.
 const KEY: &str = "restarts";
-/// The key of the first cause of the end of the last world: its generation and the rank, as in `3:1`.
-const GONE: &str = "gone";
 /// The longest pause, that of Kubernetes. A longer `--restart-delay` is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
@@ -28,31 +25,26 @@ pub(super) struct Row {
     count: u32,
     /// Whether the world goes on without a node that is gone. Without `--max-restarts` none does.
     is_elastic: bool,
-    /// The generation of the last world, and the rank whose node was gone, as this node has found and
-    /// reported it.
-    gone: Option<(u32, u32)>,
+    /// The last world has ended because a node was gone.
+    is_gone: bool,
 }
 
 impl Row {
     pub(super) fn new(restarts: Restarts, is_range: bool) -> Self {
-        Self { restarts, count: 0, is_elastic: is_range && restarts.most > 0, gone: None }
+        Self { restarts, count: 0, is_elastic: is_range && restarts.most > 0, is_gone: false }
     }
 
-    /// Takes over the highest count that a node of the world knows. If some have found that a node was gone,
-    /// only they know whether the last restart counts.
-    /// `generation` is that of this world.
-    pub(super) fn agree(&mut self, generation: u32, roster: Option<&Roster>) {
+    /// Takes over the highest count that a node of the world knows.
+    pub(super) fn agree(&mut self, roster: Option<&Roster>) {
         let members = roster.map(Roster::members).unwrap_or_default();
         let count = |member: &Member| member.metadata.get(KEY).and_then(|text| text.parse().ok());
-        let knows = |member: &&Member| self.is_elastic && found(member, generation).is_some();
-        let known = members.iter().filter(knows).map(|member| count(member).unwrap_or(0)).max();
-        self.count = known.unwrap_or_else(|| members.iter().filter_map(count).fold(self.count, u32::max));
+        self.count = members.iter().filter_map(count).fold(self.count, u32::max);
+        self.is_gone = false;
     }
 
-    /// This node has found that the end of the world of this generation was caused by the node of this rank,
-    /// which is gone.
-    pub(super) fn blame(&mut self, generation: u32, rank: Option<Rank>) {
-        self.gone = rank.map(|rank| (generation, rank.get()));
+    /// A node that is gone was the first cause of the end of this world.
+    pub(super) fn blame(&mut self) {
+        self.is_gone = true;
     }
 
     /// Whether a failure may turn out to need no restart of the row, which has none left: in a world that
@@ -66,32 +58,12 @@ impl Row {
         if self.is_elastic { "; the restart does not count" } else { "" }
     }
 
-    /// The first cause of the end of the last world, if another node has found it and this node has not.
-    /// `former` is the last world that this node was in, and `now` the world of this generation.
-    pub(super) fn cause(
-        &mut self,
-        former: Option<&(u32, Roster)>,
-        (generation, now): (u32, Option<&Roster>),
-    ) -> Option<Over> {
-        if self.gone.take().is_some() {
-            return None;
-        }
-        let gone = now?.members().iter().find_map(|member| found(member, generation))?;
-        // A node that has missed a formation cannot say which node had this rank in the last world.
-        let (_, former) = former.filter(|(former, _)| former.checked_add(1) == Some(generation))?;
-        let member = former.members().get(usize::try_from(gone).ok()?)?;
-        Some(Over { rank: Some(member.rank), peer: Some(member.peer()), end: End::Gone })
-    }
-
-    /// The count and the first cause, for the other nodes of the next world.
+    /// The count, for the other nodes of the next world.
     pub(super) fn metadata(&self) -> Metadata {
         let mut metadata = Metadata::default();
         if self.count > 0 {
             // A number of at most ten digits fits.
             let _ = metadata.insert(KEY, &self.count.to_string());
-        }
-        if let Some((generation, rank)) = self.gone {
-            let _ = metadata.insert(GONE, &format!("{generation}:{rank}"));
         }
         metadata
     }
@@ -141,22 +113,9 @@ impl Row {
         match end {
             End::Left | End::Grows | End::Unknown => false,
             End::Gone => !self.is_elastic,
-            _ => !self.is_elastic || self.gone.is_none(),
+            _ => !self.is_elastic || !self.is_gone,
         }
     }
-}
-
-/// The rank that was the first cause of the end of the world before that of this `generation`, as this member
-/// has found it.
-fn found(member: &Member, generation: u32) -> Option<u32> {
-    gone(member.metadata.get(GONE)?, generation)
-}
-
-/// The rank in the value of [`GONE`]. If it is about another world than the last, that rank was another node.
-fn gone(text: &str, generation: u32) -> Option<u32> {
-    let (found, rank) = text.split_once(':')?;
-    (found.parse::<u32>().ok()?.checked_add(1) == Some(generation)).then_some(())?;
-    rank.parse().ok()
 }
 
 #[cfg(test)]
@@ -219,7 +178,7 @@ mod tests {
         assert!(without_restarts.after(End::Gone).is_none() && !without_restarts.hesitates());
         let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
-        elastic.gone = Some((0, 1));
+        elastic.is_gone = true;
         assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), 0);
     }
 
@@ -230,14 +189,8 @@ mod tests {
             row = row.after(End::Gone).unwrap();
         }
         assert_eq!(row.metadata().get(KEY), Some("3"));
-        row.agree(1, None);
+        row.agree(None);
         assert_eq!(row.metadata().get(KEY), Some("3"));
-        row.gone = Some((3, 1));
-        assert_eq!(
-            row.metadata().get(GONE).map(|text| (gone(text, 4), gone(text, 5))),
-            Some((Some(1), None))
-        );
-        row.gone = None;
         row.forget();
         assert!(row.metadata().is_empty());
     }

@@ -105,15 +105,16 @@ impl WatchedJob {
             return;
         }
         let (host, address, does) = match observed {
-            // The message has the lineage that follows, which no node may have joined yet.
-            Observed::Over(rank, end) => {
-                return self.over = Some(format!("the world ended: rank {rank}, {end}"));
-            }
             Observed::Leads(progress) => {
                 (progress.leader.host.clone(), progress.leader.address, Does::Leads(progress))
             }
             Observed::Seeks(host) => (host, from, Does::Seeks),
-            Observed::Runs(runs) => (runs.host.clone(), from, Does::Runs(runs)),
+            Observed::Runs(runs) => {
+                if let Some((rank, end)) = runs.ended {
+                    self.over = Some(format!("the world ended: rank {rank}, {end}"));
+                }
+                (runs.host.clone(), from, Does::Runs(runs))
+            }
             // Any other message shows only that its sender is alive.
             _ => {
                 if self.lineage == lineage {
@@ -292,8 +293,8 @@ impl Scene for WatchedJob {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::End;
     use mingle_core::proto::Peer;
+    use mingle_core::{End, World};
 
     use super::*;
 
@@ -361,9 +362,18 @@ mod tests {
     fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_ignored() {
         let mut job = job();
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &[])));
-        job.observe(seconds(2), at(1), sighting(1, 1, Observed::Over(2, End::Exited(3))));
-        assert_eq!(job.lines(seconds(2))[1], "the world ended: rank 2, exit code 3");
-        assert_eq!(states(&job, seconds(2)), ["node-1 leads"]);
+        let runs = Runs {
+            host: HostName::new("node-3"),
+            rank: 0,
+            world: World::new(3).unwrap(),
+            has_finished: false,
+            restarts_left: Some(2),
+            suspected: Vec::new(),
+            waiting: 0,
+            ended: Some((2, End::Exited(3))),
+        };
+        job.observe(seconds(2), at(3), sighting(3, 1, Observed::Runs(runs)));
+        assert!(job.lines(seconds(2)).contains(&"the world ended: rank 2, exit code 3".to_owned()));
         job.observe(seconds(3), at(4), sighting(4, 1, leads(4, 1, &[])));
         job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 4, &[])));
         assert_eq!(states(&job, seconds(3)), ["node-4 leads"]);

@@ -209,6 +209,14 @@ impl JobTag {
     pub fn beginning(self) -> [u8; 8] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
+
+    /// The tag of a round of this job: only those that know the round know it.
+    #[cfg(feature = "net")]
+    pub(crate) fn of_round(self, leader: NodeId, number: u32) -> Self {
+        let round = [&self.0[..], &leader.0, &number.to_le_bytes()].concat();
+        let hash = blake3::derive_key("mingle 3 round", &round);
+        Self(hash.first_chunk().copied().unwrap_or_default())
+    }
 }
 
 /// The size of a world: how many nodes the job has, 1 to [`World::MAX`].
@@ -265,11 +273,6 @@ impl Rank {
     pub fn get(self) -> u32 {
         self.0
     }
-
-    /// The next and the previous rank in a world of this size; those of rank 0 are 1 and the last.
-    pub(crate) fn neighbours(self, world: u32) -> [Self; 2] {
-        [(self.0 + 1) % world, (self.0 + world - 1) % world].map(Self)
-    }
 }
 
 impl fmt::Display for Rank {
@@ -304,9 +307,8 @@ impl fmt::Debug for NodeId {
 
 /// Which formation of a job a node takes part in: the first one, or one after a restart.
 ///
-/// Every datagram carries the lineage of its sender. Lineages are ordered by generation, then by origin. A
-/// node goes on to a later lineage that it hears of, so a replacement learns the current one from the first
-/// datagram.
+/// Every datagram carries the lineage of its sender, so that observers tell the worlds of a job apart.
+/// Lineages are ordered by generation, then by origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Lineage {
     /// How often the job has restarted: 0 in the first formation.
@@ -332,11 +334,6 @@ impl Lineage {
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })
-    }
-
-    /// Whether this lineage is of a restart of `world`, which has formed.
-    pub fn succeeds(self, world: Self) -> bool {
-        self.origin == world.origin && self.origin != 0 && self.generation > world.generation
     }
 }
 
@@ -406,6 +403,20 @@ mod tests {
         assert_eq!(job.group_v4().octets()[0], 239);
         assert_eq!(job.tag(), "foo".parse::<JobId>().unwrap().tag());
         assert_ne!(job.tag(), "bar".parse::<JobId>().unwrap().tag());
+    }
+
+    #[cfg(feature = "net")]
+    #[test]
+    fn each_round_of_a_job_has_a_tag_of_its_own() {
+        let (tag, other) = (|job: &str| job.parse::<JobId>().unwrap().tag(), NodeId([2; 16]));
+        let foo = tag("foo");
+        let rounds = [foo.of_round(NodeId([1; 16]), 1), foo.of_round(NodeId([1; 16]), 2)];
+        let others = [foo.of_round(other, 1), tag("bar").of_round(other, 1), foo];
+        let all: Vec<JobTag> = rounds.into_iter().chain(others).collect();
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[..at].contains(one), "{at}");
+        }
+        assert_eq!(foo.of_round(other, 1), tag("foo").of_round(other, 1), "on every node of the round");
     }
 
     #[test]

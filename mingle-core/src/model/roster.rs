@@ -24,6 +24,8 @@ pub struct Member {
     pub slots: u32,
     /// What its launcher wants the other nodes to know.
     pub metadata: Metadata,
+    /// The port at which it accepts sessions, if it stays with its world; otherwise 0.
+    pub session_port: u16,
 }
 
 impl Member {
@@ -81,6 +83,7 @@ impl Roster {
             put(&mut hasher, member.host.as_str());
             put(&mut hasher, &member.address.to_string());
             hasher.update(&member.slots.to_le_bytes());
+            hasher.update(&member.session_port.to_le_bytes());
             // The number of pairs comes first, so that no two lists of pairs give the same bytes.
             let pairs: Vec<_> = member.metadata.iter().collect();
             hasher.update(&u64::try_from(pairs.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -123,6 +126,7 @@ mod tests {
             address: SocketAddr::from(([10, 0, 0, 1], 29500)),
             slots: 8,
             metadata: Metadata::default(),
+            session_port: 0,
         }
     }
 

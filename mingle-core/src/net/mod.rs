@@ -19,8 +19,8 @@ mod listener;
 mod network;
 mod prover;
 mod rendezvous;
-#[cfg(test)]
 mod session;
+mod sessions;
 mod sockets;
 mod station;
 

@@ -35,7 +35,7 @@ impl Prover {
         let node = NodeInfo::new(host_name(), own.into());
         let config = Config::new(node_id(id), job.tag(), world, node);
         let survey = Survey::new(config, u64::from_be_bytes(random()?), Time::ZERO);
-        let listeners = Listeners { own: Vec::new(), keep_own: false, paths, keep_paths: false };
+        let listeners = Listeners { own: Vec::new(), keep_own: false, paths };
         let mut connections = Connections::open(listeners, world)?;
         connections.set_target(survey.target());
         Ok(Self { survey, connections, port, origin: clock() })

@@ -9,9 +9,9 @@ use mingle_rdma::Summary;
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
-use crate::model::{HostName, JobId, Lineage, Metadata, Paths, Rank, RankKey, Secret, Traits, WorldSize};
+use crate::model::{HostName, JobId, Metadata, Paths, Rank, RankKey, Secret, Traits, WorldSize};
 use crate::net::error::Error;
-use crate::proto::{self, Event, Former};
+use crate::proto::{self, Event};
 use crate::wire::Attributes;
 
 /// Receives the events of a rendezvous.
@@ -38,14 +38,12 @@ pub struct Rendezvous {
     pub(super) job: JobId,
     pub(super) world: WorldSize,
     pub(super) rank: Option<Rank>,
-    pub(super) lineage: Lineage,
     pub(super) network: Network,
     pub(super) private: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) last_call: Duration,
     pub(super) stop_timeout: Duration,
     /// The node's part in the world before; none for a newcomer.
-    pub(super) former: Option<Former>,
     pub(super) secret: Option<Secret>,
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,
@@ -67,13 +65,11 @@ impl Rendezvous {
             job,
             world: world.into(),
             rank: None,
-            lineage: Lineage::default(),
             network: Network::default(),
             private: false,
             timeout: Some(RendezvousBuilder::TIMEOUT),
             last_call: RendezvousBuilder::LAST_CALL,
             stop_timeout: RendezvousBuilder::STOP_TIMEOUT,
-            former: None,
             secret: None,
             host: None,
             attributes: Attributes::default(),
@@ -143,7 +139,7 @@ impl RendezvousBuilder {
     pub const LAST_CALL: Duration = proto::LAST_CALL;
 
     /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] says otherwise.
-    pub const GONE_AFTER: Duration = proto::GONE_AFTER;
+    pub const GONE_AFTER: Duration = Duration::from_secs(30);
 
     /// How long the port that a command has used may stay taken, unless [`RendezvousBuilder::port_grace`]
     /// says otherwise.
@@ -189,9 +185,8 @@ impl RendezvousBuilder {
         self
     }
 
-    /// How long the commands of a world that is over may take to stop. If the next world may have one of
-    /// several sizes, it does not form before without a former member that is not known to be gone. Default:
-    /// 30 seconds.
+    /// How long the commands of a world that is over may take to stop. The next world does not form before
+    /// without a member that lives. Default: 30 seconds.
     pub fn stop_timeout(mut self, stop_timeout: Duration) -> Self {
         self.0.stop_timeout = stop_timeout;
         self
@@ -285,8 +280,8 @@ impl RendezvousBuilder {
     }
 
     /// From so long after the formation on, each world that this node [stays](Self::stay) with and that may
-    /// have more nodes ends so that newcomers get a seat. A newcomer must have reached rank 0's host at its
-    /// port for paths, and have stayed for a last call. Default: newcomers wait until a member is gone.
+    /// have more nodes ends so that newcomers get a seat. A newcomer must have waited for a last call. The
+    /// setting of the node that leads counts. Default: newcomers wait until a member is gone.
     pub fn grow(mut self, after: Duration) -> Self {
         self.0.growth = Some(after);
         self

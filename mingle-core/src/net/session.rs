@@ -1,7 +1,7 @@
 //! The connections of a session: each is a task, which exchanges hellos and then frames.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -9,9 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use super::sockets::endpoint::make_watch;
 use super::sockets::path::connect;
+use crate::model::NodeId;
 use crate::proto::{ConnId, DialId};
 use crate::wire::Frame;
 use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
@@ -25,19 +27,28 @@ const SEGMENT: u32 = 1180;
 /// What the task of a connection reports: in order, and its end last.
 #[derive(Debug)]
 pub(crate) enum News {
+    /// The hello of a process has arrived. Sending this node's answers it; otherwise the connection closes.
+    Asked {
+        conn: ConnId,
+        peer: Hello,
+        answer: oneshot::Sender<Hello>,
+    },
     /// Both hellos have been read. Frames that are sent by `frames` are written in order; the connection
     /// closes when `frames` is dropped.
     Opened {
         dial: Option<DialId>,
         conn: ConnId,
+        from: IpAddr,
+        /// This node's hello.
+        own: Hello,
         peer: Hello,
         frames: UnboundedSender<Frame>,
     },
-    /// A dial has failed.
-    Failed(DialId, io::Error),
+    /// A dial to a process has failed.
+    Failed(NodeId, DialId, io::Error),
     Read(ConnId, Frame),
-    /// An open connection has ended.
-    Closed(ConnId),
+    /// A connection has ended, as the kernel says.
+    Closed(ConnId, io::Result<()>),
 }
 
 /// A connection to dial.
@@ -69,20 +80,22 @@ pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>
     };
     match within(open).await {
         Ok((stream, peer, ends)) => {
-            carry(stream, Some(dial.number), dial.conn, peer, ends, dial.longest, news).await;
+            let (frames, to_write) = unbounded_channel();
+            let (own, conn, longest) = (dial.hello, dial.conn, dial.longest);
+            let (dial, from) = (Some(dial.number), dial.to.ip());
+            let _ = news.send(News::Opened { dial, conn, from, own, peer, frames });
+            carry(stream, conn, ends, to_write, longest, news).await;
         }
         // Sending fails if the driver has ended.
-        Err(error) => drop(news.send(News::Failed(dial.number, error))),
+        Err(error) => drop(news.send(News::Failed(dial.hello.header.recipient, dial.number, error))),
     }
 }
 
-/// Reads the hello on a connection that was accepted. If `answer` has a hello for it, sends that, and carries
-/// frames until one end closes.
+/// Reads the hello on a connection that was accepted. If it is answered, carries frames until one end closes.
 pub(crate) async fn accept(
     conn: ConnId,
     mut stream: TcpStream,
     hellos: Hellos,
-    answer: impl FnOnce(&Hello) -> Option<Hello>,
     longest: usize,
     news: UnboundedSender<News>,
 ) {
@@ -90,15 +103,25 @@ pub(crate) async fn accept(
         let mut asked = [0; HELLO];
         stream.read_exact(&mut asked).await?;
         let peer = hellos.decode(&asked).map_err(invalid)?;
-        let Some(hello) = answer(&peer) else { return Err(invalid("another process is meant")) };
+        let (answer, answered) = oneshot::channel();
+        let _ = news.send(News::Asked { conn, peer, answer });
+        let own = answered.await.map_err(|_| invalid("another process is meant"))?;
         set_up(&stream)?;
-        let answer = hellos.answer(&asked, hello);
+        let answer = hellos.answer(&asked, own);
         stream.write_all(&answer).await?;
-        Ok((peer, hellos.ends(&asked, &answer, false)))
+        let from = stream.peer_addr()?.ip().to_canonical();
+        Ok((peer, own, from, hellos.ends(&asked, &answer, false)))
     };
     match within(open).await {
-        Ok((peer, ends)) => carry(stream, None, conn, peer, ends, longest, news).await,
-        Err(error) => tracing::debug!(?conn, %error, "a connection is no session's"),
+        Ok((peer, own, from, ends)) => {
+            let (frames, to_write) = unbounded_channel();
+            let _ = news.send(News::Opened { dial: None, conn, from, own, peer, frames });
+            carry(stream, conn, ends, to_write, longest, news).await;
+        }
+        Err(error) => {
+            tracing::debug!(?conn, %error, "a connection is no session's");
+            let _ = news.send(News::Closed(conn, Ok(())));
+        }
     }
 }
 
@@ -118,25 +141,19 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 
 async fn carry(
     stream: TcpStream,
-    dial: Option<DialId>,
     conn: ConnId,
-    peer: Hello,
     (writer, reader): (Writer, Reader),
+    to_write: UnboundedReceiver<Frame>,
     longest: usize,
     news: UnboundedSender<News>,
 ) {
-    let (frames, to_write) = unbounded_channel();
-    let _ = news.send(News::Opened { dial, conn, peer, frames });
     let (from, to) = stream.into_split();
     // Whichever ends first ends the connection.
     let ended = tokio::select! {
         ended = read(from, reader, conn, longest, &news) => ended,
         ended = write(to, writer, to_write) => ended,
     };
-    if let Err(error) = ended {
-        tracing::debug!(?conn, %error, "the connection of a session");
-    }
-    let _ = news.send(News::Closed(conn));
+    let _ = news.send(News::Closed(conn, ended));
 }
 
 async fn read(
@@ -214,7 +231,7 @@ mod tests {
             // Both nonces together are new for each connection of a test, and nobody records it.
             let nonce = u128::from(self.next_conn).to_le_bytes();
             let header = Header { sender: self.id, recipient: self.other, lineage: Lineage::default() };
-            let hello = Hello { header, nonce };
+            let hello = Hello { header, session: 0, nonce };
             (ConnId(self.next_conn), hello)
         }
 
@@ -251,9 +268,8 @@ mod tests {
                         }
                     }
                     Ok((stream, _)) = self.listener.accept() => {
-                        let (conn, hello) = self.hello();
-                        let is_meant = move |peer: &Hello| (peer.header.recipient == hello.header.sender).then_some(hello);
-                        tokio::spawn(accept(conn, stream, self.hellos.clone(), is_meant, 1000, self.news.0.clone()));
+                        let (conn, _) = self.hello();
+                        tokio::spawn(accept(conn, stream, self.hellos.clone(), 1000, self.news.0.clone()));
                     }
                     () = tokio::time::sleep(due) => {
                         let now = self.now();
@@ -266,17 +282,21 @@ mod tests {
         fn hear(&mut self, news: News) -> Option<Frame> {
             let now = self.now();
             match news {
-                News::Opened { dial, conn, peer, frames } => {
+                News::Asked { peer, answer, .. } => {
+                    assert_eq!(peer.header.recipient, self.id);
+                    let _ = answer.send(self.hello().1);
+                }
+                News::Opened { dial, conn, peer, frames, .. } => {
                     assert_eq!(peer.header.sender, self.other);
                     self.frames.insert(conn, frames);
                     self.session.opened(now, dial, conn);
                 }
-                News::Failed(dial, error) => {
+                News::Failed(_, dial, error) => {
                     println!("{dial:?} has failed: {error}");
                     self.session.dial_failed(now, dial);
                 }
                 News::Read(conn, frame) => return self.session.receive(now, conn, frame).unwrap(),
-                News::Closed(conn) => {
+                News::Closed(conn, _) => {
                     self.frames.remove(&conn);
                     self.session.closed(now, conn);
                 }

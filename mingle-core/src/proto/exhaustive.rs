@@ -381,7 +381,7 @@ impl State {
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
                     self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
                 }
-                Output::DialPath(_) | Output::Watch { .. } => {
+                Output::DialPath(_) => {
                     unreachable!("no node has a port for paths")
                 }
                 Output::HangUp(dial) => {

@@ -7,12 +7,15 @@
 //!
 //! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
 //! the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds, `prove` has
-//! the connections. `running` is a world after it has formed, `observe` reads and sends nothing. `shared`,
+//! the connections. `world` is a world that stays, over the connections of `session`, `desk` what its
+//! nodes say to others, `observe` reads and sends nothing. `shared`,
 //! `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets. `PROTOCOL.md`
 //! has the reasons.
 
 mod backoff;
 mod config;
+#[cfg(feature = "net")]
+pub(crate) mod desk;
 #[cfg(test)]
 mod exhaustive;
 mod follow;
@@ -24,17 +27,16 @@ mod parts;
 mod pause;
 mod prove;
 mod report;
-mod running;
 mod scale;
 mod seek;
-#[cfg(test)]
+#[cfg(any(feature = "net", test))]
 pub(crate) mod session;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod timer;
 mod waves;
-#[cfg(test)]
+#[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
 pub use crate::model::{
@@ -42,19 +44,18 @@ pub use crate::model::{
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
-pub use crate::wire::{ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
+pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use config::Config;
 #[cfg(feature = "net")]
-pub(crate) use config::{GONE_AFTER, LAST_CALL, TIMEOUT};
+pub(crate) use config::{LAST_CALL, TIMEOUT};
 pub use node::Node;
-pub use output::{ConnId, DialId, Output, PathDial, PathNews, WatchNews};
+pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;
 #[cfg(feature = "net")]
 pub(crate) use prove::Survey;
 pub use report::{
-    Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
+    Cause, Change, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
 };
-pub use running::{Change, RunningNode};
 pub use timer::Time;

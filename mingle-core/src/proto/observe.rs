@@ -33,8 +33,6 @@ pub enum Observed {
     Leads(Progress),
     /// It looks for a leader; the name of its host.
     Seeks(HostName),
-    /// Its running world is over: the rank whose command has failed or whose node is gone, and how.
-    Over(u32, End),
     /// It is a member of a running world, and has answered an observer.
     Runs(Runs),
     /// Any other message: it is there.
@@ -56,8 +54,10 @@ pub struct Runs {
     pub restarts_left: Option<u32>,
     /// The lowest ranks that it knows to be suspected, at most 16.
     pub suspected: Vec<u32>,
-    /// How many newcomers wait for a seat, as rank 0 knows; 0 of other ranks.
+    /// How many newcomers wait for a seat.
     pub waiting: u32,
+    /// Why the last world that is over has ended: the rank, and how its command has.
+    pub ended: Option<(u32, End)>,
 }
 
 impl Observer {
@@ -84,7 +84,6 @@ impl Observer {
         let observed = match message {
             Message::Announce(announce) => Observed::Leads(announce.progress()),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
-            Message::Over(over) => Observed::Over(over.rank, over.end),
             Message::Status(status) => Observed::Runs(Runs {
                 host: status.host,
                 rank: status.rank,
@@ -93,6 +92,7 @@ impl Observer {
                 restarts_left: status.restarts_left,
                 suspected: status.suspected.into_vec(),
                 waiting: status.waiting,
+                ended: status.ended,
             }),
             // Of an observer, perhaps of this one.
             Message::Query => return None,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::model::JobId;
     use crate::model::Secret;
-    use crate::wire::{Announce, Candidate, Ended, Header, Solicit};
+    use crate::wire::{Announce, Candidate, Header, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
     const LINEAGE: Lineage = Lineage { generation: 1, origin: 9 };
@@ -147,18 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_told_apart() {
-        for (message, observed) in [
-            (
-                Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") }),
-                Observed::Seeks(HostName::new("d")),
-            ),
-            (Message::Over(Ended { rank: 3, end: End::Exited(7) }), Observed::Over(3, End::Exited(7))),
-            (Message::Missing([1].into_iter().collect()), Observed::Other),
-        ] {
-            let sighting = observer(None).read(&encoded(None, &message)).unwrap();
-            assert_eq!(sighting, Sighting::Node(NODE, LINEAGE, observed));
-        }
+    fn a_node_that_looks_for_a_leader_is_seen() {
+        let solicit = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
+        let sighting = observer(None).read(&encoded(None, &solicit)).unwrap();
+        assert_eq!(sighting, Sighting::Node(NODE, LINEAGE, Observed::Seeks(HostName::new("d"))));
     }
 
     #[test]

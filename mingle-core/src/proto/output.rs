@@ -25,21 +25,6 @@ pub enum PathNews {
     Failed(Fault),
 }
 
-/// A report of the driver on a connection that watches another node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchNews {
-    /// The connection is open.
-    Opened,
-    /// The other end has sent its byte: it is a node of a running world.
-    Greeted,
-    /// It was open, and the other end has closed or reset it.
-    Closed,
-    /// The other host refuses it.
-    Refused,
-    /// Nothing has answered in time: neither its opening, nor the kernel's probes of one that was open.
-    Silent,
-}
-
 /// A connection that this node has accepted, numbered by the driver; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
@@ -88,15 +73,6 @@ pub enum Output {
     /// little endian), and the padding, two full segments of the connection. Report what happens by
     /// [`Node::handle_path`](crate::proto::Node::handle_path).
     DialPath(PathDial),
-    /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
-    /// while it is idle. Report what happens by
-    /// [`RunningNode::handle_watch`](crate::proto::RunningNode::handle_watch).
-    Watch {
-        /// The name of the connection.
-        dial: DialId,
-        /// Where to.
-        to: SocketAddr,
-    },
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),
     /// Reset a connection that this node has accepted.

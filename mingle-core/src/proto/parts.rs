@@ -190,6 +190,7 @@ mod tests {
             address: SocketAddr::from((rank.to_be_bytes(), 29500)),
             slots: 8,
             metadata: Metadata::default(),
+            session_port: 0,
         };
         Roster::new((0..size).map(member).collect()).unwrap()
     }

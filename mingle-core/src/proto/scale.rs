@@ -90,12 +90,6 @@ impl Scale {
         REMEMBERED.max(2 * self.nodes())
     }
 
-    /// How long a node that waits for release in a running world goes without an answer before rank 0 counts
-    /// as gone: `least`, or twenty turns for each of [`RELEASE_REQUESTS`] questions if that is longer.
-    pub(crate) fn release_silence(self, least: Duration) -> Duration {
-        least.max(self.turn() * 20 * RELEASE_REQUESTS)
-    }
-
     fn nodes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -107,5 +101,3 @@ pub(crate) const DIAL_STAGGER: Duration = Duration::from_millis(60);
 pub(crate) const UNANSWERED_COPIES: usize = 3;
 /// The most nodes that are remembered as rivals or as provers in a small world.
 pub(crate) const REMEMBERED: usize = 4096;
-/// How often a node asks rank 0 for release before it takes it for gone.
-pub(crate) const RELEASE_REQUESTS: u32 = 40;

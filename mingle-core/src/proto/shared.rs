@@ -15,7 +15,7 @@ use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
-use crate::wire::{Codec, Header, Message, NodeInfo, Partner, Reach, Solicit, Token};
+use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -34,8 +34,6 @@ pub(crate) struct Shared {
     lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
-    /// The nodes to which this one has proved its path, in the world that has formed.
-    pub(crate) neighbours: Vec<Partner>,
 }
 
 /// To whom a datagram is addressed.
@@ -61,7 +59,6 @@ impl Shared {
             lost: VecDeque::new(),
             outputs: VecDeque::new(),
             dials: 0,
-            neighbours: Vec::new(),
         }
     }
 
@@ -148,14 +145,6 @@ impl Shared {
         let (dial, token) = self.next_token(to, target);
         let (token, answer) = self.codec.encode_path(&token);
         self.outputs.push_back(Output::DialPath(PathDial { dial, to, token, answer, packet }));
-        dial
-    }
-
-    /// Opens a connection to `to` that carries nothing.
-    pub(crate) fn watch(&mut self, to: SocketAddr) -> DialId {
-        self.dials += 1;
-        let dial = DialId(self.dials);
-        self.outputs.push_back(Output::Watch { dial, to });
         dial
     }
 

@@ -43,14 +43,10 @@ pub(crate) enum Timer {
     AskSeeds,
     /// In a round: the leader was not heard for too long, or the round takes too long.
     InDoubt,
-    /// The world of this lineage runs without this node, and none of its nodes has said so for a while.
+    /// The job runs without this node, and none of its nodes has said so for a while.
     StandAside,
     /// The last call of a leader may be over.
     LastCall,
-    /// No former member has been heard for a while: newcomers alone may form the world.
-    Deserted,
-    /// Former members that have not come by now get no seat before others.
-    Reserved,
     /// All are ready: the leader commits, once the ends of connections that wait have been read.
     Commit,
 }

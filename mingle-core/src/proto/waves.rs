@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rand::Rng;
-
 use super::backoff::Backoff;
 use super::scale::Scale;
 use super::shared::Shared;
@@ -68,16 +66,9 @@ pub(crate) struct Waves {
 }
 
 impl Waves {
-    pub(crate) fn new(now: Time) -> Self {
-        Self::with(Backoff::up_to(LONGEST), now)
-    }
-
     /// For messages to a whole world, each of which takes its recipient a while to answer.
     pub(crate) fn in_round(scale: Scale, now: Time) -> Self {
-        Self::with(Backoff::for_answer(scale, LONGEST), now)
-    }
-
-    fn with(backoff: Backoff, now: Time) -> Self {
+        let backoff = Backoff::for_answer(scale, LONGEST);
         Self { queue: VecDeque::new(), window: SendWindow::default(), backoff, next: now, count: 0 }
     }
 
@@ -92,18 +83,7 @@ impl Waves {
         unanswered: impl FnOnce() -> VecDeque<NodeId>,
         shared: &mut Shared,
     ) -> Vec<NodeId> {
-        let (burst, again) = self.next_burst(unanswered, shared.now, &mut shared.rng);
-        shared.timers.set(Timer::Wave, again);
-        burst
-    }
-
-    /// The same for a caller with timers of its own: also returns when to ask for the next burst.
-    pub(crate) fn next_burst(
-        &mut self,
-        unanswered: impl FnOnce() -> VecDeque<NodeId>,
-        now: Time,
-        rng: &mut impl Rng,
-    ) -> (Vec<NodeId>, Time) {
+        let now = shared.now;
         if self.queue.is_empty() && self.next <= now {
             self.queue = unanswered();
             self.count += 1;
@@ -111,10 +91,11 @@ impl Waves {
         let burst = self.window.take(&mut self.queue, now);
         if self.queue.is_empty() && self.next <= now {
             // The interval starts when the last of the wave is written to.
-            self.next = self.backoff.after(now, rng);
+            self.next = self.backoff.after(now, &mut shared.rng);
         }
         let again = if self.queue.is_empty() { self.next } else { self.window.again() };
-        (burst, again)
+        shared.timers.set(Timer::Wave, again);
+        burst
     }
 
     /// A node has answered, so that the next of the queue may be written to.
@@ -132,10 +113,9 @@ impl Waves {
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng;
-    use rand::rngs::Xoshiro256PlusPlus;
-
     use super::*;
+    use crate::proto::config::Config;
+    use crate::proto::tests::{endpoint, tag};
 
     fn many(count: usize) -> VecDeque<NodeId> {
         (0..count).map(|number| NodeId(u128::try_from(number).unwrap().to_be_bytes())).collect()
@@ -143,26 +123,30 @@ mod tests {
 
     #[test]
     fn a_wave_goes_to_all_that_have_not_answered_and_the_next_begins_an_interval_after_its_end() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut waves = Waves::new(Time::ZERO);
+        let mut shared = Shared::new(Config::plain(tag(), 1, 1, endpoint(1)), 1, Time::ZERO);
+        let mut waves = Waves::in_round(Scale(1), Time::ZERO);
+        let mut next = |waves: &mut Waves, count: usize, now: Time| {
+            shared.now = now;
+            let burst = waves.burst(|| many(count), &mut shared).len();
+            (burst, shared.timers.get(Timer::Wave).expect("a wave follows"))
+        };
         let mut now = Time::ZERO;
         let mut written = 0;
         while written < 300 {
-            let (burst, again) = waves.next_burst(|| many(300), now, &mut rng);
-            written += burst.len();
-            assert_eq!((burst.len() <= 128, waves.number()), (true, 0));
+            let (burst, again) = next(&mut waves, 300, now);
+            written += burst;
+            assert_eq!((burst <= 128, waves.number()), (true, 0));
             assert_eq!(waves.is_between(), written == 300);
             let pause = again.saturating_sub(now);
             if written < 300 {
                 assert_eq!(pause, Duration::from_millis(2));
             } else {
                 assert!((15..=25).contains(&pause.as_millis()), "{pause:?}");
-                let (early, later) = waves.next_burst(|| many(300), now, &mut rng);
-                assert_eq!((early.len(), later), (0, again), "it is not due yet");
+                assert_eq!(next(&mut waves, 300, now), (0, again), "it is not due yet");
             }
             now = again;
         }
-        let (burst, _) = waves.next_burst(|| many(3), now, &mut rng);
-        assert_eq!((burst.len(), waves.number()), (3, 1));
+        let (burst, _) = next(&mut waves, 3, now);
+        assert_eq!((burst, waves.number()), (3, 1));
     }
 }

@@ -1,7 +1,6 @@
 //! The messages and their bodies.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
 
 use bincode::config::Config;
 use mingle_rdma::Verdict;
@@ -32,8 +31,8 @@ pub(crate) const BROKEN: usize = 3;
 pub(crate) const REFUSED: usize = 2;
 /// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;
-/// The most ranks in one [`Message::Missing`].
-pub(crate) const MISSING: usize = 32;
+/// The most addresses of the leader of a running world.
+pub(crate) const LEADERS: usize = 8;
 /// An upper limit of the length of one roster entry, in bytes.
 pub(crate) const LONGEST_ENTRY: usize = 1000;
 
@@ -142,7 +141,7 @@ messages! {
     7 Refuse(Refusal) to ONE,
     /// A node asks another one whether it is there.
     8 Ping to ONE,
-    /// The answer to a ping, and to a node of an earlier lineage.
+    /// The answer to a ping, and to a member that is ready before the others.
     9 Pong to ONE,
     /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
     /// a connection.
@@ -166,45 +165,23 @@ messages! {
     18 Want(Want) to ONE,
     /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
     19 Part(Part) to ONE_OR_ALL,
-    /// A member of a running world notifies all others that a command has failed or a node is gone.
-    20 Over(Ended) to ONE_OR_ALL,
-    /// A member of a running world, whose command has ended well, asks rank 0 for its release.
-    21 Finished to ONE,
-    /// Rank 0 of a running world releases a member: all commands have ended well.
-    22 Released to ONE,
-    /// A released member acknowledges that to rank 0.
-    23 Leaving to ONE,
     /// A member of a running world tells a newcomer that the job runs already.
-    24 Running(Running) to ONE,
-    /// A member of a running world asks all nodes which of these ranks are there.
-    25 Missing(List<u32, MISSING>) to ALL,
+    20 Running(Running) to ONE,
     /// A member reports to its leader which paths it could not prove.
-    26 Broken(Broken) to ONE,
-    /// A member of a running world asks another whether it reaches the member of a rank.
-    27 Look(Look) to ONE,
-    /// The answer to that.
-    28 Sight(Sight) to ONE,
-    /// A member of a running world tells the others that a member is suspected to be gone, or is there again.
-    29 Suspicion(Suspicion) to ONE_OR_ALL,
+    21 Broken(Broken) to ONE,
     /// An observer, which is no node, asks the members of a running world for their status.
-    30 Query to ALL,
+    22 Query to ALL,
     /// The answer to that.
-    31 Status(Status) to ONE,
+    23 Status(Status) to ONE,
     /// A member whose time is up asks its leader to form the world with the nodes that are here.
-    32 Enough to ONE,
+    24 Enough to ONE,
     /// A leader asks a member for parts of its traits.
-    33 Compare(Want) to ONE,
+    25 Compare(Want) to ONE,
     /// A member answers with one part of its traits.
-    34 Traits(Part) to ONE,
+    26 Traits(Part) to ONE,
 }
 
 impl Message {
-    /// What a member above rank 0 tells a newcomer.
-    #[cfg(test)]
-    pub(crate) fn running() -> Self {
-        Self::Running(Running { first: ([10, 0, 0, 1], 29503).into(), door: None })
-    }
-
     /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
     /// that it does not know yet, the sender's or the one in the message.
     pub(super) fn is_padded(&self) -> bool {
@@ -342,8 +319,6 @@ pub(crate) struct Partner {
     pub(crate) path: SocketAddr,
     /// The node's own port, which shows whether a firewall blocks ports or the host.
     pub(crate) own_port: u16,
-    /// Whether the node stays with its world.
-    pub(crate) stays: bool,
 }
 
 /// Paths that a member could not prove.
@@ -402,45 +377,13 @@ pub(crate) struct Part {
     pub(crate) bytes: List<u8, PART>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
-    /// The rank whose command has failed, or whose node is gone.
-    pub(crate) rank: u32,
-    pub(crate) end: End,
-}
-
 /// What a newcomer learns of a world that runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
-    /// The address of rank 0, which takes newcomers in.
-    #[serde(deserialize_with = "deserialize_unicast")]
-    pub(crate) first: SocketAddr,
-    /// From rank 0 of a world that has room: the port at which newcomers have to arrive.
-    pub(crate) door: Option<NonZeroU16>,
-}
-
-/// A member of a running world at which another is to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Look {
-    pub(crate) rank: u32,
-    /// Its port for paths.
-    pub(crate) port: u16,
-}
-
-/// What a member has found that was asked to look at another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sight {
-    pub(crate) rank: u32,
-    /// Whether a connection opens.
-    pub(crate) reached: bool,
-}
-
-/// A member that does not answer one of its neighbours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Suspicion {
-    pub(crate) rank: u32,
-    /// Whether it is there again.
-    pub(crate) is_over: bool,
+    /// The process that leads, which takes newcomers in.
+    pub(crate) leader: NodeId,
+    /// Where it accepts sessions.
+    pub(crate) addresses: List<SocketAddr, LEADERS>,
 }
 
 /// A member of a running world, as an observer shows it.
@@ -455,8 +398,10 @@ pub(crate) struct Status {
     pub(crate) restarts_left: Option<u32>,
     /// The lowest ranks that it knows to be suspected.
     pub(crate) suspected: List<u32, SUSPECTED>,
-    /// How many newcomers wait for a seat; rank 0 alone knows them.
+    /// How many newcomers wait for a seat.
     pub(crate) waiting: u32,
+    /// Why the last world that is over has ended: the rank, and how its command has.
+    pub(crate) ended: Option<(u32, End)>,
 }
 
 /// The encoded roster, which is sent in parts of [`PART`] bytes.

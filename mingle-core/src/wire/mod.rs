@@ -14,7 +14,7 @@ mod message;
 mod node_info;
 mod notice;
 mod seal;
-#[cfg(test)]
+#[cfg(any(feature = "net", test))]
 pub(crate) mod session;
 #[cfg(feature = "testing")]
 #[path = "../../testing/mod.rs"]
@@ -23,7 +23,7 @@ pub mod testing;
 mod tests;
 mod token;
 mod traits;
-#[cfg(test)]
+#[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
 use crate::model::{JobTag, Keys, NodeId, WorldSize};
@@ -35,15 +35,17 @@ pub(crate) use header::Header;
 pub use header::VERSION;
 #[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
+#[cfg(feature = "net")]
+pub(crate) use message::Status;
 pub(crate) use message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, Look,
-    MISSING, Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Running,
-    Sight, Solicit, Status, Suspicion, UNREADY, Want, Welcome, decode_roster, encode_roster,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, Message,
+    NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Running, Solicit, UNREADY,
+    Want, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
-pub use node_info::{Attributes, Former, NodeInfo, Reach};
+pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
-#[cfg(test)]
+#[cfg(any(feature = "net", test))]
 pub(crate) use session::{Body, Frame};
 pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};

@@ -13,8 +13,8 @@ use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank,
 pub struct NodeInfo {
     /// The rank that the user gave to the node; none where the leader assigns one.
     pub rank: Option<Rank>,
-    /// The node's part in the world before; none for a newcomer.
-    pub former: Option<Former>,
+    /// The rank that the node had in the world before; none for a newcomer.
+    pub former: Option<Rank>,
     /// The name that the host has for itself.
     pub host: HostName,
     /// The endpoints at which the node can be reached, TCP and UDP.
@@ -23,15 +23,6 @@ pub struct NodeInfo {
     pub reach: Reach,
     /// The other facts about the node, which the caller gives.
     pub attributes: Attributes,
-}
-
-/// A node's part in a world that is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Former {
-    /// Its rank.
-    pub rank: Rank,
-    /// How many of the members, itself included, it does not know to be gone or to have left.
-    pub members: u32,
 }
 
 /// The facts that the caller gives about a node, beside its name and its endpoints.
@@ -48,8 +39,9 @@ pub struct Attributes {
     pub may_be_master: bool,
     /// Whether the node wants the roster.
     pub wants_roster: bool,
-    /// Whether the node stays with its world, so that its neighbours can watch it. The rendezvous sets this.
-    pub stays: bool,
+    /// The port at which the node accepts sessions, if it stays with its world; otherwise 0. The rendezvous
+    /// sets this.
+    pub session_port: u16,
     /// The host's RDMA devices, for the leader to compare.
     pub fabric: Summary,
     /// The hash of what should be the same on all nodes, for the leader to compare.
@@ -116,7 +108,7 @@ impl Default for Attributes {
             metadata: Metadata::default(),
             may_be_master: true,
             wants_roster: false,
-            stays: false,
+            session_port: 0,
             fabric: Summary::default(),
             same: Stamp::default(),
             paths: Paths::default(),

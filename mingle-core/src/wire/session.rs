@@ -12,8 +12,9 @@
 //!     40    16  ID of the process that is meant
 //!     56     4  generation of the job, little endian
 //!     60     8  origin of the job, little endian
-//!     68    16  nonce, random
-//!     84    16  proof: zeros from the dialer; from the acceptor a hash of both hellos
+//!     68     8  number of the sender's session, little endian
+//!     76    16  nonce, random
+//!     92    16  proof: zeros from the dialer; from the acceptor a hash of both hellos
 //! ```
 //!
 //! With a secret the proof is keyed, and everything after a frame's length is sealed: ChaCha20-Poly1305
@@ -34,8 +35,8 @@ use crate::model::{JobTag, Keys, NodeId};
 pub(crate) const HELLO: usize = PROOF + 16;
 /// The version of sessions. That of datagrams follows when they do no more than find a leader.
 const SESSIONS: u8 = 3;
-/// The nonce is between the header and the proof.
-const PROOF: usize = HEADER + 16;
+const NONCE: usize = HEADER + 8;
+const PROOF: usize = NONCE + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
 const LENGTH: usize = 4;
 const HEAD: usize = 8 + 8 + 1;
@@ -70,6 +71,8 @@ impl Frame {
 pub(crate) struct Hello {
     /// Its recipient is the process that is meant: at an address, any process may answer.
     pub(crate) header: Header,
+    /// Names this end's session: the other end begins anew where it has heard another number.
+    pub(crate) session: u64,
     pub(crate) nonce: [u8; 16],
 }
 
@@ -90,7 +93,8 @@ impl Hellos {
         let mut bytes = [0; HELLO];
         bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into()));
         bytes[4] = SESSIONS;
-        bytes[HEADER..PROOF].copy_from_slice(&hello.nonce);
+        bytes[HEADER..NONCE].copy_from_slice(&hello.session.to_le_bytes());
+        bytes[NONCE..PROOF].copy_from_slice(&hello.nonce);
         bytes
     }
 
@@ -111,7 +115,8 @@ impl Hellos {
         if bytes[5] != u8::from(self.key.is_some()) {
             return Err(Dropped::Unauthentic);
         }
-        let hello = Hello { header: Header::decode(bytes), nonce: array(&bytes[HEADER..PROOF]) };
+        let session = u64::from_le_bytes(array(&bytes[HEADER..NONCE]));
+        let hello = Hello { header: Header::decode(bytes), session, nonce: array(&bytes[NONCE..PROOF]) };
         let has_name = hello.header.sender != NodeId::ALL && hello.header.sender != NodeId::ANYONE;
         if has_name && bytes[6..8] == [0, 0] { Ok(hello) } else { Err(Dropped::Malformed) }
     }
@@ -267,7 +272,7 @@ mod tests {
 
     fn hello(sender: NodeId, recipient: NodeId, nonce: u8) -> Hello {
         let lineage = Lineage { generation: 3, origin: 9 };
-        Hello { header: Header { sender, recipient, lineage }, nonce: [nonce; 16] }
+        Hello { header: Header { sender, recipient, lineage }, session: 7, nonce: [nonce; 16] }
     }
 
     /// Both ends of a connection between A, which dials, and B.

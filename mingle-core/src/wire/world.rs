@@ -24,6 +24,8 @@ fn encoding() -> Configuration<LittleEndian, Varint, Limit<CLAIMED>> {
     bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
 }
 
+/// The most ranks that are named as absent.
+pub(crate) const ABSENT: usize = 16;
 /// The most nodes to which a node says that its paths are broken.
 pub(crate) const BROKEN: usize = 8;
 /// The most addresses of a node.
@@ -35,6 +37,8 @@ pub(crate) struct Contact {
     pub(crate) id: NodeId,
     /// The preferred address first.
     pub(crate) addresses: Vec<SocketAddr>,
+    /// The port at the same addresses at which it takes part in a round, TCP and UDP.
+    pub(crate) port: u16,
 }
 
 /// What a process tells of itself to the process that leads, or that may know who leads.
@@ -43,6 +47,8 @@ pub(crate) struct Join {
     pub(crate) contact: Contact,
     /// It waits for a seat; an observer does not.
     pub(crate) takes_seat: bool,
+    /// The rank that the user gave to it: it takes no other seat.
+    pub(crate) rank: Option<u32>,
 }
 
 /// What a process is doing.
@@ -73,6 +79,8 @@ pub(crate) enum Command {
     Stops,
     /// It has ended, and the process leaves the job.
     Leaves,
+    /// The same, and the world was over before.
+    Quits,
 }
 
 /// Whether the paths of a round are proved.
@@ -120,6 +128,10 @@ pub(crate) struct Reign {
     pub(crate) suspected: Vec<u32>,
     /// How many nodes wait for a seat.
     pub(crate) waiting: u32,
+    /// Of a world that is over: how many nodes are ready for the next one, those that wait included, and
+    /// which ranks have not come back, the first [`ABSENT`] of them.
+    pub(crate) here: u32,
+    pub(crate) absent: Vec<u32>,
     /// Who leads if this leader is lost, in this order. For nodes that have no plan of this epoch.
     pub(crate) heirs: Vec<Contact>,
 }
@@ -205,7 +217,10 @@ impl Said {
             Self::Join(join) => fits(&join.contact),
             Self::Status(status) => status.answer.iter().all(|answer| answer.broken.len() <= BROKEN),
             Self::Reign(reign) => {
-                fits(&reign.leader) && reign.heirs.len() <= HEIRS && reign.heirs.iter().all(fits)
+                fits(&reign.leader)
+                    && reign.heirs.len() <= HEIRS
+                    && reign.heirs.iter().all(fits)
+                    && reign.absent.len() <= ABSENT
             }
             Self::Plan(plan) => !plan.seats.is_empty() && plan.seats.iter().all(fits),
         }
@@ -217,7 +232,11 @@ mod tests {
     use super::*;
 
     fn contact(number: u8) -> Contact {
-        Contact { id: NodeId([number; 16]), addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))] }
+        Contact {
+            id: NodeId([number; 16]),
+            addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))],
+            port: 29500,
+        }
     }
 
     fn all() -> Vec<Said> {
@@ -238,10 +257,12 @@ mod tests {
             asked: 1,
             suspected: vec![2, 300],
             waiting: 4,
+            here: 3,
+            absent: vec![1],
             heirs: vec![contact(2), contact(3)],
         };
         vec![
-            Said::Join(Join { contact: contact(5), takes_seat: true }),
+            Said::Join(Join { contact: contact(5), takes_seat: true, rank: Some(3) }),
             Said::Status(Status {
                 epoch,
                 command: Command::Stops,
@@ -285,7 +306,7 @@ mod tests {
                 epoch: Lineage::default(),
                 seats: vec![contact.clone()],
             };
-            for said in [Said::Join(Join { contact, takes_seat: true }), Said::Plan(plan)] {
+            for said in [Said::Join(Join { contact, takes_seat: true, rank: None }), Said::Plan(plan)] {
                 let (kind, body) = said.encode();
                 assert_eq!(Said::decode(kind, &body), None, "{count} addresses");
             }

@@ -92,7 +92,6 @@ fn one_forged_datagram_draws_little_to_an_address_that_has_sent_nothing() {
 fn memory(actor: &Actor) -> usize {
     match actor {
         Actor::Node(node) => format!("{node:?}").len(),
-        Actor::Running(running) => format!("{running:?}").len(),
         Actor::Gone => 0,
     }
 }

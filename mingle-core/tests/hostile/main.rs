@@ -130,11 +130,11 @@ fn in_every_phase_a_message_of_every_kind_recipient_and_lineage_does_no_harm() {
 /// Whether a message of this kind passes the decoder: it drops one to a recipient that PROTOCOL.md does not
 /// permit for its kind, and one of a later generation without an origin.
 fn is_well_formed(kind: u8, (recipient, relation): (Recipient, Relation)) -> bool {
-    let to_all = ["Announce", "Solicit", "Hint", "Part", "Over", "Missing", "Suspicion", "Query"];
+    let to_all = ["Announce", "Solicit", "Hint", "Part", "Query"];
     let is_permitted = match recipient {
         Recipient::All => to_all.contains(&name(kind)),
         Recipient::Anyone => ["Announce", "Solicit"].contains(&name(kind)),
-        Recipient::One => !["Missing", "Query"].contains(&name(kind)),
+        Recipient::One => name(kind) != "Query",
     };
     is_permitted && relation != Relation::NoOrigin
 }

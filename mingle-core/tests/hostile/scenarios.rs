@@ -7,7 +7,6 @@ use mingle_core::Event;
 use mingle_core::proto::testing::{Phase, Scene};
 use mingle_core::proto::{ConnId, DialId, Failure, Formed};
 
-use crate::machine::link::Actor;
 use crate::machine::promises::TIMEOUT;
 use crate::machine::stages::{Play, endpoint, id, play, stranger};
 
@@ -184,25 +183,18 @@ fn a_node_that_gets_a_wrong_roster_again_and_again_asks_more_and_more_slowly() {
 }
 
 #[test]
-fn running_of_no_world_puts_no_leader_aside() {
-    for name in
-        ["leads alone in a first world", "leads a member of a first world", "has joined a first world"]
-    {
+fn running_puts_no_node_aside_whose_world_has_one_size() {
+    for name in ["leads alone", "leads a member", "has joined"] {
         let mut play = play(name);
         let phase = play.link.phase();
-        assert_eq!(play.lineage.origin, 0);
         play.hear("Running", EVE, |_| (), &[]);
         assert_eq!(play.link.phase(), phase, "{name}");
     }
-    // In a later formation it does.
-    let mut later = play("leads a member");
-    later.hear("Running", EVE, |_| (), &[]);
-    assert_eq!(later.link.phase(), Phase::StandsAside);
 }
 
 #[test]
-fn a_first_world_forms_although_every_node_hears_running() {
-    let mut play = play("leads a member of a first world");
+fn a_world_of_one_size_forms_although_every_node_hears_running() {
+    let mut play = play("leads a member");
     play.hear("Running", EVE, |_| (), &[]);
     play.add(3);
     play.link.run_to(Phase::Ended, Duration::from_secs(2));
@@ -211,12 +203,9 @@ fn a_first_world_forms_although_every_node_hears_running() {
 
 #[test]
 fn a_node_that_stands_aside_looks_again_before_its_deadline() {
-    let mut play = play("leads a member");
-    play.hear("Running", EVE, |_| (), &[]);
+    let mut play = play("stands aside");
     assert_eq!(play.link.phase(), Phase::StandsAside);
-    play.add(3);
-    play.link.run_to(Phase::Ended, TIMEOUT + Duration::from_secs(1));
-    assert!(play.formed().is_some(), "the three form a world: {:?}", play.link.watch.end);
+    play.link.run_to(Phase::Alone, TIMEOUT);
 }
 
 #[test]
@@ -304,31 +293,4 @@ fn a_leader_that_names_a_dial_before_it_is_connected_is_not_joined() {
     play.link.node(|node, now| node.handle_dialed(now, DialId(dial)));
     play.round_of_eve("Welcome", &[], |_| ());
     assert_eq!(play.link.phase(), Phase::Joined);
-}
-
-#[test]
-fn a_running_world_ends_by_no_other_origin_and_by_no_lineage_of_no_world() {
-    use crate::machine::cells::{Recipient, Relation};
-    for name in ["runs as rank 0", "runs as rank 1", "awaits the others", "awaits its release", "releases"] {
-        for (relation, ends) in [
-            (Relation::Earlier, false),
-            (Relation::OtherOrigin, false),
-            (Relation::NoOrigin, false),
-            (Relation::Later, name != "releases"),
-            (Relation::Last, name != "releases"),
-        ] {
-            let mut play = play(name);
-            let attack = crate::machine::Attack {
-                kind: 20,
-                recipient: Recipient::One,
-                relation,
-                sender: id(3),
-                source: stranger(1),
-            };
-            let reached = attack.send(&mut play, &[]);
-            assert_eq!(reached.is_some(), relation != Relation::NoOrigin, "Over is well formed");
-            let Actor::Running(running) = play.link.target() else { panic!("{name}") };
-            assert_eq!(running.phase() == Phase::Ended, ends, "{name}: {relation:?}");
-        }
-    }
 }

@@ -10,14 +10,11 @@ mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 mod paths;
-mod restarts;
-mod running_storms;
 mod sameness;
 mod secrets;
 mod stops;
 mod storms;
 mod tally;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -101,7 +101,7 @@ class RunningWorld:
 
     @property
     def waiting(self):
-        """How many newcomers wait for a seat, as rank 0 knows it: 64 at most, and 0 on every other rank."""
+        """How many nodes wait for a seat, as the leader has said last."""
         self._take()
         return self._waiting
 
@@ -160,16 +160,16 @@ class RunningWorld:
         return self._state == "finished"
 
     def fail(self, code=1):
-        """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. Newcomers that
-        rank 0 knows end as well when it is rank 0 that fails. Waits until all have heard it, 15 seconds at most.
+        """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. Nodes that
+        wait for a seat end as well when it is the leader that fails. Waits until all have heard it, 5 seconds at most.
         """
         if self.state in ("running", "over"):
             self._joining.fail(_code(code))
             self._end()
 
     def close(self):
-        """Leaves: the world is over for its other nodes, and none takes this one for gone. Waits until they know, a second
-        or two at most. Does nothing after the end.
+        """Leaves: the world is over for its other nodes, and none takes this one for gone. Waits until they know, three
+        seconds at most. Does nothing after the end.
         """
         self._leave(0)
 

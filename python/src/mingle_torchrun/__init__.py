@@ -70,7 +70,7 @@ TIMES = {"join_timeout": "timeout", "last_call_timeout": "last_call"}
 # What a store raises, depending on the version of torch.
 FAILED = (RuntimeError, OSError)
 
-# Seconds. A silent agent is gone after this time, unless MINGLE_GONE_AFTER says otherwise; c10d takes 15.
+# Seconds. A suspected agent is gone after this time, unless MINGLE_GONE_AFTER says otherwise; c10d takes 15.
 GONE_AFTER = 10
 # How long to try to reach the store before looking whether the world is over, and how long to wait after an error.
 CONNECT = 3

@@ -18,7 +18,15 @@ fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {
         (0..4).zip(addresses).zip(hosts).zip([8, 4, 8, 1]).map(|(((rank, address), host), slots)| {
             let address: SocketAddr = address.parse().unwrap();
             let (rank, host) = (world.rank(rank).unwrap(), HostName::new(host));
-            Member { rank, id: NodeId([7; 16]), host, address, slots, metadata: Metadata::default() }
+            Member {
+                rank,
+                id: NodeId([7; 16]),
+                host,
+                address,
+                slots,
+                metadata: Metadata::default(),
+                session_port: 0,
+            }
         });
     let roster = Roster::new(members.collect()).unwrap();
     let own = &roster.members()[rank as usize];

@@ -37,7 +37,7 @@ use crate::model::Member;
 /// # let (job, world) = ("foo".parse()?, World::new(2)?);
 /// # let member = |rank: u32| Member {
 /// #     rank: world.rank(rank).unwrap(), id: NodeId([0; 16]), host: HostName::new("node"), slots: 8,
-/// #     address: ([10, 0, 0, 1 + rank as u8], 29503).into(), metadata: Metadata::default(),
+/// #     address: ([10, 0, 0, 1 + rank as u8], 29503).into(), metadata: Metadata::default(), session_port: 0,
 /// # };
 /// # let (master, local) = (([10, 0, 0, 1], 29503).into(), [10, 0, 0, 2].into());
 /// # let mut formed = Formed::new(world.rank(1)?, world, master, local, Digest([0; 16]));

@@ -34,7 +34,9 @@ pub(super) fn parse(text: &str, is_lenient: bool) -> Result<Template, InvalidTem
             continue;
         }
         let tag = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map(|(tag, _)| tag);
-        let tag = tag.filter(|tag| !tag.contains(['{', '\n'])).unwrap_or_default();
+        // In a word of a command `${host}` is a shell's variable.
+        let is_shells = is_lenient && text[..brace].ends_with('$');
+        let tag = tag.filter(|tag| !is_shells && !tag.contains(['{', '\n'])).unwrap_or_default();
         let end = brace + tag.len() + 2;
         let alone = alone(text, brace, end).filter(|_| BLOCK_TAGS.contains(&tag));
         let (before, next) = alone.unwrap_or((brace, end));

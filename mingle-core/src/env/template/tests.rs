@@ -20,6 +20,7 @@ fn formed(addresses: [&str; 3], hosts: [&str; 3]) -> Formed {
         address: address.parse::<SocketAddr>().unwrap(),
         slots: 4 + rank,
         metadata: Metadata::default(),
+        session_port: 0,
     });
     let members: Vec<Member> = members.collect();
     let (master, own) = (members[0].address, members[1].clone());

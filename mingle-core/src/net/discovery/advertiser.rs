@@ -51,7 +51,7 @@ impl Advertiser {
                 self.due.get_or_insert(now + PERIOD);
             }
             Event::Progress(progress) => self.count(progress.joined),
-            Event::SteppedDown | Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => {
+            Event::SteppedDown | Event::Following(_) | Event::LostLeader(_) => {
                 self.due = None;
             }
             _ => {}
@@ -79,13 +79,13 @@ impl Advertiser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, NodeId, Peer, Secret, World};
+    use crate::model::{HostName, Lineage, List, NodeId, Peer, Secret, WorldSize};
     use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
-    use crate::wire::{Codec, Header, Message, NodeInfo};
+    use crate::wire::{Codec, Header, Message, NodeInfo, Running};
 
     fn builder() -> RendezvousBuilder {
-        Rendezvous::builder("foo".parse().unwrap(), World::new(4).unwrap())
+        Rendezvous::builder("foo".parse().unwrap(), "2:4".parse::<WorldSize>().unwrap())
     }
 
     #[expect(clippy::disallowed_methods, reason = "an origin for times")]
@@ -110,12 +110,10 @@ mod tests {
         assert_eq!(advertiser.advertise(origin + Duration::from_secs(60)), None);
     }
 
-    /// The second formation of the job.
-    const LINEAGE: Lineage = Lineage { generation: 1, origin: 1 };
-
     /// Delivers a message to the node, and passes its events to the advertiser.
     fn deliver(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
-        let header = Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: LINEAGE };
+        let header =
+            Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: Lineage::default() };
         let datagram = Codec::new(advertiser.job.tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);
@@ -134,7 +132,6 @@ mod tests {
     fn leading() -> (Node, Advertiser) {
         let rendezvous = builder().build();
         let config = Config::new(NodeId([1; 16]), rendezvous.job.tag(), rendezvous.world, node_info("a", 1));
-        let config = Config { lineage: LINEAGE, ..config };
         let (mut node, mut advertiser) =
             (Node::new(config, 1, Time::ZERO), Advertiser::new(&rendezvous).unwrap());
         deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Ping);
@@ -145,7 +142,8 @@ mod tests {
     #[test]
     fn a_leader_that_steps_down_for_a_running_world_stops_advertising() {
         let (mut node, mut advertiser) = leading();
-        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::running());
+        let running = Running { leader: NodeId([9; 16]), addresses: List::default() };
+        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Running(running));
         assert_eq!(advertiser.due(), None);
     }
 

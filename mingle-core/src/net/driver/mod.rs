@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! interfaces   which interfaces are used, and what happens when their addresses change
-//! peers        addresses at which other nodes may be: seeds, folder, members of the former world
+//! peers        addresses at which other nodes may be: seeds and folder
 //! receive      reading sockets, and catching up after this process was stopped
 //! upkeep       what is done every few seconds beside the protocol
-//! running      a node of a running world
+//! running      a node that stays with its worlds
+//! round        its way to the next world
 //! ```
 
 mod interfaces;
 mod peers;
 mod receive;
+mod round;
 mod running;
 mod upkeep;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
@@ -24,13 +26,16 @@ use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
+use crate::net::sessions::Sessions;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Accepted, Connections, Incoming, Listeners};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
+use crate::proto::desk::Desk;
 use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning};
+use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
 use peers::Peers;
@@ -38,6 +43,16 @@ use receive::BATCH;
 use upkeep::Upkeep;
 
 pub use running::RunningWorld;
+
+/// The most nodes of a world whose leader has sessions with all under the usual limit of open files, 1,024.
+const SMALL: u32 = 512;
+
+/// How a rendezvous has ended.
+enum Met {
+    Formed(Box<Node>, Formed),
+    /// The job runs without this node: the process that leads, and where it accepts sessions.
+    Runs(Box<Node>, (NodeId, Vec<SocketAddr>)),
+}
 
 pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
     let origin = clock();
@@ -82,12 +97,7 @@ impl Driver {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
         let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
-        let listeners = Listeners {
-            own: endpoint.listeners,
-            keep_own: settings.keep_listener,
-            paths,
-            keep_paths: settings.stays,
-        };
+        let listeners = Listeners { own: endpoint.listeners, keep_own: settings.keep_listener, paths };
         let connections = Connections::open(listeners, settings.world.max())?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
@@ -98,7 +108,7 @@ impl Driver {
             settings,
             links,
             connections,
-            peers: Peers::new(origin),
+            peers: Peers::default(),
             origin,
             began: origin,
             port: endpoint.port,
@@ -108,16 +118,54 @@ impl Driver {
 
     /// Takes part until the world has formed, or has failed to.
     async fn rendezvous(mut self) -> Result<Assignment, Error> {
-        let node = self.node()?;
+        let sessions = self.sessions()?;
+        let node = self.node(sessions.as_ref().map_or(0, Sessions::port))?;
         // On the heap: the node is large.
         let outcome = Box::pin(self.run(node)).await;
         self.connections.close_all().await;
-        let (node, formed) = outcome?;
-        Ok(self.assignment(node, formed))
+        match (outcome?, sessions) {
+            (Met::Formed(node, formed), Some(sessions)) => {
+                let (interface, listener) = self.take_sockets(&formed);
+                let job = self.settings.job.clone();
+                let desk = Desk::new(node.into_shared());
+                let running = Some(RunningWorld::first(self, sessions, desk, &formed)?);
+                Ok(Assignment { job, formed, interface, listener, running })
+            }
+            (Met::Formed(_, formed), None) => {
+                let (interface, listener) = self.take_sockets(&formed);
+                Ok(Assignment { job: self.settings.job, interface, listener, running: None, formed })
+            }
+            (Met::Runs(node, leader), sessions) => {
+                let Some(sessions) = sessions else {
+                    unreachable!("only a node that stays waits for a seat")
+                };
+                let desk = Desk::new(node.into_shared());
+                Box::pin(RunningWorld::guest(self, sessions, desk, leader)?.meet()).await
+            }
+        }
+    }
+
+    /// The sockets of the sessions of a node that stays.
+    fn sessions(&self) -> Result<Option<Sessions>, Error> {
+        let settings = &self.settings;
+        if !settings.stays {
+            return Ok(None);
+        }
+        let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
+        let hellos = Hellos::new(settings.job.tag(), keys.as_ref());
+        Sessions::open(settings.network.loopback, hellos, settings.world.max()).map(Some)
     }
 
     /// A new node for the rest of the time.
-    fn node(&mut self) -> Result<Node, Error> {
+    fn node(&mut self, session_port: u16) -> Result<Node, Error> {
+        let config = self.config(session_port);
+        let mut node = self.start(config)?;
+        node.handle_seeds(self.now(), self.peers.addresses());
+        Ok(node)
+    }
+
+    /// What this node brings to a rendezvous.
+    fn config(&mut self, session_port: u16) -> Config {
         let settings = &self.settings;
         self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays;
@@ -127,25 +175,23 @@ impl Driver {
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
-            attributes: Attributes { wants_roster, stays: settings.stays, ..settings.attributes.clone() },
+            attributes: Attributes { wants_roster, session_port, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
-        config.lineage = settings.lineage;
         config.prefers_ipv6 = settings.network.prefers_ipv6;
         config.traits = settings.traits.clone();
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
-        config.gone_after = settings.gone_after;
-        if let Some(former) = settings.former {
-            config.succeed(former, settings.stop_timeout);
-        }
         config.stands_by = settings.stays;
         config.searches = self.peers.are_followed();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
+        config
+    }
+
+    fn start(&mut self, config: Config) -> Result<Node, Error> {
         let seed = random::<8>().map(u64::from_le_bytes)?;
-        let mut node = Node::new(config, seed, self.now());
-        node.handle_seeds(self.now(), self.peers.addresses());
+        let node = Node::new(config, seed, self.now());
         self.connections.set_target(node.path_target());
         Ok(node)
     }
@@ -154,7 +200,7 @@ impl Driver {
     fn replace(&mut self, node: &mut Node) -> Result<(), Error> {
         self.connections.hang_up_all();
         self.renew()?;
-        *node = self.node()?;
+        *node = self.node(node.session_port())?;
         Ok(())
     }
 
@@ -180,7 +226,7 @@ impl Driver {
         self.notify(Event::Warning(warning));
     }
 
-    async fn run(&mut self, mut node: Node) -> Result<(Node, Formed), Error> {
+    async fn run(&mut self, mut node: Node) -> Result<Met, Error> {
         let mut upkeep = Upkeep::new(&self.settings, self.origin);
         loop {
             self.fire_timers(&mut node).await;
@@ -189,24 +235,16 @@ impl Driver {
                     upkeep.observe(event);
                 }
                 match output {
-                    Output::Event(Event::Formed(formed)) => return Ok((node, formed)),
+                    Output::Event(Event::Formed(formed)) => return Ok(Met::Formed(Box::new(node), formed)),
                     Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
-                    Output::Event(Event::Superseded(lineage)) => {
-                        self.notify(Event::Superseded(lineage));
-                        self.settings.lineage = lineage;
-                        // Its world was not the one before.
-                        self.settings.former = None;
-                        if self.settings.stays {
-                            // It may have waited for this formation for longer than its timeout.
-                            self.began = clock();
-                        }
-                        self.replace(&mut node)?;
-                    }
                     other => self.carry_out(other),
                 }
             }
+            if let Some(leader) = node.runs().cloned() {
+                return Ok(Met::Runs(Box::new(node), leader));
+            }
             let node_due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
-            let due = [node_due, self.connections.accept_again(), self.peers.due()];
+            let due = [node_due, self.connections.accept_again()];
             let due = due.into_iter().flatten().fold(upkeep.due(&self.links), Instant::min);
             tokio::select! {
                 // Datagrams first: a message of the leader may explain why a connection closes.
@@ -241,7 +279,6 @@ impl Driver {
             }
             TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
-            TaskEvent::Watched(dial, news) => node.handle_watch(now, dial, news),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Token(conn, local, remote, token) => {
                 node.handle_token(now, conn, local, remote, &token);
@@ -272,7 +309,6 @@ impl Driver {
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
             Output::DialPath(path) => self.connections.prove(path),
-            Output::Watch { dial, to } => self.connections.watch(dial, to),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),
             Output::StopAccepting => self.connections.stop_accepting(),
@@ -280,17 +316,19 @@ impl Driver {
         }
     }
 
-    fn assignment(mut self, node: Node, formed: Formed) -> Assignment {
+    /// The interface of this node's address in the world, and the master's listener if the caller wants it.
+    fn take_sockets(&mut self, formed: &Formed) -> (Option<String>, Option<TcpListener>) {
         let interface =
             holder_of(self.links.interfaces(), formed.local).map(|interface| interface.name.clone());
         let listener = self.connections.take_listener(formed.master.is_ipv6());
-        let machine = if self.settings.stays { node.into_running(&formed) } else { None };
-        Assignment {
-            job: self.settings.job.clone(),
-            interface,
-            listener: listener.filter(|_| formed.rank.get() == 0),
-            running: machine.map(|machine| RunningWorld::new(self, machine)),
-            formed,
+        (interface, listener.filter(|_| formed.rank.get() == 0))
+    }
+
+    /// Gives the raised limit of open files back, before the command starts; but in a large world the leader
+    /// has sessions with all.
+    fn lower_open_files(&mut self) {
+        if self.settings.world.max().get() <= SMALL {
+            self.open_files = None;
         }
     }
 }

@@ -69,7 +69,7 @@ impl Driver {
     /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the
     /// answer to a token on a connection whose opening is still queued, and the node needs that connection's
     /// local address.
-    fn handle_dialed(&mut self, node: &mut Node) {
+    pub(super) fn handle_dialed(&mut self, node: &mut Node) {
         let now = self.now();
         self.connections.take_dialed(|dial| node.handle_dialed(now, dial));
     }

@@ -1,31 +1,42 @@
-//! A node that stays with its world while its command runs, so that all nodes start again if one fails.
+//! A node that stays with its worlds, on real sockets: its sessions, the datagrams of newcomers, and the end
+//! of each world.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::interfaces::{GRACE, own_endpoints, usable};
-use super::receive::{BACKLOG, BATCH};
-use super::{Driver, open_links, path_listeners};
-use crate::model::{End, Metadata};
+use super::Driver;
+use super::receive::BATCH;
+use super::round::{QUIET, Round};
+use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
-use crate::net::clock::clock;
+use crate::net::clock::{clock, random};
 use crate::net::error::Error;
-use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, Incoming, Listeners};
-use crate::net::sockets::endpoint::{bind_candidates, listen_again};
-use crate::net::sockets::open_files::OpenFiles;
+use crate::net::session::News;
+use crate::net::sessions::{Sessions, hello};
+use crate::net::sockets::connections::Incoming;
 use crate::net::sockets::watched::readable;
-use crate::proto::{self, Change};
+use crate::proto::desk::{Desk, Sign};
+use crate::proto::world::{self, Action, Ending, Failed, Way, World};
+use crate::proto::{Change, Formed, Over, was_stopped};
+use crate::wire::Status;
+use crate::wire::world::{Cause, Contact, Plan, RoundId};
 
-/// The pause between two attempts to listen on the port that the command has used.
-const RETRY: Duration = Duration::from_millis(50);
+/// The most addresses of this node that others learn.
+const ADDRESSES: usize = 16;
+/// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
+/// so long after it, 1.5 s after the leader has decided, that is clear.
+const SETTLES: Duration = Duration::from_millis(1600);
+/// How often the tasks of the connections run before a late timer fires: what has arrived while this process
+/// was stopped is read first.
+const SETTLE: usize = 4;
 
 /// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
-/// It holds the node's datagram sockets, and the port for paths, at which its neighbours watch it; the node's
-/// own TCP port belongs to the job.
+/// It holds the node's datagram sockets, and its sessions with the other nodes; the node's own TCP port
+/// belongs to the job.
 /// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the
 /// others. Dropping it leaves the world without a message, as a crash does.
 ///
@@ -58,9 +69,36 @@ const RETRY: Duration = Duration::from_millis(50);
 /// # Ok(())
 /// # }
 /// ```
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub struct RunningWorld {
-    driver: Box<Driver>,
-    machine: proto::RunningNode,
+    pub(super) driver: Box<Driver>,
+    pub(super) sessions: Sessions,
+    pub(super) world: World,
+    pub(super) desk: Desk,
+    /// The nodes of the last world, by rank.
+    pub(super) members: Vec<Peer>,
+    /// This node's rank in it.
+    pub(super) rank: Option<Rank>,
+    pub(super) changes: VecDeque<Change>,
+    /// A plan whose paths are to be proved.
+    pub(super) planned: Option<Plan>,
+    /// A world has formed.
+    pub(super) formed: Option<Plan>,
+    /// No node that may lead is left.
+    pub(super) is_lost: bool,
+    /// This node may end.
+    pub(super) may_end: bool,
+    /// This node has said that its command has failed.
+    has_failed: bool,
+    /// This node leaves the job.
+    leaves: bool,
+    restarts_left: Option<u32>,
+    /// When this node, which is alone, looks for others again.
+    pub(super) asks: Option<Instant>,
+    /// A command has failed, and until then it may turn out that a node is gone.
+    settles: Option<Instant>,
+    /// The cause of the end of the last world.
+    ended: Option<Cause>,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -73,108 +111,339 @@ impl fmt::Debug for RunningWorld {
 }
 
 impl RunningWorld {
-    pub(super) fn new(mut driver: Driver, mut machine: proto::RunningNode) -> Self {
-        if let Some(after) = driver.settings.growth {
-            machine.set_growth(driver.now(), after);
-        }
-        driver.open_files = None;
+    /// A member of the first world of the job.
+    pub(super) fn first(
+        driver: Driver,
+        sessions: Sessions,
+        desk: Desk,
+        formed: &Formed,
+    ) -> Result<Self, Error> {
+        let members = formed.roster.as_ref().map(Roster::members).unwrap_or_default();
+        let own = driver.contact(sessions.port());
+        let contact = |member: &Member| {
+            if member.id == own.id {
+                return own.clone();
+            }
+            // This node has proved that it reaches the first rank at this address.
+            let proved = (member.rank.get() == 0).then_some(formed.master.ip());
+            let mut addresses: Vec<_> = proved.into_iter().chain([member.address.ip()]).collect();
+            addresses.dedup();
+            let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, member.session_port));
+            Contact { id: member.id, addresses: addresses.collect(), port: member.address.port() }
+        };
+        let seats: Vec<Contact> = members.iter().map(contact).collect();
+        let leader = seats.first().map_or(own.id, |first| first.id);
+        let epoch = Lineage::default().formed(formed.digest);
+        let plan = Plan { round: RoundId { leader, number: 1 }, epoch, seats };
+        let seed = random().map(u64::from_le_bytes)?;
+        let world = World::member(own, driver.world_settings(), plan, seed, driver.now());
+        let mut running = Self::new(driver, sessions, desk, world);
+        running.enter(formed);
+        Ok(running)
+    }
+
+    /// A node that waits for a seat, where this process leads.
+    pub(super) fn guest(
+        mut driver: Driver,
+        sessions: Sessions,
+        desk: Desk,
+        (id, addresses): (NodeId, Vec<SocketAddr>),
+    ) -> Result<Self, Error> {
+        let own = driver.contact(sessions.port());
+        let leader = Contact { id, addresses, port: 0 };
+        let seed = random().map(u64::from_le_bytes)?;
+        let world = World::guest(own, driver.world_settings(), leader, seed, driver.now());
         driver.keep_seed_file();
-        driver.connections.watch_paths();
-        Self { driver: Box::new(driver), machine }
+        Ok(Self::new(driver, sessions, desk, world))
+    }
+
+    fn new(driver: Driver, sessions: Sessions, desk: Desk, world: World) -> Self {
+        Self {
+            driver: Box::new(driver),
+            sessions,
+            world,
+            desk,
+            members: Vec::new(),
+            rank: None,
+            changes: VecDeque::new(),
+            planned: None,
+            formed: None,
+            is_lost: false,
+            may_end: false,
+            has_failed: false,
+            leaves: false,
+            restarts_left: None,
+            asks: None,
+            settles: None,
+            ended: None,
+        }
+    }
+
+    /// This node is a member of a world that has formed.
+    pub(super) fn enter(&mut self, formed: &Formed) {
+        let members = formed.roster.as_ref().map(Roster::members).unwrap_or_default();
+        self.members = members.iter().map(Member::peer).collect();
+        self.rank = Some(formed.rank);
+        (self.has_failed, self.leaves) = (false, false);
+        self.changes.clear();
+        self.driver.keep_seed_file();
+        self.driver.lower_open_files();
     }
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
     /// the next formation.
     pub fn generation(&self) -> u32 {
-        self.machine.lineage().generation
+        self.world.epoch().generation.saturating_add(u32::from(self.world.is_over()))
     }
 
     /// Waits for the world's next change. Cancel-safe.
     ///
-    /// After [`Change::Over`] the caller stops its command. [`Change::Notified`] follows it, and follows each
-    /// [`RunningWorld::fail`]: once the command has ended, the caller may call
-    /// [`again`](RunningWorld::again). [`Change::Finished`] follows [`RunningWorld::succeed`], unless the
-    /// world is over before.
+    /// After [`Change::Over`] the caller stops its command. After [`Change::Notified`], once the command has
+    /// ended, the caller may call [`again`](RunningWorld::again). [`Change::Finished`] follows
+    /// [`RunningWorld::succeed`], unless the world is over before.
     pub async fn next(&mut self) -> Change {
         loop {
-            let now = self.driver.now();
-            if self.machine.poll_timeout().is_some_and(|due| proto::was_stopped(due, now)) {
-                // This process was stopped: the other nodes' messages wait unread.
-                self.read(BACKLOG);
-            }
-            self.machine.handle_timeout(self.driver.now());
-            while let Some(output) = self.machine.poll_output() {
-                self.driver.carry_out(output);
-            }
-            if let Some(change) = self.machine.poll_change() {
+            self.advance().await;
+            if let Some(change) = self.changes.pop_front() {
                 return change;
             }
-            let due = self.machine.poll_timeout().and_then(|at| self.driver.origin.checked_add(at));
-            let due = due.into_iter().fold(self.driver.links.due(Duration::ZERO), Instant::min);
-            tokio::select! {
-                biased;
-                () = readable(self.driver.links.receivers()) => self.read(BATCH),
-                incoming = self.driver.connections.next() => match incoming {
-                    Incoming::Event(TaskEvent::Warning(warning)) => self.driver.warn(warning),
-                    Incoming::Event(TaskEvent::Watched(dial, news)) => {
-                        self.machine.handle_watch(self.driver.now(), dial, news);
-                    }
-                    Incoming::Event(_) => {}
-                    Incoming::Accepted(accepted) => {
-                        if let Ok((_, from, _)) = &accepted {
-                            self.machine.handle_guest(self.driver.now(), from.ip().to_canonical());
-                        }
-                        self.driver.connections.keep(accepted);
-                    }
-                },
-                () = tokio::time::sleep_until(due.into()) => {}
+            self.wait(&mut None).await;
+        }
+    }
+
+    /// Does what is due, and carries out what the world wants.
+    pub(super) async fn advance(&mut self) {
+        let due = self.world.poll_timeout();
+        if due.is_some_and(|due| was_stopped(due, self.driver.now())) {
+            for _ in 0..SETTLE {
+                tokio::task::yield_now().await;
+                while let Some(news) = self.sessions.next_now() {
+                    self.hear(news);
+                }
             }
-            let Driver { settings, links, .. } = &mut *self.driver;
-            if links.keep_up() && !settings.is_alone() {
-                // Replacements may be heard on a new interface.
-                links.follow(&settings.network);
+        }
+        let now = self.driver.now();
+        if due.is_some_and(|due| due <= now) {
+            self.world.advance(now);
+        }
+        let (world, rank, restarts_left, ended) = (&self.world, self.rank, self.restarts_left, self.ended);
+        let (members, host) = (&self.members, rank.and_then(|rank| self.members.get(rank.get() as usize)));
+        self.desk.handle_timeout(now, || Status {
+            rank: rank.map_or(0, Rank::get),
+            world: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
+            has_finished: world.has_succeeded(),
+            restarts_left,
+            suspected: world.reign().suspected.iter().copied().collect(),
+            waiting: world.reign().waiting,
+            ended: ended.and_then(|cause| Some((cause.rank?, cause.end))),
+        });
+        if self.settles.take_if(|settles| *settles <= clock()).is_some() {
+            self.changes.push_back(Change::Notified);
+        }
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        let own = self.world.own().id;
+        // What follows a formation is of the new world, which this node has yet to enter: it may be over
+        // already.
+        while self.formed.is_none()
+            && let Some(action) = self.world.poll_action()
+        {
+            match action {
+                Action::Dial { to, peer, dial, number } => self.sessions.dial(own, peer, dial, to, number),
+                Action::Write(conn, frame) => self.sessions.write(conn, frame),
+                Action::Close(conn) => self.sessions.close(conn),
+                Action::Prove(plan) => self.planned = Some(plan),
+                Action::Report(change) => self.report(change),
+            }
+        }
+        self.desk.set_epoch(self.world.epoch());
+        while let Some(output) = self.desk.poll_output() {
+            self.driver.carry_out(output);
+        }
+    }
+
+    fn report(&mut self, change: world::Change) {
+        let peer = |rank: u32| {
+            let peer = self.members.get(usize::try_from(rank).ok()?)?;
+            Some((Rank(rank), peer.clone()))
+        };
+        match change {
+            world::Change::Formed(plan) => self.formed = Some(plan),
+            world::Change::Over(cause) => {
+                let over = self.over(cause);
+                if !self.has_failed || over.rank != self.rank {
+                    self.changes.push_back(Change::Over(over));
+                }
+                self.ended = Some(cause);
+                let is_failure = matches!(cause.end, End::Exited(_) | End::Killed(_));
+                if is_failure && self.driver.settings.world.is_range() {
+                    self.settles = Some(clock() + SETTLES);
+                } else if !self.leaves {
+                    self.changes.push_back(Change::Notified);
+                }
+            }
+            world::Change::FirstCause(cause) => {
+                self.ended = Some(cause);
+                self.changes.push_back(Change::Cause(self.over(cause)));
+                if self.settles.take().is_some() {
+                    self.changes.push_back(Change::Notified);
+                }
+            }
+            world::Change::Suspected(rank) => {
+                self.changes.extend(peer(rank).map(|(rank, peer)| Change::Suspected(rank, peer)));
+            }
+            world::Change::Back(rank) => {
+                self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
+            }
+            world::Change::CutOff => self.changes.push_back(Change::CutOff),
+            // It may end once the others have read that.
+            world::Change::Released => {}
+            world::Change::MayEnd => {
+                self.may_end = true;
+                let is_over = self.world.is_over() || self.leaves;
+                self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
+            }
+            world::Change::Lost if self.world.leads() => {}
+            world::Change::Lost => {
+                self.is_lost = true;
+                if !self.world.is_over() {
+                    let over = Over { rank: None, peer: None, end: End::Unknown };
+                    self.changes.extend([Change::Over(over), Change::Notified]);
+                }
             }
         }
     }
 
-    fn read(&mut self, most: usize) {
-        let machine = &mut self.machine;
-        // The groups' sockets first: they carry the reason why the world is over, which must come before any
-        // message of the next world.
-        let receivers = self.driver.links.receivers_in_order().rev();
-        self.driver.read(receivers, most, |now, from, datagram| {
-            machine.handle_datagram(now, from, datagram);
-        });
+    fn over(&self, cause: Cause) -> Over {
+        let rank = cause.rank.map(Rank);
+        let peer = cause.rank.and_then(|rank| self.members.get(usize::try_from(rank).ok()?));
+        Over { rank, peer: peer.cloned(), end: cause.end }
     }
 
-    /// Declares whether this node will take part in no other formation. If so it repeats to the others that
-    /// the world is over for up to 15 s instead of 1 s, since no later formation will show them.
-    pub fn set_last(&mut self, is_last: bool) {
-        self.machine.set_last(is_last);
+    fn hear(&mut self, news: News) {
+        let now = self.driver.now();
+        match news {
+            News::Asked { peer, answer, .. } => {
+                let (peer, meant) = (peer.header.sender, peer.header.recipient);
+                let number = self.world.answers(now, peer, meant);
+                if let Some(hello) = number.and_then(|number| hello(meant, peer, number).ok()) {
+                    // Sending fails if the connection has just closed.
+                    let _ = answer.send(hello);
+                }
+            }
+            News::Opened { dial, conn, from, own, peer, .. } => {
+                let way = dial.map_or(Way::Accepted(from), Way::Dialled);
+                self.world.opened(now, peer.header.sender, way, conn, own.session, peer.session);
+            }
+            News::Failed(peer, dial, error) => {
+                tracing::debug!(%peer, ?dial, %error, "dialling");
+                let is_refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
+                let is_refused = is_refused.contains(&error.kind());
+                self.world.dial_failed(
+                    now,
+                    peer,
+                    dial,
+                    if is_refused { Failed::Refused } else { Failed::Silent },
+                );
+            }
+            News::Read(conn, frame) => {
+                if self.world.read(now, conn, frame).is_err() {
+                    tracing::debug!(?conn, "a frame that no node sends");
+                    self.sessions.close(conn);
+                    self.world.closed(now, conn, Ending::Broken);
+                }
+            }
+            News::Closed(conn, ended) => {
+                tracing::debug!(?conn, ?ended, "the connection of a session has ended");
+                self.world.closed(now, conn, if ended.is_ok() { Ending::Closed } else { Ending::Broken });
+            }
+        }
+    }
+
+    /// Waits for whatever comes first, and hears it.
+    pub(super) async fn wait(&mut self, round: &mut Option<Round>) {
+        let node_due = round.as_ref().and_then(|round| round.node.poll_timeout());
+        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), node_due];
+        let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
+        let now = clock();
+        let quiet = Some(self.driver.began + QUIET).filter(|quiet| *quiet > now);
+        let again = self.driver.connections.accept_again();
+        let due = due
+            .chain(again)
+            .chain(quiet)
+            .chain(self.settles)
+            .chain(self.asks)
+            .fold(self.driver.links.due(Duration::ZERO), Instant::min);
+        tokio::select! {
+            biased;
+            () = readable(self.driver.links.receivers()) => self.read(round),
+            news = self.sessions.next() => {
+                self.hear(news);
+                while let Some(news) = self.sessions.next_now() {
+                    self.hear(news);
+                }
+            }
+            incoming = self.driver.connections.next(), if round.is_some() => {
+                if let Some(Round { node, .. }) = round {
+                    match incoming {
+                        Incoming::Event(event) => self.driver.handle(node, event),
+                        Incoming::Accepted(accepted) => self.driver.accepted(accepted),
+                    }
+                }
+            }
+            () = tokio::time::sleep_until(due.into()) => {}
+        }
+        let Driver { settings, links, .. } = &mut *self.driver;
+        if links.keep_up() && !settings.is_alone() {
+            // Replacements may be heard on a new interface.
+            links.follow(&settings.network);
+        }
+    }
+
+    fn read(&mut self, round: &mut Option<Round>) {
+        if let Some(Round { node, .. }) = round {
+            self.driver.handle_dialed(node);
+        }
+        let (world, desk) = (&self.world, &mut self.desk);
+        let rank = self.rank.map(Rank::get);
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        self.driver.read(self.driver.links.receivers_in_order(), BATCH, |now, from, datagram| {
+            let leader = world.leader().filter(|leader| world.hears(leader.id));
+            // A member that has lost the leader passes on who leads next. Without an answer newcomers would
+            // form a world of their own beside this one.
+            let leader = leader.or_else(|| rank.map(|_| world.own()));
+            let sign = leader.map(|leader| Sign { leader, leads: world.leads(), members });
+            desk.handle_datagram(now, from, datagram, rank, sign);
+            if let Some(Round { node, .. }) = round {
+                node.handle_datagram(now, from, datagram);
+            }
+        });
     }
 
     /// How many failures may still be followed by a restart, for `mingle watch`.
     pub fn set_restarts_left(&mut self, left: u32) {
-        self.machine.set_restarts_left(left);
+        self.restarts_left = Some(left);
     }
 
     /// Replaces [`RendezvousBuilder::grow`](crate::RendezvousBuilder::grow) for this world, from now on, and
     /// for those that follow: a world that grows again and again wants longer pauses.
     pub fn set_growth(&mut self, after: Duration) {
         self.driver.settings.growth = Some(after);
-        self.machine.set_growth(self.driver.now(), after);
+        self.world.set_growth(self.driver.now(), after);
     }
 
-    /// How many newcomers wait for a seat, as rank 0 knows it: those heard within 10 s, at most 64; 0 on
-    /// every other rank.
+    /// How many nodes wait for a seat, as the leader has said last.
     pub fn newcomers(&mut self) -> u32 {
-        self.machine.newcomers(self.driver.now())
+        self.world.reign().waiting
     }
 
-    /// Tells the newcomers that wait, as rank 0 knows them, that no world follows this one: their rendezvous
-    /// ends with [`Failure::JobFinished`](crate::Failure::JobFinished). Does nothing on every other rank.
+    /// Tells the nodes that wait for a seat that no world follows this one: their rendezvous ends with
+    /// [`Failure::JobFinished`](crate::Failure::JobFinished). Does nothing on a node that does not lead.
     pub fn release_newcomers(&mut self) {
-        self.machine.release_newcomers(self.driver.now());
+        self.world.release_all(self.driver.now());
     }
 
     /// Replaces [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) from this world on: a
@@ -189,15 +458,32 @@ impl RunningWorld {
         self.driver.settings.attributes.metadata = metadata;
     }
 
-    /// Reports that this node's command has failed, or with [`End::Left`] that this node leaves while its
-    /// command may still run. [`RunningWorld::next`] then notifies the other nodes.
+    /// Reports that this node's command has failed, or with [`End::Left`] that it has ended and this node
+    /// leaves the job. [`RunningWorld::next`] then reports [`Change::Notified`], once the others know.
     pub fn fail(&mut self, end: End) {
-        self.machine.handle_failure(self.driver.now(), end);
+        self.has_failed = true;
+        self.leaves |= end == End::Left;
+        self.world.ended(self.driver.now(), Some(end));
     }
 
     /// Reports that this node's command has ended well. The world runs until every node's command has.
     pub fn succeed(&mut self) {
-        self.machine.handle_success(self.driver.now());
+        self.world.ended(self.driver.now(), None);
+    }
+
+    /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
+    /// form the next world. Returns when they have read that, after 3 seconds at most.
+    pub async fn leave(&mut self) {
+        if !self.leaves {
+            self.fail(End::Left);
+        }
+        loop {
+            self.advance().await;
+            if self.may_end {
+                return;
+            }
+            self.wait(&mut None).await;
+        }
     }
 
     /// Takes part in the next formation of the job, once the command has ended and the world is over. The
@@ -208,74 +494,55 @@ impl RunningWorld {
     /// holds the port, this waits as long as
     /// [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes another
     /// port unless [`Network::master_port`](crate::Network::master_port) is set.
-    pub async fn again(self) -> Result<Assignment, Error> {
-        let mut driver = *self.driver;
-        driver.settings.lineage = self.machine.lineage();
-        driver.settings.former = self.machine.former();
-        driver.origin = clock();
-        driver.began = driver.origin;
-        driver.peers.set_former(self.machine.others(), driver.origin);
-        let listeners = driver.listen_again(driver.settings.port_grace).await?;
-        driver.open_files = Some(OpenFiles::raise());
-        let settings = &driver.settings;
-        let (paths, path_port) = path_listeners(settings, driver.port)?;
-        driver.path_port = path_port;
-        let keep_own = settings.keep_listener;
-        let listeners = Listeners { own: listeners, keep_own, paths, keep_paths: true };
-        driver.connections = Connections::open(listeners, settings.world.max())?;
-        // An interface that has lost its link since may have it again.
-        if !driver.settings.is_alone() {
-            driver.links.change(usable(&driver.settings).await?)?;
-        }
-        driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
-        driver.renew()?;
-        driver.rendezvous().await
+    pub async fn again(mut self) -> Result<Assignment, Error> {
+        self.driver.begin_again().await?;
+        let own = self.driver.contact(self.sessions.port());
+        let now = self.driver.now();
+        self.world.set_own(now, own);
+        self.world.stopped(now);
+        Box::pin(self.meet()).await
     }
 }
 
 impl Driver {
-    /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
-    async fn listen_again(&mut self, grace: Duration) -> Result<Vec<TcpListener>, Error> {
-        let is_given = self.settings.network.master_port.is_some();
-        let until = clock() + if is_given { GRACE } else { grace };
-        loop {
-            match listen_again(self.links.own()) {
-                Ok(listeners) => return Ok(listeners),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
-                    tokio::time::sleep(RETRY).await;
-                }
-                Err(source) => match self.settings.network.master_port {
-                    Some(port) => return Err(Error::PortTaken { port, source }),
-                    None => break,
-                },
-            }
+    /// Where others reach this node.
+    pub(super) fn contact(&self, session_port: u16) -> Contact {
+        let ips = self.endpoints.iter().map(SocketAddr::ip).take(ADDRESSES);
+        let addresses = ips.map(|ip| SocketAddr::new(ip, session_port)).collect();
+        Contact { id: self.id, addresses, port: self.port }
+    }
+
+    fn world_settings(&self) -> world::Settings {
+        let settings = &self.settings;
+        world::Settings {
+            size: settings.world,
+            takes_seat: true,
+            rank: settings.rank.map(Rank::get),
+            gone_after: settings.gone_after,
+            stop_timeout: settings.stop_timeout,
+            grow_after: settings.growth,
+            last_call: settings.last_call,
         }
-        let interfaces = usable(&self.settings).await?;
-        let network = &self.settings.network;
-        let endpoint = bind_candidates(network, network.ports(&self.settings.job))?;
-        self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
-        self.port = endpoint.port;
-        Ok(endpoint.listeners)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::World;
+    use crate::model::World as Size;
     use crate::net::Rendezvous;
 
     #[tokio::test]
     async fn settings_of_a_running_world_survive_a_restart() {
-        let builder = Rendezvous::builder("settings".parse().unwrap(), World::new(1).unwrap());
+        let builder = Rendezvous::builder("settings".parse().unwrap(), Size::new(1).unwrap());
         let builder = builder.stay(true).gone_after(Duration::from_secs(9)).grow(Duration::from_secs(7));
         let mut assignment = builder.join().await.unwrap();
         for generation in 0..2 {
             let mut running = assignment.running.take().unwrap();
             assert_eq!(running.generation(), generation);
-            let machine = format!("{:?}", running.machine);
-            assert!(machine.contains("gone_after: 9s"), "{machine}");
-            assert_eq!(running.driver.settings.growth, Some(Duration::from_secs(7)));
+            let settings = running.driver.world_settings();
+            assert_eq!(settings.gone_after, Duration::from_secs(9));
+            assert_eq!(settings.grow_after, Some(Duration::from_secs(7)));
             running.set_port_grace(Duration::ZERO);
             running.fail(End::Exited(1));
             while running.next().await != Change::Notified {}

@@ -55,9 +55,6 @@ impl Driver {
         if self.links.keep_up() {
             self.look_at_interfaces(node)?;
         }
-        if self.peers.advance(clock()) {
-            node.handle_seeds(self.now(), self.peers.addresses());
-        }
         if upkeep.quiet.is_some_and(|at| clock() >= at) {
             upkeep.quiet = None;
             if !node.has_heard() {

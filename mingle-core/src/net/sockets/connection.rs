@@ -9,18 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::endpoint::{make_lease, make_watch, reset_on_close};
+use super::endpoint::{make_lease, reset_on_close};
 use super::path;
-use crate::proto::{ConnId, DialId, PathNews, PathTarget, TOKEN, Warning, WatchNews};
+use crate::proto::{ConnId, DialId, PathNews, PathTarget, TOKEN, Warning};
 
 /// How long an accepted connection may take to send its token. The kernel repeats a lost segment after 0.2,
 /// 0.4, 0.8 s and so on, so at 30% loss one token in a hundred thousand takes longer.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The byte that a node of a running world sends to one that watches it.
-const GREETING: u8 = 1;
-/// How long the opening of a connection that watches a node may take. Another follows every second.
-const OPENING: Duration = Duration::from_secs(2);
 /// How long an accepted connection of a path may take in all. The prover gives up earlier.
 const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,8 +29,6 @@ pub(crate) enum TaskEvent {
     HungUp(DialId),
     /// Something has happened on a connection that proves a path.
     Path(DialId, PathNews),
-    /// Something has happened on a connection that watches another node.
-    Watched(DialId, WatchNews),
     /// A connection that this node accepted has carried a token, to this local address from this remote one.
     Token(ConnId, IpAddr, IpAddr, [u8; TOKEN]),
     /// A connection that this node accepted has closed.
@@ -103,48 +97,6 @@ pub(crate) async fn hold(
             let _ = events.send(TaskEvent::Token(conn, local.ip(), remote.ip().to_canonical(), token));
             closed(&mut stream).await;
         }
-    }
-    let _ = events.send(TaskEvent::Closed(conn));
-}
-
-/// Opens a connection that watches another node, and reports when it is open and how it ends.
-pub(crate) async fn watch(dial: DialId, to: SocketAddr, events: UnboundedSender<TaskEvent>) {
-    // Sending fails if the driver has ended.
-    let report = |news| drop(events.send(TaskEvent::Watched(dial, news)));
-    let mut stream = match tokio::time::timeout(OPENING, TcpStream::connect(to)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(?dial, %to, %error, "watching");
-            let refused = error.kind() == io::ErrorKind::ConnectionRefused;
-            return report(if refused { WatchNews::Refused } else { WatchNews::Silent });
-        }
-        Err(_) => return report(WatchNews::Silent),
-    };
-    if let Err(error) = make_watch(&stream).and_then(|()| reset_on_close(&stream)) {
-        tracing::debug!(?dial, %error, "keepalive");
-    }
-    report(WatchNews::Opened);
-    let mut end = stream.read_u8().await;
-    if end.is_ok() {
-        report(WatchNews::Greeted);
-        end = stream.read_u8().await;
-    }
-    tracing::debug!(?dial, %to, ?end, "a watched connection has ended");
-    // Any other error is the network's: a firewall that rejects by ICMP ends it by ConnectionRefused.
-    let by_peer = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
-    report(match end {
-        Err(error) if !by_peer.contains(&error.kind()) => WatchNews::Silent,
-        _ => WatchNews::Closed,
-    });
-}
-
-/// Greets on an accepted connection that watches this node, and waits for its end.
-pub(crate) async fn keep(conn: ConnId, mut stream: TcpStream, events: UnboundedSender<TaskEvent>) {
-    if let Err(error) = make_watch(&stream).and_then(|()| reset_on_close(&stream)) {
-        tracing::debug!(?conn, %error, "keepalive");
-    }
-    if stream.write_u8(GREETING).await.is_ok() {
-        closed(&mut stream).await;
     }
     let _ = events.send(TaskEvent::Closed(conn));
 }

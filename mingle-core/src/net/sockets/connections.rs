@@ -22,13 +22,11 @@ use super::path;
 use crate::model::World;
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::proto::{ConnId, DialId, PathDial, PathTarget, TOKEN, Warning, WatchNews};
+use crate::proto::{ConnId, DialId, PathDial, PathTarget, TOKEN, Warning};
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no token would be read.
 const ENDING: usize = 64;
-/// The most connections that watch this node, of which it needs two.
-const WATCHERS: usize = 64;
 /// The pause after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,8 +42,6 @@ pub(crate) struct Listeners {
     pub(crate) keep_own: bool,
     /// On the port for paths.
     pub(crate) paths: Vec<StdTcpListener>,
-    /// Whether these stay: the neighbours watch this node there.
-    pub(crate) keep_paths: bool,
 }
 
 /// One listener.
@@ -89,11 +85,11 @@ pub(crate) struct Connections {
 impl Connections {
     /// Accepts on `listeners`. Those that are not kept close with the connections.
     pub(crate) fn open(listeners: Listeners, world: World) -> Result<Self, Error> {
-        let Listeners { own, keep_own, paths, keep_paths } = listeners;
+        let Listeners { own, keep_own, paths } = listeners;
         let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
         set_backlog(&own, least_backlog(world));
         let own = own.into_iter().map(|listener| (listener, false, keep_own));
-        let paths = paths.into_iter().map(|listener| (listener, true, keep_paths));
+        let paths = paths.into_iter().map(|listener| (listener, true, false));
         let watched = own.chain(paths).map(|(listener, paths, is_kept)| {
             TcpListener::from_std(listener).map(|socket| Listening { socket, paths, is_kept })
         });
@@ -176,8 +172,7 @@ impl Connections {
     pub(crate) fn next_waiting(&mut self) -> Option<TaskEvent> {
         while let Some(event) = self.waiting.pop_front() {
             let is_awaited = match &event {
-                TaskEvent::Watched(_, WatchNews::Opened | WatchNews::Greeted) => true,
-                TaskEvent::HungUp(dial) | TaskEvent::Watched(dial, _) => self.dials.remove(dial).is_some(),
+                TaskEvent::HungUp(dial) => self.dials.remove(dial).is_some(),
                 TaskEvent::Token(conn, ..) => self.guests.identify(*conn),
                 TaskEvent::Closed(conn) => self.guests.remove(*conn).is_some(),
                 _ => true,
@@ -244,34 +239,9 @@ impl Connections {
         }
     }
 
-    /// Opens a connection that carries nothing, and reports its end.
-    pub(crate) fn watch(&mut self, dial: DialId, to: SocketAddr) {
-        self.dials.insert(dial, self.tasks.spawn(connection::watch(dial, to, self.sender.clone())));
-    }
-
-    /// The world has formed: accepts connections that watch this node, on the port for paths.
-    pub(crate) fn watch_paths(&mut self) {
-        self.hang_up_all();
-        self.listeners.retain(|listener| listener.paths);
-        self.accepting = true;
-    }
-
-    /// Holds an accepted connection that watches this node until its other end closes it. With too many, the
-    /// newest closes: it was open, which is all that a watcher needs.
-    pub(crate) fn keep(&mut self, accepted: Accepted) {
-        match accepted {
-            Ok((stream, from, _)) if self.guests.len() < WATCHERS => {
-                self.next_conn += 1;
-                let conn = ConnId(self.next_conn);
-                let task = self.tasks.spawn(connection::keep(conn, stream, self.sender.clone()));
-                self.guests.add(conn, from.ip().to_canonical(), task);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::debug!(%error, "accepting");
-                self.accept_from = clock() + ACCEPT_PAUSE;
-            }
-        }
+    /// Whether the node's own port is listened on.
+    pub(crate) fn has_own_port(&self) -> bool {
+        self.listeners.iter().any(|listener| !listener.paths)
     }
 
     /// Runs another task whose events arrive with those of the connections.
@@ -375,7 +345,7 @@ mod tests {
         let ((own, own_port), (paths, path_port)) = (listener(), listener());
         let (crowd, _other) = (fill(own_port, 50), fill(path_port, 1));
         assert_eq!(crowd.len(), 50);
-        let listeners = Listeners { own: vec![own], keep_own: false, paths: vec![paths], keep_paths: false };
+        let listeners = Listeners { own: vec![own], keep_own: false, paths: vec![paths] };
         let mut connections = Connections::open(listeners, World::new(4).unwrap()).unwrap();
         let mut accepted = Vec::new();
         while accepted.len() < 4 {
@@ -392,7 +362,7 @@ mod tests {
         const MORE: usize = 100;
         let (listener, to) = listener();
         let mut connections = Connections::open(
-            Listeners { own: vec![listener], keep_own: true, paths: Vec::new(), keep_paths: false },
+            Listeners { own: vec![listener], keep_own: true, paths: Vec::new() },
             World::new(4).unwrap(),
         )
         .unwrap();

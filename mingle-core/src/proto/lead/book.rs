@@ -9,7 +9,7 @@ use crate::proto::prove::Arrivals;
 use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
-use crate::wire::{Former, Join, Message, NEWEST, NodeInfo, RUNS, Want};
+use crate::wire::{Join, Message, NEWEST, NodeInfo, RUNS, Want};
 
 /// A node that has joined but not proved is forgotten after this silence.
 const FORGET: Duration = Duration::from_secs(10);
@@ -27,53 +27,12 @@ pub(super) struct Book {
     addresses: BTreeMap<SocketAddr, NodeId>,
     /// How many have a seat, this node included.
     seated: u32,
-    /// Those of them that were members of the world before.
-    survivors: Survivors,
-    /// How many seats there are.
-    most: u32,
     /// The most that `seated` has been.
     high_water: u32,
     /// The nodes that have joined and proved while all seats were taken, in the order in which they came.
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
     newest: VecDeque<HostName>,
-}
-
-/// The nodes with a seat that were members of the world before, and what they say of the others.
-#[derive(Debug, Clone, Default)]
-struct Survivors {
-    seated: u32,
-    /// How many of them say that so many members are not known to be gone.
-    told: BTreeMap<u32, u32>,
-}
-
-impl Survivors {
-    /// A node has a seat now. A number that no world of `most` nodes can have says nothing.
-    fn add(&mut self, former: Option<Former>, most: u32) {
-        let Some(former) = former else { return };
-        self.seated += 1;
-        if (1..=most).contains(&former.members) {
-            *self.told.entry(former.members).or_default() += 1;
-        }
-    }
-
-    /// A node has no seat any more.
-    fn remove(&mut self, former: Option<Former>) {
-        let Some(former) = former else { return };
-        self.seated -= 1;
-        if let Some(count) = self.told.get_mut(&former.members) {
-            *count -= 1;
-            if *count == 0 {
-                self.told.remove(&former.members);
-            }
-        }
-    }
-
-    /// How many have no seat, of those that nobody with a seat knows to be gone: the neighbours of a node
-    /// that is gone may be the only ones that know it.
-    fn absent(&self) -> u32 {
-        self.told.keys().next().map_or(0, |members| members.saturating_sub(self.seated))
-    }
 }
 
 /// A node that has joined.
@@ -142,15 +101,11 @@ impl Entry {
 impl Book {
     pub(super) fn new(shared: &Shared) -> Self {
         let own_rank = shared.config.node.rank.map(|rank| (rank.get(), shared.me()));
-        let mut survivors = Survivors::default();
-        survivors.add(shared.config.node.former, shared.most());
         Self {
             entries: BTreeMap::new(),
             ranks: own_rank.into_iter().collect(),
             addresses: BTreeMap::new(),
             seated: 1,
-            survivors,
-            most: shared.most(),
             high_water: 1,
             standbys: Vec::new(),
             newest: VecDeque::new(),
@@ -192,16 +147,6 @@ impl Book {
 
     pub(super) fn seated(&self) -> u32 {
         self.seated
-    }
-
-    /// How many members of the world before have no seat, of those that nobody knows to be gone.
-    pub(super) fn absent(&self) -> u32 {
-        self.survivors.absent()
-    }
-
-    /// How many have a seat, and how many members of the world before have none.
-    pub(super) fn counts(&self) -> (u32, u32) {
-        (self.seated, self.absent())
     }
 
     pub(super) fn high_water(&self) -> u32 {
@@ -267,7 +212,6 @@ impl Book {
         }
         self.addresses.insert(entry.node.endpoints.preferred(), id);
         self.seated += 1;
-        self.survivors.add(entry.node.former, self.most);
         self.high_water = self.high_water.max(self.seated);
         self.newest.push_front(entry.node.host.clone());
         self.newest.truncate(NEWEST);
@@ -279,7 +223,6 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.seated) else { return };
         entry.seated = false;
         self.seated -= 1;
-        self.survivors.remove(entry.node.former);
         self.ranks.retain(|_, holder| *holder != id);
         self.addresses.retain(|_, holder| *holder != id);
         self.newest.retain(|host| *host != entry.node.host);
@@ -352,40 +295,5 @@ impl Book {
     /// Forgets all nodes. The most members that this node has had stay what they were.
     pub(super) fn clear(&mut self, shared: &Shared) {
         *self = Self { high_water: self.high_water, ..Self::new(shared) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn former_members_are_counted_by_those_with_a_seat_and_by_no_number_that_cannot_be() {
-        let former = |members| Some(Former { rank: Rank(1), members });
-        let mut survivors = Survivors::default();
-        for (node, absent) in [(None, 0), (former(4), 3), (former(0), 2), (former(5), 1)] {
-            survivors.add(node, 4);
-            assert_eq!(survivors.absent(), absent, "{node:?}");
-        }
-        // One is known to be gone, as long as the node that knows it is here.
-        survivors.remove(former(5));
-        survivors.remove(former(0));
-        survivors.add(former(3), 4);
-        assert_eq!(survivors.absent(), 1);
-        survivors.add(former(3), 4);
-        survivors.remove(former(3));
-        assert_eq!(survivors.absent(), 1, "another knows it too");
-        survivors.remove(former(3));
-        survivors.remove(None);
-        assert_eq!(survivors.absent(), 3);
-    }
-
-    #[test]
-    fn nobody_is_waited_for_if_one_knows_that_all_others_are_gone() {
-        let mut survivors = Survivors::default();
-        for members in [4, 1] {
-            survivors.add(Some(Former { rank: Rank(1), members }), 4);
-        }
-        assert_eq!(survivors.absent(), 0);
     }
 }

@@ -18,8 +18,6 @@ const CANDIDATES: usize = 64;
 /// The last call of one leader. A world of a fixed size has none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
-    /// How many former members have no seat.
-    absent: u32,
     /// When enough nodes were here; none while there are fewer.
     enough: Option<Enough>,
     /// The world forms with those who are here. A round that is void changes nothing of that.
@@ -41,19 +39,12 @@ impl Call {
         self.is_over
     }
 
-    /// So many nodes have a seat now, and so many former members have none. `joined` is the one that has
-    /// just got its own.
-    pub(super) fn count(
-        &mut self,
-        (seated, absent): (u32, u32),
-        joined: Option<NodeId>,
-        shared: &mut Shared,
-    ) {
+    /// So many nodes have a seat now. `joined` is the one that has just got its own.
+    pub(super) fn count(&mut self, seated: u32, joined: Option<NodeId>, shared: &mut Shared) {
         let world = shared.config.world;
         if !world.is_range() {
             return;
         }
-        self.absent = absent;
         if let Some(id) = joined {
             self.candidates.remove(&id);
         }
@@ -85,13 +76,11 @@ impl Call {
     pub(super) fn due(&self, shared: &Shared) -> Option<Time> {
         let Enough { since, joined } = self.enough?;
         let call = shared.config.last_call;
-        let awaited = shared.config.awaited.filter(|_| self.absent > 0);
-        let for_awaited = awaited.map(|until| until.saturating_add(call));
         let longest = |pause: Duration| since.saturating_add(pause.saturating_mul(MOST_CALLS));
         let for_members = joined.saturating_add(call).min(longest(call));
         let heard = self.candidates.values().max();
         let for_candidates = heard.map(|&heard| (heard + CANDIDATE).min(longest(call.max(CANDIDATE))));
-        for_candidates.into_iter().chain(for_awaited).chain([for_members]).max()
+        for_candidates.into_iter().chain([for_members]).max()
     }
 
     /// Sets the timer at which the call may be over.

@@ -242,7 +242,7 @@ impl Lead {
 
     /// This node leads now, or again: if enough nodes are here, the last call begins.
     pub(crate) fn begin_call(&mut self, shared: &mut Shared) {
-        self.call.count(self.book.counts(), None, shared);
+        self.call.count(self.book.seated(), None, shared);
     }
 
     /// A node is heard that leads and has no seat here.

@@ -46,7 +46,6 @@ struct Reached {
     /// The port for paths, where the node has one.
     port: Option<u16>,
     own_port: u16,
-    stays: bool,
 }
 
 impl Reached {
@@ -86,7 +85,7 @@ impl Plan {
             let mut given = a.node.reach.given().to_vec();
             given.retain(|given| given.address != link.address);
             let (port, own_port) = (a.node.reach.port(), a.address().port());
-            Reached { id: a.id, link, given, port, own_port, stays: a.node.attributes.stays }
+            Reached { id: a.id, link, given, port, own_port }
         };
         let reached: Vec<Reached> = assigned.iter().map(reached).collect();
         let members = (0..).zip(assigned).zip(&reached).map(|((rank, a), reached)| Member {
@@ -96,6 +95,7 @@ impl Plan {
             address: (reached.link.address, reached.own_port).into(),
             slots: a.node.attributes.slots,
             metadata: a.node.attributes.metadata.clone(),
+            session_port: a.node.attributes.session_port,
         });
         let roster = Roster::new(members.collect())?;
         let mut slots = vec![0];
@@ -144,9 +144,9 @@ impl Plan {
         let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
         let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
             |(rank, partner, port)| {
-                let &Reached { id, own_port, stays, .. } = partner;
+                let &Reached { id, own_port, .. } = partner;
                 let path = move |link: &Link| SocketAddr::new(link.address, port);
-                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port, stays })
+                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
             },
         );
         ways.collect()

@@ -26,11 +26,6 @@ impl Applicant {
         self.node.endpoints.preferred()
     }
 
-    /// The rank that it had in the world before.
-    fn former(&self) -> Option<Rank> {
-        self.node.former.map(|former| former.rank)
-    }
-
     /// The node's link on the network of another node's.
     pub(super) fn link_on(&self, network: &Link) -> Option<Link> {
         self.node.reach.links().iter().copied().find(|link| network.has(link.address))
@@ -107,62 +102,46 @@ pub(super) fn choose(
     })
 }
 
-/// The applicants in the order of their ranks. Given ranks are kept, then those that nodes had in the world
-/// before: shards on local disks belong to a rank. Newcomers take the ranks that are left, in the order of
-/// their keys, so that the same hosts get the same ranks at the next start, in whatever order they come.
-/// Nodes whose former rank the world does not have come last.
+/// The applicants in the order of their ranks. Given ranks are kept. The other nodes take the ranks that are
+/// left, in the order of their keys, so that the same hosts get the same ranks at the next start, in whatever
+/// order they come.
 ///
-/// The first is the master. Where the one with former rank 0 is gone or has `failed`, it is the first
-/// newcomer that has not, or else the first such node of the others. Nothing is returned where there is no
-/// such node, or where the node with the given rank 0 has failed.
+/// The first is the master: without a given rank 0 the first node that has not `failed`. Nothing is returned
+/// where there is no such node, or where the node with the given rank 0 has failed.
 pub(super) fn assign(applicants: Vec<Applicant>, failed: impl Fn(NodeId) -> bool) -> Option<Vec<Applicant>> {
     // An applicant is large, so only numbers are moved until each has its rank.
     let nodes = &applicants;
     let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
     let place = |rank: Rank| usize::try_from(rank.get()).ok();
-    let (given, others): (Vec<usize>, Vec<usize>) =
+    let (given, mut rest): (VecDeque<usize>, VecDeque<usize>) =
         sorted(nodes).into_iter().partition(|&at| nodes[at].node.rank.is_some());
     for applicant in given {
         // The book holds each rank once, all below the world's size.
         let at = nodes[applicant].node.rank.and_then(place)?;
         *places.get_mut(at)? = Some(applicant);
     }
-    let mut rest = VecDeque::new();
-    for applicant in others {
-        match nodes[applicant].former().and_then(place).and_then(|at| places.get_mut(at)) {
-            Some(free @ None) => *free = Some(applicant),
-            _ => rest.push_back(applicant),
-        }
-    }
-    let has_failed = |at: usize| failed(nodes[at].id);
-    let is_given = |at: usize| nodes[at].node.rank.is_some();
-    let may_lead = |at: usize| !is_given(at) && nodes[at].node.attributes.may_be_master && !has_failed(at);
-    match places[0] {
-        Some(first) if is_given(first) && has_failed(first) => return None,
-        Some(first) if is_given(first) || may_lead(first) => {}
-        first => {
-            rest.extend(first);
-            let newcomer = rest.iter().position(|&at| may_lead(at)).and_then(|at| rest.remove(at));
-            let mut find =
-                |is: &dyn Fn(usize) -> bool| places.iter_mut().find(|place| place.is_some_and(is))?.take();
-            let newcomer = newcomer.or_else(|| find(&|at| may_lead(at) && nodes[at].former().is_none()));
-            places[0] = Some(newcomer.or_else(|| find(&may_lead))?);
+    match places.first()? {
+        Some(first) if failed(nodes[*first].id) => return None,
+        Some(_) => {}
+        None => {
+            let may_lead = |&at: &usize| nodes[at].node.attributes.may_be_master && !failed(nodes[at].id);
+            let at = rest.iter().position(may_lead)?;
+            places[0] = rest.remove(at);
         }
     }
     let mut applicants: Vec<Option<Applicant>> = applicants.into_iter().map(Some).collect();
     places.into_iter().map(|place| applicants[place.or_else(|| rest.pop_front())?].take()).collect()
 }
 
-/// The numbers of the applicants: those with a former rank last and by it, the others in the natural order of
-/// their rank keys and then by address. Nodes without a key come behind those with one. Equal ones are in the
-/// order of their host names, and then of their IDs.
+/// The numbers of the applicants in the natural order of their rank keys and then by address. Nodes without a
+/// key come behind those with a key. Equal ones are in the order of their host names, and then of their IDs.
 fn sorted(nodes: &[Applicant]) -> Vec<usize> {
     // What is compared first is in one piece: an applicant's own data are far apart.
-    let key = |a: &Applicant| (a.former(), a.node.attributes.rank_key.as_str().is_empty());
-    let mut keys: Vec<_> = nodes.iter().map(|a| (key(a), a.address().ip())).zip(0..).collect();
+    let lacks_key = |a: &Applicant| a.node.attributes.rank_key.as_str().is_empty();
+    let mut keys: Vec<_> = nodes.iter().map(|a| (lacks_key(a), a.address().ip())).zip(0..).collect();
     keys.sort_unstable_by(|((one, ip), a), ((other, other_ip), b)| {
         let text = |at: &usize| nodes[*at].node.attributes.rank_key.as_str();
-        let by_key = || if one.1 { Ordering::Equal } else { natural(text(a), text(b)) };
+        let by_key = || if *one { Ordering::Equal } else { natural(text(a), text(b)) };
         one.cmp(other).then_with(by_key).then_with(|| ip.cmp(other_ip)).then_with(|| {
             let (a, b) = (&nodes[*a], &nodes[*b]);
             natural(a.node.host.as_str(), b.node.host.as_str()).then_with(|| a.id.cmp(&b.id))
@@ -175,7 +154,6 @@ fn sorted(nodes: &[Applicant]) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::model::{Endpoints, HostName};
-    use crate::wire::Former;
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
         let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
@@ -279,39 +257,6 @@ mod tests {
         assert_eq!(hosts(assign(nodes, |_| false)), ["c", "b", "a", "d"]);
     }
 
-    /// A node that had this rank in the world before.
-    fn survivor(host: &str, last: u8, former: u32) -> Applicant {
-        let mut survivor = applicant(host, last, None);
-        survivor.node.former = Some(Former { rank: Rank(former), members: 0 });
-        survivor
-    }
-
-    #[test]
-    fn survivors_keep_their_ranks_and_newcomers_fill_the_gaps() {
-        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), |_| false));
-        let (a, b, c, d) =
-            (survivor("a", 9, 0), survivor("b", 8, 1), survivor("c", 7, 2), survivor("d", 6, 3));
-        let new = applicant("new", 1, None);
-        let all = [d.clone(), a.clone(), c.clone(), b.clone()];
-        assert_eq!(ranked(&all), ["a", "b", "c", "d"]);
-        assert_eq!(ranked(&[a.clone(), new.clone(), d.clone(), c.clone()]), ["a", "new", "c", "d"]);
-        assert_eq!(ranked(&[a.clone(), d.clone(), c.clone()]), ["a", "d", "c"], "one rank less");
-        // Without the former rank 0: a newcomer, then one that moves anyway, then the first of the others.
-        assert_eq!(ranked(&[b.clone(), c.clone(), d.clone(), new.clone()]), ["new", "b", "c", "d"]);
-        assert_eq!(ranked(&[b.clone(), c.clone(), d.clone()]), ["d", "b", "c"]);
-        let [other, same] = [applicant("other", 2, None), survivor("same", 3, 1)];
-        assert_eq!(ranked(&[b.clone(), same, a.clone()]), ["a", "same", "b"], "two claim one rank");
-        let failed = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), |id| id == NodeId([9; 16])));
-        assert_eq!(failed(&[a.clone(), b.clone(), c.clone()]), ["b", "a", "c"]);
-        assert_eq!(failed(&[a, b, other]), ["other", "b", "a"]);
-    }
-
-    #[test]
-    fn a_given_rank_comes_before_a_former_one() {
-        let nodes = vec![survivor("a", 1, 0), survivor("b", 2, 1), applicant("given", 3, Some(1))];
-        assert_eq!(hosts(assign(nodes, |_| false)), ["a", "given", "b"]);
-    }
-
     #[test]
     fn an_unreached_node_is_not_master_and_keeps_its_place_among_the_others() {
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
@@ -324,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_node_with_a_given_rank_does_not_take_the_place_of_a_master_that_is_not_reached() {
-        let nodes = vec![survivor("a", 1, 0), applicant("given", 2, Some(1)), survivor("c", 3, 2)];
+        let nodes = vec![applicant("a", 1, None), applicant("given", 2, Some(1)), applicant("c", 3, None)];
         let unreached = NodeId([1; 16]);
         assert_eq!(hosts(assign(nodes, |id| id == unreached)), ["c", "given", "a"]);
     }

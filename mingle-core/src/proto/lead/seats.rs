@@ -111,17 +111,10 @@ impl Lead {
         let Some(entry) = self.book.get(id).filter(|entry| !entry.seated) else { return };
         let (rank, source) = (entry.node.rank, entry.source);
         let holder = rank.and_then(|rank| self.book.holder(rank));
-        let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
-        let has_room = self.book.seated() + kept < shared.most();
-        let is_full = !has_room || self.frozen || !self.is_collecting();
+        let is_full = self.book.seated() >= shared.most() || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
-            let kept = self.book.absent();
             self.book.seat(id);
-            if self.book.absent() + 1 < kept {
-                // It knows that others are gone, whose seats were kept.
-                shared.timers.set(Timer::Reserved, shared.now);
-            }
-            self.call.count(self.book.counts(), Some(id), shared);
+            self.call.count(self.book.seated(), Some(id), shared);
             self.report_change(shared);
             return;
         }
@@ -144,15 +137,6 @@ impl Lead {
         }
     }
 
-    /// How many seats are kept for former members that have not come.
-    fn kept(&self, shared: &mut Shared) -> u32 {
-        let Some(until) = shared.config.awaited.filter(|&until| shared.now < until) else {
-            return 0;
-        };
-        shared.timers.set_earlier(Timer::Reserved, until);
-        self.book.absent()
-    }
-
     /// The last connection of a node has closed, or it was expelled: its seat is free.
     pub(crate) fn remove(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
         self.challenges.remove(id);
@@ -171,7 +155,7 @@ impl Lead {
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
         self.seat_standbys(arrivals, shared);
-        self.call.count(self.book.counts(), None, shared);
+        self.call.count(self.book.seated(), None, shared);
         self.report_change(shared);
         self.fill_seats(arrivals, shared);
     }

@@ -1,4 +1,4 @@
-//! Hands each message of this job and formation to the part that it concerns.
+//! Hands each message of this job to the part that it concerns.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,10 @@ use super::Node;
 use crate::model::{NodeId, Rank};
 use crate::proto::follow::Follow;
 use crate::proto::output::DialId;
+use crate::proto::report::{Event, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
-use crate::wire::{Announce, Candidate, Join, Message, Solicit};
+use crate::wire::{Announce, Candidate, Join, Message, Running, Solicit};
 
 impl Node {
     pub(super) fn on_message(
@@ -30,17 +31,9 @@ impl Node {
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
             }
             Message::Join(join) => self.on_join(from, source, join),
-            // The first formation has no world before it: nobody can say truly that its world runs.
-            Message::Running(running) if self.shared.config.lineage.origin != 0 => {
-                self.on_running(source, self.shared.config.lineage, &running);
-                self.miss_world();
-            }
-            Message::Released => self.on_released(self.shared.config.lineage),
+            Message::Running(running) => self.on_running(source, &running),
             Message::Ping => self.shared.send(source, from, &Message::Pong),
-            Message::Pong => {
-                self.lead.on_pong(from, &mut self.shared);
-                self.seek.put_off_desertion(&mut self.shared);
-            }
+            Message::Pong => self.lead.on_pong(from, &mut self.shared),
             Message::Prove => {
                 self.arrivals.add_asker(from, source, self.shared.scale().most_provers());
                 if let Some(lease) = self.arrivals.lease(from) {
@@ -81,6 +74,22 @@ impl Node {
             Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
             Message::Commit(commit) => self.on_commit(&commit),
             _ => tracing::debug!("a message that is not the leader's to send"),
+        }
+    }
+
+    /// A process of this job says that the job runs already.
+    fn on_running(&mut self, source: SocketAddr, running: &Running) {
+        if self.is_bound() {
+            return;
+        }
+        if self.memory.running(source) {
+            self.shared.event(Event::Warning(Warning::AlreadyRunning { from: source }));
+        }
+        if self.shared.config.stands_by {
+            self.runs = Some((running.leader, running.addresses.to_vec()));
+        } else if self.shared.config.world.is_range() {
+            // The newcomers alone may be enough for a second world.
+            self.miss_world();
         }
     }
 

@@ -1,6 +1,6 @@
 //! One node: each datagram, connection and timer goes to the part that it concerns.
 //!
-//! Here a datagram is decoded, and its recipient and lineage are checked. `messages` hands each message to a
+//! Here a datagram is decoded, and its recipient is checked. `messages` hands each message to a
 //! part, `steps` has what concerns several parts, `ending` how a node ends.
 
 mod ending;
@@ -10,12 +10,10 @@ mod overtime;
 #[cfg(feature = "testing")]
 #[path = "../../../testing/node.rs"]
 mod phase;
-mod standby;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -24,15 +22,13 @@ use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
 use super::prove::{Arrivals, Ends, PathTarget, Proofs};
-use super::report::Event;
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId};
-use crate::wire::{Dropped, Header, Message, Reach, TOKEN};
+use crate::wire::{Dropped, Message, Reach, TOKEN};
 use memory::Memory;
 use overtime::Overtime;
-use standby::Standby;
 
 /// How much longer others may be silent after this process was stopped past a timer.
 const GRACE: Duration = Duration::from_secs(1);
@@ -55,7 +51,8 @@ pub struct Node {
     memory: Memory,
     /// The time is up, and this node stays for a round.
     overtime: Option<Overtime>,
-    standby: Standby,
+    /// The job runs without this node: the process that leads, and where it accepts sessions.
+    runs: Option<(NodeId, Vec<SocketAddr>)>,
     ended: bool,
     /// This process was stopped, and has not read all that has arrived meanwhile.
     catches_up: bool,
@@ -72,7 +69,7 @@ impl Node {
             follow: None,
             memory: Memory::default(),
             overtime: None,
-            standby: Standby::default(),
+            runs: None,
             ended: false,
             catches_up: false,
             shared,
@@ -129,15 +126,23 @@ impl Node {
         !self.memory.is_empty()
     }
 
-    /// The nodes to which it has proved its path.
-    #[cfg(test)]
-    pub(super) fn set_neighbours(&mut self, neighbours: Vec<crate::wire::Partner>) {
-        self.shared.neighbours = neighbours;
+    /// The port at which this node accepts sessions; 0 if it does not stay.
+    #[cfg(feature = "net")]
+    pub(crate) fn session_port(&self) -> u16 {
+        self.shared.config.node.attributes.session_port
+    }
+
+    /// The job runs without this node: the process that leads, and where it accepts sessions. For a node that
+    /// [stands by](Config::stands_by), which waits there.
+    #[cfg(feature = "net")]
+    pub(crate) fn runs(&self) -> Option<&(NodeId, Vec<SocketAddr>)> {
+        self.runs.as_ref()
     }
 
     /// What remains of a node whose world has formed: its configuration, its counters, and its random
     /// numbers.
-    pub(super) fn into_shared(self) -> Shared {
+    #[cfg(feature = "net")]
+    pub(crate) fn into_shared(self) -> Shared {
         self.shared
     }
 
@@ -169,7 +174,8 @@ impl Node {
             return;
         }
         tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
-        if !self.is_of_this_formation(&header, from, recipient, &message) {
+        // Between an observer and a running world.
+        if matches!(message, Message::Query | Message::Status(_)) {
             return;
         }
         self.lead.hear(header.sender, from, &self.shared);
@@ -182,46 +188,6 @@ impl Node {
         }
         self.on_message(header.sender, from, recipient, message);
         self.check_end();
-    }
-
-    /// Whether a datagram belongs to the formation that this node takes part in. Handles a datagram of
-    /// another formation.
-    fn is_of_this_formation(
-        &mut self,
-        header: &Header,
-        from: SocketAddr,
-        recipient: Recipient,
-        message: &Message,
-    ) -> bool {
-        match (header.lineage.cmp(&self.shared.config.lineage), message) {
-            // Between an observer and a running world, and to members whose address has changed.
-            (_, Message::Query | Message::Status(_)) | (Ordering::Greater, Message::Missing(_)) => {}
-            (Ordering::Equal, _) => return true,
-            (Ordering::Less, _) => {
-                // A node that is behind learns it from any datagram of this node; of many that hear it, one
-                // answers.
-                if recipient != Recipient::All || self.leads() {
-                    self.shared.send(from, header.sender, &Message::Pong);
-                }
-            }
-            // That world has all its nodes. When it ends, the next lineage shows whether it needs this node.
-            (Ordering::Greater, Message::Running(running)) => {
-                self.on_running(from, header.lineage, running);
-                // Of a range, the newcomers alone may be enough for a second world.
-                if self.shared.config.world.is_range() {
-                    self.miss_world();
-                }
-            }
-            (Ordering::Greater, Message::Released) => self.on_released(header.lineage),
-            // A bound node's round ends in time, and the node hears of the later formation again then.
-            (Ordering::Greater, _) if self.is_bound() => {}
-            // Only a datagram to this very node cannot be a replay of an earlier run.
-            (Ordering::Greater, _) if recipient == Recipient::This => {
-                self.end(Event::Superseded(header.lineage));
-            }
-            (Ordering::Greater, _) => self.shared.send(from, header.sender, &Message::Ping),
-        }
-        false
     }
 
     /// A connection that this node opened is established, with this own address. Call it before the token is
@@ -373,7 +339,7 @@ impl Node {
 
     fn on_timer(&mut self, timer: Timer) {
         match timer {
-            Timer::Deadline if self.stands_by() || self.stays_for_round() => {}
+            Timer::Deadline if self.stays_for_round() => {}
             Timer::Deadline => self.on_deadline(),
             Timer::Announce => self.announce_or_yield(),
             Timer::Solicit => self.solicit(),
@@ -398,9 +364,6 @@ impl Node {
             Timer::InDoubt => self.end_in_doubt(),
             Timer::StandAside => self.look_again(),
             Timer::LastCall => self.on_last_call(),
-            Timer::Deserted if self.follow.is_none() => self.seek.desert(&mut self.shared),
-            Timer::Deserted => {}
-            Timer::Reserved => self.lead.fill_seats(&self.arrivals, &mut self.shared),
             Timer::Commit => self.lead.commit_if_ready(&mut self.shared),
         }
     }

@@ -8,11 +8,12 @@ use crate::model::NodeId;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::prove::Proofs;
 use crate::proto::report::{Event, Warning};
+use crate::proto::seek::Seek;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Commit, Introduction};
 
-/// How long a node stands aside after it was last told that the world of its lineage runs. It asks once a
+/// How long a node stands aside after it was last told that the job runs. It asks once a
 /// second meanwhile, and each question is answered.
 pub(super) const STAND_ASIDE: Duration = Duration::from_secs(30);
 
@@ -50,7 +51,7 @@ impl Node {
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
-        self.seek.stop(&mut self.shared);
+        Seek::stop(&mut self.shared);
         self.lead.freeze(&mut self.shared);
         self.follow = Some(Follow::start(&mut self.shared, candidate, source));
     }
@@ -197,8 +198,7 @@ impl Node {
         self.seek.start(&mut self.shared);
     }
 
-    /// The world that this node looks for has formed without it: only the next formation can have a seat for
-    /// it. It steps down, and goes on to ask, so that the members look whether one of them is gone.
+    /// The world that this node looks for has formed without it. It steps down, and goes on to ask.
     pub(super) fn miss_world(&mut self) {
         if self.is_bound() {
             return;

@@ -153,11 +153,6 @@ impl PathProofs {
         }
     }
 
-    /// All partners that the leader has named.
-    pub(super) fn partners(&self) -> impl Iterator<Item = &Partner> {
-        self.by_partner.values().map(|path| &path.partner)
-    }
-
     /// The partners to which the path is proved.
     #[cfg(feature = "net")]
     pub(super) fn proved(&self) -> impl Iterator<Item = NodeId> {

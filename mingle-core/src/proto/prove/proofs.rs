@@ -86,10 +86,8 @@ impl Proofs {
         self.paths.broken(round).filter(|_| self.master.is_given())
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed. Keeps the partners for the
-    /// running world.
+    /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed.
     pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
-        shared.neighbours = self.paths.partners().copied().collect();
         self.master.publish(endpoint, shared)
     }
 

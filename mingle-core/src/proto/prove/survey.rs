@@ -46,7 +46,7 @@ impl Survey {
             PathProofs::new(others, now)
         });
         // The caller knows by itself whether the host's own port answers.
-        paths.add(&[Partner { id, rank: 0, path: to, own_port: to.port(), stays: false }], &mut self.shared);
+        paths.add(&[Partner { id, rank: 0, path: to, own_port: to.port() }], &mut self.shared);
     }
 
     /// Whether the path to this host is proved, or how it fails; nothing as long as that is open.

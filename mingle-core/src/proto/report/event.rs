@@ -1,7 +1,7 @@
 //! What happens on the way to a world.
 
-use super::{Failure, Formed, Progress, Warning};
-use crate::model::{Lineage, Peer};
+use super::{Failure, Formed, Over, Progress, Warning};
+use crate::model::Peer;
 
 /// Something that the caller may want to show or act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,8 @@ pub enum Event {
         /// The number of the round, counted by the leader from 1.
         round: u64,
     },
-    /// The end of this node: the job has started again meanwhile. A new node with this lineage takes part in
-    /// that.
-    Superseded(Lineage),
+    /// The first cause of the end of the world before, which was known without it.
+    FirstCause(Over),
     /// The end: the world has formed.
     Formed(Formed),
     /// The end: no world has formed for this node.

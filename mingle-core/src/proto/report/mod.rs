@@ -3,6 +3,7 @@
 //! All texts here state facts: what was tried, on what, and what was seen. Advice, which names options and
 //! commands, is the caller's.
 
+mod change;
 mod deadline;
 mod event;
 mod failure;
@@ -10,6 +11,7 @@ mod formed;
 mod progress;
 mod warning;
 
+pub use change::Change;
 pub use deadline::{Cause, Heard, Report};
 pub use event::Event;
 pub use failure::{Failure, Unproved};

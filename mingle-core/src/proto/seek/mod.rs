@@ -35,10 +35,6 @@ const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
-/// Newcomers form a world of their own when no former member was heard for so long. One whose command stops
-/// answers their questions.
-const DESERTED: Duration = Duration::from_secs(60);
-
 /// How long a seed may take to answer before a last call is over.
 const SEED_ANSWER: Duration = Duration::from_secs(1);
 
@@ -65,10 +61,8 @@ pub(crate) struct Seek {
     answered_all: Option<Time>,
     /// When a member, this node or another, last multicast a hint to the leader.
     relayed: Option<Time>,
-    /// A world of this lineage has formed without this node.
+    /// The world has formed without this node.
     formed_already: bool,
-    /// This newcomer has heard no former member for a while, and leads as they would.
-    is_deserted: bool,
     seeds: Seeds,
     /// When all that this node looks for beside multicast was known for the first time.
     searched: Option<Time>,
@@ -101,7 +95,6 @@ impl Seek {
             answered_all: None,
             relayed: None,
             formed_already: false,
-            is_deserted: false,
             seeds: Seeds::default(),
             searched: (!shared.config.searches).then_some(shared.now),
         }
@@ -113,8 +106,7 @@ impl Seek {
         // A candidate heard before may be gone by now, or could not be joined.
         self.best = None;
         self.listening = shared.now + shared.scale().listening();
-        self.put_off_desertion(shared);
-        if shared.config.is_candidate() || self.is_deserted {
+        if shared.config.is_candidate() {
             self.announced = false;
             self.announces.reset();
             let at = (shared.now + delay).max(self.stepped_down_until);
@@ -127,29 +119,14 @@ impl Seek {
     }
 
     /// Stops announcing and soliciting: this node follows a candidate.
-    pub(crate) fn stop(&mut self, shared: &mut Shared) {
-        self.is_deserted = false;
+    pub(crate) fn stop(shared: &mut Shared) {
         shared.timers.stop(Timer::Announce);
         shared.timers.stop(Timer::Solicit);
     }
 
     /// Whether this node may lead now, if it follows nobody.
     pub(crate) fn may_lead(&self, shared: &Shared) -> bool {
-        let may_lead = shared.config.is_candidate() || self.is_deserted;
-        may_lead && shared.now >= self.stepped_down_until && !self.formed_already
-    }
-
-    /// A newcomer has found its world, or a former member is there.
-    pub(crate) fn put_off_desertion(&self, shared: &mut Shared) {
-        if shared.config.is_newcomer() && !self.is_deserted {
-            shared.set_after(Timer::Deserted, DESERTED);
-        }
-    }
-
-    /// No former member was heard for a while: the newcomers form the world without them.
-    pub(crate) fn desert(&mut self, shared: &mut Shared) {
-        self.is_deserted = true;
-        self.start(shared);
+        shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
     }
 
     pub(crate) fn has_announced(&self) -> bool {
@@ -161,18 +138,18 @@ impl Seek {
         self.stepped_down_until = shared.now + STEPPED_DOWN;
     }
 
-    /// Whether the world of this lineage has formed without this node.
+    /// Whether the world has formed without this node.
     pub(crate) fn has_missed_world(&self) -> bool {
         self.formed_already
     }
 
-    /// The world of this lineage has formed without this node, which follows and leads nobody any more.
+    /// The world has formed without this node, which follows and leads nobody any more.
     /// Returns whether that is news.
     pub(crate) fn miss_world(&mut self) -> bool {
         !std::mem::replace(&mut self.formed_already, true)
     }
 
-    /// Looks for the others again, as if no world of this lineage had formed.
+    /// Looks for the others again, as if no world had formed.
     pub(crate) fn look_again(&mut self, shared: &mut Shared) {
         self.formed_already = false;
         shared.timers.stop(Timer::Solicit);

@@ -8,12 +8,15 @@ use super::link::Presence;
 use super::{Change, LOST, Time, World};
 use crate::model::{End, NodeId};
 use crate::wire::Body;
-use crate::wire::world::{Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
+use crate::wire::world::{ABSENT, Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
 
-/// A member to which no connection is open for so long is suspected.
-const SUSPECT: Duration = Duration::from_secs(12);
+/// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
+/// since the kernel gives a connection up after 8 s.
+const SUSPECT: Duration = Duration::from_secs(4);
 /// A node that is dead or leaves, so soon after a command has failed, is why that command has failed.
-const FIRST_CAUSE: Duration = Duration::from_secs(1);
+/// A process that was killed with unread bytes resets its connections, so this is longer than a process has
+/// after a reset.
+const FIRST_CAUSE: Duration = Duration::from_millis(1500);
 /// How long before a silent member is gone the others are asked whether they are there.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The interval between two such questions.
@@ -74,7 +77,7 @@ pub(super) struct Member {
 
 impl Member {
     fn is_lost(&self) -> bool {
-        self.presence == Presence::Dead || self.command == Command::Leaves
+        self.presence == Presence::Dead || matches!(self.command, Command::Leaves | Command::Quits)
     }
 
     /// Since when nobody has a connection to it.
@@ -112,6 +115,12 @@ impl Lead {
             (None, Phase::Runs) => Stage::Runs(None),
         };
         Self { stage, ..Self::formed(now) }
+    }
+
+    /// No world follows this one.
+    #[cfg(feature = "net")]
+    pub(super) fn release(&mut self) {
+        self.stage = Stage::Released;
     }
 
     pub(super) fn forgive(&mut self, stopped: Duration) {
@@ -204,7 +213,7 @@ impl World {
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
         let is_member = self.reign.rank.is_some();
         self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
-        if self.command == Command::Leaves && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over() {
+        if self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over() {
             return;
         }
         self.lead = Some(lead);
@@ -233,6 +242,7 @@ impl World {
             let own_word = self.peers.get(&id).and_then(|peer| self.command_of(peer));
             let passed_on = heard.get(&id).copied().filter(|_| presence != Presence::There);
             let command = match passed_on.or(own_word) {
+                _ if self.quit.contains(&id) => Command::Quits,
                 _ if self.left.contains(&id) => Command::Leaves,
                 Some(command) => command,
                 None if self.succeeded.contains(&id) => Command::Succeeded,
@@ -287,13 +297,18 @@ impl World {
         2 * there > living.count()
     }
 
+    /// When a member is gone that is silent since then.
+    fn gone_at(&self, since: Time) -> Time {
+        since.saturating_add(SUSPECT).saturating_add(self.settings.gone_after)
+    }
+
     /// Members that have been silent for too long are gone: as far as most are there, or enough for a world.
     /// An open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are
     /// asked.
     fn give_up_silent(&mut self, members: &[Member], lead: &mut Lead) {
         let mut is_due = false;
         for since in members.iter().filter_map(Member::silent) {
-            let gone = since.saturating_add(self.settings.gone_after);
+            let gone = self.gone_at(since);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
                 lead.wake(self.now, at);
@@ -313,8 +328,7 @@ impl World {
             return;
         }
         for member in members {
-            if member.silent().is_some_and(|since| self.now >= since.saturating_add(self.settings.gone_after))
-            {
+            if member.silent().is_some_and(|since| self.now >= self.gone_at(since)) {
                 self.dead.insert(member.id);
             }
         }
@@ -389,7 +403,7 @@ impl World {
             self.end_world(earlier);
             return Some(Stage::Over(earlier));
         }
-        if self.command == Command::Leaves {
+        if self.has_left() {
             return None;
         }
         let patience = lead.over.saturating_add(self.settings.stop_timeout);
@@ -463,7 +477,10 @@ impl World {
         let mut back: Vec<(u32, Contact)> = members
             .iter()
             .filter(is_back)
-            .filter_map(|member| Some((member.rank, seats.get(usize::try_from(member.rank).ok()?)?.clone())))
+            .filter_map(|member| {
+                let seat = seats.get(usize::try_from(member.rank).ok()?)?;
+                Some((member.rank, seat.clone()))
+            })
             .collect();
         let mut spares = self.spares();
         let size = |nodes: usize| {
@@ -486,9 +503,16 @@ impl World {
                 None => others.push(seat),
             }
         }
-        let mut others = others.into_iter().chain(spares);
-        let seats: Vec<Contact> =
-            ranks.into_iter().filter_map(|seat| seat.or_else(|| others.next())).collect();
+        others.extend(spares);
+        let mut take = |rank: u32| {
+            let is_given = |contact: &Contact| self.given_rank(contact.id) == Some(rank);
+            let is_free = |contact: &Contact| self.given_rank(contact.id).is_none();
+            let next = others.iter().position(is_given).or_else(|| others.iter().position(is_free))?;
+            Some(others.remove(next))
+        };
+        let seats: Option<Vec<Contact>> =
+            (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| take(rank))).collect();
+        let seats: Vec<Contact> = seats?.iter().map(|seat| self.contact_of(seat)).collect();
         let said = seats.iter().filter_map(|seat| self.peers.get(&seat.id)?.status.as_ref());
         let latest = said.map(|status| status.epoch).chain([self.epoch]).max()?;
         self.rounds += 1;
@@ -496,12 +520,29 @@ impl World {
         Some(Plan { round, epoch: latest.next()?, seats })
     }
 
+    /// A node as it has described itself last, with the address first where this node has met it.
+    fn contact_of(&self, seat: &Contact) -> Contact {
+        let Some(peer) = self.peers.get(&seat.id) else {
+            return if seat.id == self.own.id { self.own.clone() } else { seat.clone() };
+        };
+        let contact = peer.join.as_ref().map_or(seat, |join| &join.contact);
+        Contact { addresses: peer.link.met_first(&contact.addresses), ..contact.clone() }
+    }
+
+    /// The rank that the user gave to a node.
+    fn given_rank(&self, id: NodeId) -> Option<u32> {
+        if id == self.own.id {
+            return self.settings.rank;
+        }
+        self.peers.get(&id)?.join.as_ref()?.rank
+    }
+
     /// The nodes of the plan prove their paths.
     fn decide_round(&mut self, cause: Cause, plan: &Arc<Plan>, lead: &mut Lead) -> Option<Stage> {
         let mut all_ready = true;
         lead.wake(self.now, lead.since + ROUND);
         let is_late = self.now >= lead.since + ROUND;
-        let mut is_void = is_late || self.command == Command::Leaves;
+        let mut is_void = is_late || self.has_left();
         let mut broken = Vec::new();
         for seat in &plan.seats {
             let peer = self.peers.get(&seat.id);
@@ -560,6 +601,12 @@ impl World {
             Stage::Round(cause, ..) => Phase::Round(*cause),
             Stage::Released => Phase::Released,
         };
+        let spares = self.spares().len();
+        let is_over = matches!(lead.stage, Stage::Over(_) | Stage::Round(..));
+        let is_back = |member: &Member| member.command == Command::Waits && !member.is_lost();
+        let absent = members.iter().filter(|member| !is_back(member));
+        let here = if is_over { members.len() - absent.clone().count() + spares } else { 0 };
+        let here = u32::try_from(here).unwrap_or(u32::MAX);
         let is_suspected = |member: &Member| {
             !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
         };
@@ -578,7 +625,13 @@ impl World {
                 .filter(|member| is_suspected(member))
                 .map(|member| member.rank)
                 .collect(),
-            waiting: u32::try_from(self.spares().len()).unwrap_or(u32::MAX),
+            waiting: u32::try_from(spares).unwrap_or(u32::MAX),
+            here,
+            absent: if is_over {
+                absent.map(|member| member.rank).take(ABSENT).collect()
+            } else {
+                Vec::new()
+            },
             heirs: Vec::new(),
         }
     }
@@ -653,6 +706,7 @@ fn first_cause(members: &[Member]) -> Option<Cause> {
         let end = match (member.presence, member.command) {
             (_, Command::Succeeded) => return None,
             (_, Command::Leaves) => End::Left,
+            (_, Command::Quits) => End::Unknown,
             (Presence::Dead, _) => End::Gone,
             (_, Command::Failed(end)) => end,
             (_, Command::Waits | Command::Stops) => End::Unknown,

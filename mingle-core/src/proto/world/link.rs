@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(60);
 const REFUSED_AGAIN: Duration = Duration::from_millis(100);
 /// A connection that was reset may have been reset by a router. Its process is dead if nobody has heard it
 /// for so long.
-const AFTER_RESET: Duration = Duration::from_secs(3);
+const AFTER_RESET: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +166,18 @@ impl Link {
                 self.session.say(now, kind, body);
             }
         }
+    }
+
+    /// The process was met at this address.
+    pub(super) fn met_at(&mut self, address: IpAddr) {
+        self.met = Some(address);
+    }
+
+    /// Its addresses, the one where it was met first.
+    pub(super) fn met_first(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+        let (met, others): (Vec<_>, Vec<_>) =
+            addresses.iter().partition(|address| self.met == Some(address.ip()));
+        [met, others].concat()
     }
 
     pub(super) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
@@ -323,11 +335,11 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_connection_was_reset_has_3_seconds_to_be_heard() {
+    fn a_process_whose_connection_was_reset_has_a_second_to_be_heard() {
         let mut link = ended(Ending::Broken);
         let silent = Presence::Silent(Time::from_secs(1));
-        assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 3990)), (silent, silent));
-        assert_eq!(link.presence(Time::from_secs(4)), Presence::Dead);
+        assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 1990)), (silent, silent));
+        assert_eq!(link.presence(Time::from_secs(2)), Presence::Dead);
         link.opened(Time::from_secs(4), Role::Member, Way::Accepted(THERE.ip()), ConnId(2), 2);
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
     }

@@ -19,6 +19,8 @@ mod lead;
 mod link;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "net")]
+mod view;
 mod walk;
 
 use std::cmp::{Ordering, Reverse};
@@ -62,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) size: WorldSize,
     /// It waits for a seat; an observer does not.
     pub(crate) takes_seat: bool,
+    /// The rank that the user gave to it: it takes no other seat.
+    pub(crate) rank: Option<u32>,
     /// How long a silent member may stay silent.
     pub(crate) gone_after: Duration,
     /// How long the commands of a world that is over may take to stop.
@@ -148,6 +152,8 @@ pub(crate) struct World {
     /// The processes that are known to be dead, have left, or have ended well in this epoch.
     dead: BTreeSet<NodeId>,
     left: BTreeSet<NodeId>,
+    /// Those that have left after their world was over.
+    quit: BTreeSet<NodeId>,
     succeeded: BTreeSet<NodeId>,
     /// Which peer each connection belongs to.
     connections: BTreeMap<ConnId, NodeId>,
@@ -227,6 +233,8 @@ impl World {
             asked: 0,
             suspected: Vec::new(),
             waiting: 0,
+            here: 0,
+            absent: Vec::new(),
             heirs: Vec::new(),
         };
         let leads = leader == own.id;
@@ -257,6 +265,8 @@ impl World {
             asked: 0,
             suspected: Vec::new(),
             waiting: 0,
+            here: 0,
+            absent: Vec::new(),
             heirs: vec![leader],
         };
         let mut world = Self::new(own, settings, reign, seed, now);
@@ -285,6 +295,7 @@ impl World {
             number: Xoshiro256PlusPlus::seed_from_u64(seed).random(),
             dead: BTreeSet::new(),
             left: BTreeSet::new(),
+            quit: BTreeSet::new(),
             succeeded: BTreeSet::new(),
             connections: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -297,6 +308,10 @@ impl World {
         }
     }
 
+    fn has_left(&self) -> bool {
+        matches!(self.command, Command::Leaves | Command::Quits)
+    }
+
     pub(crate) fn epoch(&self) -> Lineage {
         self.epoch
     }
@@ -306,13 +321,14 @@ impl World {
         self.at(now);
         if matches!(self.command, Command::Runs | Command::Stops) || end == Some(End::Left) {
             self.command = match end {
+                Some(End::Left) if self.over.is_some() => Command::Quits,
                 Some(End::Left) => Command::Leaves,
                 _ if self.command == Command::Stops => Command::Waits,
                 Some(end) => Command::Failed(end),
                 None => Command::Succeeded,
             };
         }
-        if self.command == Command::Leaves {
+        if self.has_left() {
             self.farewell = Some(self.now + FAREWELL);
         }
     }
@@ -320,7 +336,7 @@ impl World {
     /// This node's command has ended after the world was over, and the node is ready for the next world.
     pub(crate) fn stopped(&mut self, now: Time) {
         self.at(now);
-        if self.over.is_some() && self.command != Command::Leaves {
+        if self.over.is_some() && !self.has_left() {
             self.command = Command::Waits;
         }
     }
@@ -477,7 +493,14 @@ impl World {
     /// The link to a process, which begins to dial it if there is none.
     fn peer(&mut self, id: NodeId, addresses: &[SocketAddr]) -> &mut Peer {
         if !self.peers.contains_key(&id) {
-            let link = Link::new(self.role(id), self.number, addresses.to_vec(), self.now);
+            let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == id);
+            let known = seat.map(|seat| &seat.addresses[..]).unwrap_or_default();
+            let first = if addresses.is_empty() { known } else { addresses };
+            let mut link = Link::new(self.role(id), self.number, first.to_vec(), self.now);
+            // There the nodes of the plan have reached it.
+            if let Some(reached) = known.first() {
+                link.met_at(reached.ip());
+            }
             let peer = Peer {
                 link,
                 due: None,
@@ -593,6 +616,7 @@ impl World {
         match status.command {
             _ if !self.believes(from) => false,
             Command::Leaves => self.left.insert(from),
+            Command::Quits => self.left.insert(from) | self.quit.insert(from),
             Command::Succeeded if status.epoch == self.epoch => self.succeeded.insert(from),
             _ => false,
         };
@@ -631,7 +655,8 @@ impl World {
         }
     }
 
-    /// Whether the word of this process counts: the leader's, and that of the processes that may know who leads.
+    /// Whether the word of this process counts: the leader's, and that of the processes that may know who
+    /// leads.
     fn believes(&self, from: NodeId) -> bool {
         let members = self.plan.iter().flat_map(|plan| &plan.seats);
         members.chain(&self.reign.heirs).chain([&self.reign.leader]).any(|known| known.id == from)
@@ -874,7 +899,8 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let join = Said::Join(Join { contact: self.own.clone(), takes_seat: self.settings.takes_seat });
+        let Settings { takes_seat, rank, .. } = self.settings;
+        let join = Said::Join(Join { contact: self.own.clone(), takes_seat, rank });
         let status = Said::Status(self.status());
         for host in hosts {
             self.say(host, &join);

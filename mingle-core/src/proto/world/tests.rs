@@ -143,6 +143,7 @@ fn settings(size: WorldSize) -> Settings {
     Settings {
         size,
         takes_seat: true,
+        rank: None,
         gone_after: GONE_AFTER,
         stop_timeout: STOP_TIMEOUT,
         grow_after: size.is_range().then_some(Duration::from_secs(5)),
@@ -190,7 +191,9 @@ impl Net {
             });
         }
         let leader = net.random.random_range(0..members);
-        let seats: Vec<Contact> = (0..members).map(|host| net.contact(host)).collect();
+        // The rendezvous of the first world has reached each at its own address.
+        let reached = |host| Contact { addresses: vec![address(host, 0)], ..net.contact(host) };
+        let seats: Vec<Contact> = (0..members).map(reached).collect();
         let round = RoundId { leader: net.hosts[leader].id, number: 1 };
         let epoch = Lineage { generation: 0, origin: 7 };
         let plan = Arc::new(Plan { round, epoch, seats });
@@ -227,7 +230,7 @@ impl Net {
             1 => vec![own, elsewhere],
             _ => vec![elsewhere, own],
         };
-        Contact { id: self.hosts[host].id, addresses }
+        Contact { id: self.hosts[host].id, addresses, port: 29500 }
     }
 
     fn guest(&mut self, host: usize, leader: usize) {
@@ -1380,8 +1383,11 @@ fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
 
 /// A member of a world of so many nodes which another member leads, and the IDs of the others.
 fn follower(members: u8) -> (World, Vec<NodeId>) {
-    let contact =
-        |number: u8| Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)] };
+    let contact = |number: u8| Contact {
+        id: NodeId([number; 16]),
+        addresses: vec![address(usize::from(number), 0)],
+        port: 29500,
+    };
     let seats: Vec<Contact> = (1..=members).map(contact).collect();
     let round = RoundId { leader: seats[0].id, number: 1 };
     let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
@@ -1503,6 +1509,8 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> Said {
             asked: 7,
             suspected: vec![0, 1, 99],
             waiting: 3,
+            here: 9,
+            absent: vec![99],
             heirs: vec![own.clone()],
         }),
     }
@@ -1521,12 +1529,13 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
         let own = Contact {
             id: NodeId([u8::try_from(seed).unwrap(); 16]),
             addresses: vec![([172, 17, 0, 1], 9).into()],
+            port: 9,
         };
         for number in 1..150 {
             for host in 0..5 {
                 let conn = ConnId(u64::MAX - u64::try_from(host).unwrap());
                 let said = match number {
-                    1 => Said::Join(Join { contact: own.clone(), takes_seat: false }),
+                    1 => Said::Join(Join { contact: own.clone(), takes_seat: false, rank: None }),
                     _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
                 };
                 let (kind, body) = said.encode();
@@ -1598,4 +1607,42 @@ fn a_death_among_thousands_of_nodes_is_known_to_all_within_300_ms() {
         assert!(took <= Duration::from_millis(300), "{took:?}");
         (net, ..) = running(members, 0.0, 1);
     }
+}
+
+#[test]
+fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_plan() {
+    let seat = |number: u8| Contact {
+        id: NodeId([number; 16]),
+        addresses: vec![address(usize::from(number), 0)],
+        port: 29500,
+    };
+    let (own, other) = (seat(1), seat(2));
+    let plan = Plan {
+        round: RoundId { leader: own.id, number: 1 },
+        epoch: Lineage { generation: 0, origin: 9 },
+        seats: vec![own.clone(), other.clone()],
+    };
+    let size = Size::new(2).unwrap().into();
+    let mut now = Time::from_secs(1);
+    let mut world = World::member(own.clone(), settings(size), plan, 1, now);
+    let number = world.answers(now, other.id, own.id).unwrap();
+    world.opened(now, other.id, Way::Accepted(other.addresses[0].ip()), ConnId(1), number, 7);
+    world.closed(now, ConnId(1), Ending::Closed);
+    let mut over = None;
+    while over.is_none() && now < Time::from_secs(3) {
+        while let Some(action) = world.poll_action() {
+            match action {
+                Action::Dial { to, peer, dial, .. } => {
+                    assert_eq!(to, other.addresses[0]);
+                    world.dial_failed(now, peer, dial, Failed::Refused);
+                }
+                Action::Report(Change::Over(cause)) => over = Some(cause),
+                _ => {}
+            }
+        }
+        now += Duration::from_millis(20);
+        world.advance(now);
+    }
+    assert_eq!(over, Some(Cause { rank: Some(1), end: End::Gone }));
+    assert!(now < Time::from_millis(1400), "{now:?}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Change, LOST, OWES, Time, World};
 use crate::model::NodeId;
-use crate::wire::world::{Command, Contact};
+use crate::wire::world::Contact;
 
 /// How long a node that passes on what others say waits for the leader's answer.
 const OWES_GUESTS: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ impl World {
 
     /// All are released, so nobody needs a leader any more.
     fn says_farewell(&self) -> bool {
-        self.farewell.is_some() && self.command != Command::Leaves
+        self.farewell.is_some() && !self.has_left()
     }
 
     /// When the leader is lost, if it stays as it is.
@@ -135,7 +135,7 @@ impl World {
             return false;
         };
         if heir.id == self.own.id {
-            if self.current_plan().is_some() && self.command != Command::Leaves {
+            if self.current_plan().is_some() && !self.has_left() {
                 return self.takes_its_turn(lost, since);
             }
         } else if heir.id != lost && !self.dead.contains(&heir.id) {

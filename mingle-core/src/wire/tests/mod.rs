@@ -3,7 +3,6 @@
 mod document;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 
 use mingle_rdma::Verdict;
 
@@ -93,14 +92,13 @@ fn broken_path() -> BrokenPath {
 
 /// The messages that have links or paths.
 fn of_paths() -> [Message; 3] {
-    let partner =
-        Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX, stays: true };
+    let partner = Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX };
     [
         Message::Join(Join {
             world: WorldSize::of(World::MAX),
             node: NodeInfo {
                 rank: Some(Rank(u32::MAX)),
-                former: Some(Former { rank: Rank(u32::MAX), members: u32::MAX }),
+                former: Some(Rank(u32::MAX)),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
                 reach: Reach::new(
@@ -112,7 +110,7 @@ fn of_paths() -> [Message; 3] {
                     slots: u32::MAX,
                     metadata: longest_metadata(),
                     may_be_master: true,
-                    stays: true,
+                    session_port: u16::MAX,
                     wants_roster: true,
                     fabric: largest_summary(),
                     same: Stamp(u64::MAX),
@@ -183,15 +181,10 @@ fn largest() -> Vec<Message> {
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
         Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
-        Message::Over(Ended { rank: u32::MAX, end: End::Killed(255) }),
-        Message::Finished,
-        Message::Released,
-        Message::Leaving,
-        Message::Running(Running { first: v6(u16::MAX), door: NonZeroU16::new(u16::MAX) }),
-        Message::Missing((0..99).map(|_| u32::MAX).collect()),
-        Message::Look(Look { rank: u32::MAX, port: u16::MAX }),
-        Message::Sight(Sight { rank: u32::MAX, reached: true }),
-        Message::Suspicion(Suspicion { rank: u32::MAX, is_over: true }),
+        Message::Running(Running {
+            leader: NodeId([0xff; 16]),
+            addresses: (0..99).map(|_| v6(u16::MAX)).collect(),
+        }),
         Message::Enough,
         Message::Compare(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
         Message::Traits(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
@@ -204,6 +197,7 @@ fn largest() -> Vec<Message> {
             restarts_left: Some(u32::MAX),
             suspected: (0..99).map(|_| u32::MAX).collect(),
             waiting: u32::MAX,
+            ended: Some((u32::MAX, End::Killed(255))),
         }),
     ];
     largest.extend(refusals());
@@ -221,7 +215,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=34).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -234,8 +228,8 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
-            3 | 19 | 20 | 29 => (true, false, true),
-            25 | 30 => (true, false, false),
+            3 | 19 => (true, false, true),
+            22 => (true, false, false),
             _ => (false, false, true),
         };
         assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
@@ -510,6 +504,7 @@ fn a_roster_with_bytes_after_its_last_member_or_too_few_is_none() {
         address: SocketAddr::from(([10, 0, 0, rank + 1], 29500)),
         slots: 1,
         metadata: Metadata::default(),
+        session_port: u16::MAX,
     };
     let roster = crate::model::Roster::new(vec![member(0), member(1)]).unwrap();
     let world = World::new(2).unwrap();

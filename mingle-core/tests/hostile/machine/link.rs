@@ -5,20 +5,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mingle_core::Event;
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{
-    ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, RunningNode, TOKEN, Time,
-};
-use mingle_core::{End, Event};
+use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, TOKEN, Time};
 
 use super::promises::Watch;
 use super::stages::stranger;
 
-/// A node, before or after its world has formed.
+/// A node.
 #[derive(Clone)]
 pub enum Actor {
     Node(Box<Node>),
-    Running(Box<RunningNode>),
     /// Its process has ended.
     Gone,
 }
@@ -96,7 +93,6 @@ impl Link {
     pub fn phase(&self) -> Phase {
         match self.target() {
             Actor::Node(node) => node.phase(),
-            Actor::Running(running) => running.phase(),
             Actor::Gone => Phase::Ended,
         }
     }
@@ -111,21 +107,6 @@ impl Link {
         }
     }
 
-    /// The same for a member of a running world: this one, where 0 is the attacked one.
-    pub fn running(&mut self, at: usize, act: impl FnOnce(&mut RunningNode, Time)) {
-        if let Actor::Running(running) = &mut self.places[at].actor {
-            act(running, self.now);
-            self.carry_out(at);
-        }
-    }
-
-    pub fn ends_command(&mut self, at: usize, end: Option<End>) {
-        self.running(at, |running, now| match end {
-            Some(end) => running.handle_failure(now, end),
-            None => running.handle_success(now),
-        });
-    }
-
     /// A datagram of an attacker arrives at the attacked node.
     pub fn attack(&mut self, from: SocketAddr, datagram: &[u8]) {
         self.watch.input();
@@ -136,7 +117,6 @@ impl Link {
         let now = self.now;
         match &mut self.places[at].actor {
             Actor::Node(node) => node.handle_datagram(now, from, datagram),
-            Actor::Running(running) => running.handle_datagram(now, from, datagram),
             Actor::Gone => return,
         }
         self.carry_out(at);
@@ -197,7 +177,6 @@ impl Link {
         let timeouts = self.places.iter().enumerate().filter_map(|(at, place)| {
             let time = match &place.actor {
                 Actor::Node(node) => node.poll_timeout(),
-                Actor::Running(running) => running.poll_timeout(),
                 Actor::Gone => None,
             };
             Some((time?, at))
@@ -219,7 +198,6 @@ impl Link {
         }
         match &mut self.places[at].actor {
             Actor::Node(node) => node.handle_timeout(now),
-            Actor::Running(running) => running.handle_timeout(now),
             Actor::Gone => {}
         }
         self.carry_out(at);
@@ -244,35 +222,6 @@ impl Link {
         }
     }
 
-    /// Lets the world of all nodes form, each of which asked for the roster, and goes on as the running
-    /// world.
-    pub fn form(&mut self, within: Duration) {
-        self.form_without(None, within);
-    }
-
-    /// The same without this node, which hears nothing until then.
-    pub fn form_but(&mut self, outsider: usize, within: Duration) {
-        self.form_without(Some(outsider), within);
-    }
-
-    fn form_without(&mut self, outsider: Option<usize>, within: Duration) {
-        let until = self.now + within;
-        let members: Vec<usize> = (0..self.places.len()).filter(|&at| Some(at) != outsider).collect();
-        while members.iter().any(|&at| self.places[at].formed.is_none()) {
-            self.queue.retain(|(at, _)| Some(*at) != outsider);
-            assert!(self.step(until), "no world has formed");
-        }
-        self.queue.clear();
-        self.watch.end = None;
-        for at in members {
-            let place = &mut self.places[at];
-            let Actor::Node(node) = std::mem::replace(&mut place.actor, Actor::Gone) else { continue };
-            let running = place.formed.as_ref().and_then(|formed| node.into_running(formed));
-            place.actor = running.map_or(Actor::Gone, |running| Actor::Running(Box::new(running)));
-            self.carry_out(at);
-        }
-    }
-
     fn place_of(&self, endpoint: SocketAddr) -> Option<usize> {
         self.places.iter().position(|place| place.endpoint == endpoint)
     }
@@ -283,7 +232,6 @@ impl Link {
             let place = &mut self.places[at];
             let output = match &mut place.actor {
                 Actor::Node(node) => node.poll_output(),
-                Actor::Running(running) => running.poll_output(),
                 Actor::Gone => None,
             };
             let Some(output) = output else { break };
@@ -292,17 +240,7 @@ impl Link {
             }
             self.route(at, output);
         }
-        let place = &mut self.places[at];
-        if let Actor::Running(running) = &mut place.actor {
-            while let Some(change) = running.poll_change() {
-                if at == TARGET {
-                    self.watch.change(&change);
-                }
-            }
-            if at == TARGET {
-                self.watch.lineage(running.lineage());
-            }
-        }
+        let place = &self.places[at];
         if matches!(&place.actor, Actor::Node(node) if node.has_ended()) {
             self.close_all(at);
         }

@@ -13,12 +13,11 @@ pub mod stages;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::End;
-use mingle_core::proto::testing::{Frame, KINDS, Phase};
+use mingle_core::proto::testing::{Frame, KINDS};
 use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId, Reach};
 
 use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
-use link::{Actor, TARGET};
+use link::Actor;
 use promises::{GRACE, TIMEOUT};
 use stages::{Play, STAGES, Stage, endpoint, id, stranger};
 
@@ -56,7 +55,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// How many operations there are. The first quarter of them are an attacker's datagrams.
-const OPERATIONS: u8 = 16;
+const OPERATIONS: u8 = 15;
 
 /// The kinds of message from a leader to a member in a round: Welcome, Prepare, Part, Commit.
 const ROUND: [u8; 4] = [6, 10, 19, 16];
@@ -86,11 +85,7 @@ impl Attack {
 
     /// The datagram, where this lineage is possible.
     pub fn datagram(&self, play: &mut Play, fields: &[u8]) -> Option<Vec<u8>> {
-        let own = match play.link.target() {
-            Actor::Running(running) => running.lineage(),
-            _ => play.lineage,
-        };
-        let lineage: Lineage = self.relation.to(own)?;
+        let lineage: Lineage = self.relation.to(play.lineage)?;
         let recipient = match self.recipient {
             Recipient::All => Frame::ALL,
             Recipient::Anyone => Frame::ANYONE,
@@ -206,10 +201,6 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
                 link.attack(from, &datagram);
             }
         }
-        14 => {
-            let end = [None, Some(End::Exited(1)), Some(End::Gone)];
-            link.ends_command(TARGET, bytes.pick(&end));
-        }
         _ => changes(play, bytes),
     }
 }
@@ -228,18 +219,13 @@ fn changes(play: &mut Play, bytes: &mut Bytes<'_>) {
     });
 }
 
-/// Checks that a node ends by its deadline, with a reason, and that a running world that is over falls
-/// silent.
+/// Checks that a node ends by its deadline, with a reason.
 fn ends(play: &Play) {
     match play.link.target() {
         Actor::Node(node) => {
             assert!(node.has_ended(), "the node does not end");
             let at = play.link.watch.end.as_ref().map(|(_, at)| *at);
             assert!(at.is_some_and(|at| at <= TIMEOUT + GRACE), "the node ends at {at:?}");
-        }
-        Actor::Running(running) => {
-            let is_over = running.phase() == Phase::Ended;
-            assert!(!is_over || running.poll_timeout().is_none(), "a world that is over waits for nothing");
         }
         Actor::Gone => {}
     }

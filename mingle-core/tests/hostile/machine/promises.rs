@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mingle_core::Event;
 use mingle_core::proto::testing::Forger;
-use mingle_core::proto::{DialId, Formed, Lineage, MAX_DATAGRAM, NodeId, Output, PathDial, Time};
-use mingle_core::{Change, Event};
+use mingle_core::proto::{DialId, Formed, MAX_DATAGRAM, NodeId, Output, PathDial, Time};
 
 /// The most datagrams that one input draws: those of a leader to a member at each of its addresses, and of a
 /// member to its leader.
@@ -39,8 +39,6 @@ pub struct Watch {
     /// The endpoints to which a connection was established.
     connected: BTreeSet<SocketAddr>,
     at_once: usize,
-    lineage: Lineage,
-    changes: Vec<&'static str>,
     pub drawn: Drawn,
     pub sent: BTreeMap<u8, usize>,
     pub formed: Option<Formed>,
@@ -60,8 +58,6 @@ impl Watch {
             dials: BTreeMap::new(),
             connected: BTreeSet::new(),
             at_once: 0,
-            lineage: Lineage::default(),
-            changes: Vec::new(),
             drawn: Drawn::default(),
             sent: BTreeMap::new(),
             formed: None,
@@ -131,7 +127,7 @@ impl Watch {
         if let Event::Formed(formed) = event {
             self.formed(formed);
         }
-        if matches!(event, Event::Formed(_) | Event::Failed(_) | Event::Superseded(_)) {
+        if matches!(event, Event::Formed(_) | Event::Failed(_)) {
             self.end = Some((event.clone(), now));
         }
     }
@@ -154,35 +150,6 @@ impl Watch {
             assert_eq!(roster.digest(), formed.digest);
         }
         self.formed = Some(formed.clone());
-    }
-
-    /// The running world ends once, by a failure or well.
-    pub fn change(&mut self, change: &Change) {
-        let name = match change {
-            Change::Over(over) => {
-                harmless(&over.to_string());
-                "over"
-            }
-            Change::Notified => "notified",
-            Change::Finished => "finished",
-            // These end nothing.
-            Change::Cause(_)
-            | Change::Suspected(..)
-            | Change::Back(..)
-            | Change::CutOff
-            | Change::MaySplit { .. } => return harmless(&format!("{change:?}")),
-            _ => "other",
-        };
-        self.changes.push(name);
-        let ends = [&["finished"][..], &["over"], &["notified"], &["over", "notified"]];
-        assert!(ends.contains(&&self.changes[..]), "{:?}", self.changes);
-    }
-
-    /// The lineage of a running world never goes back, and keeps its origin.
-    pub fn lineage(&mut self, lineage: Lineage) {
-        let before = std::mem::replace(&mut self.lineage, lineage);
-        assert!(lineage >= before, "from {before:?} to {lineage:?}");
-        assert!(before.origin == 0 || lineage.origin == before.origin, "from {before:?} to {lineage:?}");
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, kind};
 use mingle_core::proto::{Config, Keys, Lineage, Link as Way, Node, NodeId, NodeInfo, Reach};
-use mingle_core::{End, HostName, JobId, Member, Metadata, Roster, Secret, World, rdma};
+use mingle_core::{HostName, JobId, Member, Metadata, Roster, Secret, World, WorldSize, rdma};
 
-use super::link::{Link, TARGET};
+use super::link::Link;
 use super::promises::{TIMEOUT, Watch};
 
 /// The formation of all stages but those of a first world.
@@ -71,9 +71,12 @@ struct With {
     wants_roster: bool,
     requires_rdma: bool,
     timeout: Option<Duration>,
+    /// The world may be smaller.
+    is_range: bool,
 }
 
-const PLAIN: With = With { rank: None, wants_roster: false, requires_rdma: false, timeout: None };
+const PLAIN: With =
+    With { rank: None, wants_roster: false, requires_rdma: false, timeout: None, is_range: false };
 const ROSTER: With = With { wants_roster: true, ..PLAIN };
 const SOON: Duration = Duration::from_secs(5);
 
@@ -101,7 +104,7 @@ stages! {
     "leads alone in a first world" Alone node 2 of 3 in FIRST, |play| play.start(PLAIN);
     "leads alone and wants the roster" Alone node 2 of 3 in LINEAGE, |play| play.start(ROSTER);
     "listens in a large world" Alone node 2 of 100 in LINEAGE, |play| play.start(PLAIN);
-    "stands aside" StandsAside node 4 of 2 in LINEAGE, |play| play.stand_aside();
+    "stands aside" StandsAside node 1 of 3 in LINEAGE, |play| play.stand_aside();
     "leads a member" Collecting node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN)]);
     "leads a member of a first world" Collecting node 1 of 3 in FIRST, |play| play.meet(&[(2, PLAIN)]);
     "leads a round" Proving node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN), (3, ROSTER)]);
@@ -150,34 +153,6 @@ stages! {
         play.meet_as_until(short, &[(1, PLAIN), (3, ROSTER)], Phase::Ready);
         play.link.silence();
     };
-    "runs as rank 0" Running node 1 of 3 in LINEAGE, |play| play.run(&[2, 3]);
-    "runs as rank 1" Running node 2 of 3 in LINEAGE, |play| play.run(&[1, 3]);
-    "looks whether the others are there" Checking node 1 of 3 in LINEAGE, |play| {
-        play.run(&[2, 3]);
-        play.newcomer();
-    };
-    "awaits the others" AwaitingOthers node 1 of 3 in LINEAGE, |play| {
-        play.run(&[2, 3]);
-        play.link.ends_command(TARGET, None);
-    };
-    "awaits its release" AwaitingRelease node 2 of 3 in LINEAGE, |play| {
-        play.run(&[1, 3]);
-        play.link.ends_command(TARGET, None);
-    };
-    "releases" Releasing node 1 of 3 in LINEAGE, |play| {
-        play.run(&[2, 3]);
-        for at in 0..3 {
-            play.link.ends_command(at, None);
-        }
-    };
-    "notifies" Notifying node 2 of 3 in LINEAGE, |play| {
-        play.run(&[1, 3]);
-        play.link.ends_command(TARGET, Some(End::Exited(1)));
-    };
-    "has heard that its world is over" Ended node 2 of 3 in LINEAGE, |play| {
-        play.run(&[1, 3]);
-        play.link.ends_command(1, Some(End::Exited(1)));
-    };
     "has ended" Ended node 1 of 1 in LINEAGE, |play| play.start(PLAIN);
 }
 
@@ -193,11 +168,6 @@ impl Stage {
         let plays = PLAYS.get_or_init(|| STAGES.iter().map(|_| Default::default()).collect());
         let at = STAGES.iter().position(|stage| stage.name == self.name).expect("one of the list");
         plays[at][usize::from(has_secret)].get_or_init(|| self.reach(has_secret)).clone()
-    }
-
-    /// Whether the world of the attacked node has formed.
-    pub fn runs(&self) -> bool {
-        self.phase >= Phase::Running && self.world > 1
     }
 
     fn reach(&self, has_secret: bool) -> Play {
@@ -229,6 +199,8 @@ impl Play {
     fn config(&self, number: u8, with: With) -> Config {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint(number).into());
         let world = World::new(self.stage.world).expect("a size of a world");
+        let size: WorldSize =
+            if with.is_range { format!("2:{world}").parse().expect("two sizes") } else { world.into() };
         node.rank = with.rank.and_then(|rank| world.rank(rank).ok());
         node.reach = Reach::new(PATHS, [Way { address: endpoint(number).ip(), prefix: 24, mtu: 1500 }]);
         node.attributes.wants_roster = with.wants_roster;
@@ -237,7 +209,7 @@ impl Play {
             keys: self.keys.clone(),
             lineage: self.lineage,
             timeout: Some(with.timeout.unwrap_or(TIMEOUT)),
-            ..Config::new(id(number), job().tag(), world, node)
+            ..Config::new(id(number), job().tag(), size, node)
         }
     }
 
@@ -281,27 +253,10 @@ impl Play {
         self.meet_as(PLAIN, others);
     }
 
-    /// The world of this node and the others has formed, and their commands run.
-    fn run(&mut self, others: &[u8]) {
-        self.start(ROSTER);
-        for &number in others {
-            self.join(number, ROSTER);
-        }
-        self.link.form(SOON);
-    }
-
-    /// A world of two runs, and this node is one too many.
+    /// Somebody says that the job runs, whose world may have one of several sizes.
     fn stand_aside(&mut self) {
-        self.start(PLAIN);
-        for number in [1, 2] {
-            self.join(number, ROSTER);
-        }
-        self.link.form_but(TARGET, SOON);
-    }
-
-    /// A node that looks for a world asks the running one.
-    fn newcomer(&mut self) {
-        self.join(9, PLAIN);
+        self.start(With { is_range: true, ..PLAIN });
+        self.hear("Running", 9, |_| (), &[]);
     }
 
     /// Adds to the scene all that an attacker has learned of the nodes.
@@ -332,6 +287,7 @@ impl Play {
             address: endpoint(number),
             slots: 1,
             metadata: Metadata::default(),
+            session_port: 0,
         });
         Roster::new(members.collect()).expect("ranks from 0 on")
     }

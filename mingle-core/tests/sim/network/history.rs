@@ -1,12 +1,11 @@
 //! The record of a run: the causes that can excuse how a node ends, and the facts that show that a kind of
 //! trouble has come about.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 
 use mingle_core::Failure;
 use mingle_core::proto::testing::{self, digest};
-use mingle_core::proto::{Digest, Lineage, NodeId, Output, PathDial, Time};
+use mingle_core::proto::{Digest, NodeId, Output, PathDial, Time};
 
 use super::Network;
 
@@ -38,26 +37,6 @@ pub enum Fact {
     Neighbours,
     /// A node joined from an address that is not its own.
     Translated,
-    /// A command failed and its world was over.
-    CommandFailed,
-    /// All commands ended well, and all nodes were released.
-    Released,
-    /// A member was declared gone.
-    DeclaredGone,
-    /// A process of a running world was stopped.
-    PausedRunning,
-    /// A packet of a running world was lost to a cut.
-    CutRunning,
-    /// A member of a running world was killed or lost power.
-    MemberLost,
-    /// A world formed again after an earlier one.
-    Again,
-    /// A world formed again, and a node of the world before kept its rank.
-    KeptRank,
-    /// A newcomer is in a world that has formed again.
-    TookASeat,
-    /// A world ended to take in a newcomer.
-    Grew,
     /// A world formed with fewer nodes than it may have.
     Smaller,
     /// A node ran when a world was committed, and is not in it.
@@ -81,8 +60,6 @@ pub enum Ended {
     Failed(Failure),
     /// Its process was killed, or its host lost power.
     Killed,
-    /// It went on to a later formation.
-    Superseded,
 }
 
 /// One node's end.
@@ -97,21 +74,6 @@ pub struct End {
     pub bound_to: Option<NodeId>,
 }
 
-/// A node's part in a world whose commands run.
-#[derive(Debug, Clone)]
-pub struct Formation {
-    pub host: usize,
-    pub id: NodeId,
-    pub lineage: Lineage,
-    pub digest: Digest,
-    pub rank: u32,
-    pub master: SocketAddr,
-    /// It has warned that it reaches the master at another endpoint than most.
-    pub elsewhere: bool,
-    /// A node ran in another world of this lineage at this time.
-    pub beside_another: bool,
-}
-
 /// The record of a run.
 #[derive(Debug, Default)]
 pub struct History {
@@ -120,10 +82,6 @@ pub struct History {
     pub ends: Vec<End>,
     /// The host of each node.
     pub host_of: BTreeMap<NodeId, usize>,
-    /// The worlds whose commands ran, by each of their nodes.
-    pub formations: Vec<Formation>,
-    /// The nodes whose command has ended well.
-    pub succeeded: BTreeSet<NodeId>,
     /// From when to when a process of a host was stopped.
     pauses: Vec<(usize, Time, Time)>,
     /// From when to when nothing passed from one host to another.

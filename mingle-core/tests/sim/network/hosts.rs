@@ -5,9 +5,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{Config, Node, RunningNode, Time};
-use mingle_core::proto::{Endpoints, Lineage, NodeId, NodeInfo, Over};
-use mingle_core::{Failure, Formed, HostName, JobId, Rank, Trait, World};
+use mingle_core::proto::{Config, Endpoints, Node, NodeId, NodeInfo, Time};
+use mingle_core::{Failure, Formed, HostName, JobId, Trait, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -32,21 +31,6 @@ impl fmt::Display for Unformed {
             Self::Killed => f.write_str("killed"),
         }
     }
-}
-
-/// What a running world has found of its neighbours, and who watches it.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// The first causes, after its end.
-    pub causes: Vec<Over>,
-    /// The ranks that are suspected, and since when.
-    pub suspected: Vec<(Time, Rank)>,
-    /// The suspected ranks that are there after all.
-    pub back: Vec<Rank>,
-    /// How often it was told that it may be cut off.
-    pub cut_off: u32,
-    /// The connections by which others watch it.
-    pub(super) watched_by: BTreeSet<u64>,
 }
 
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -98,19 +82,6 @@ pub struct Host {
     pub fabric: Fabric,
     /// Its user requires RDMA.
     pub needs_rdma: bool,
-    /// Its node stays while its command runs, and starts again where a command fails.
-    pub stays: bool,
-    pub running: Option<Box<RunningNode>>,
-    /// Why each of its running worlds was over, where another node notified it.
-    pub overs: Vec<Over>,
-    /// What its running world has found of its neighbours.
-    pub found: Found,
-    /// All nodes' commands have ended well.
-    pub finished: bool,
-    /// Its command runs or has ended well.
-    pub(super) command_runs: bool,
-    /// Its node has notified the others that the world is over.
-    pub(super) notified: bool,
     /// While the process is stopped: what happens when it goes on.
     pub(super) paused: Option<Vec<Happening>>,
     pub(super) paused_since: Option<Time>,
@@ -171,8 +142,7 @@ impl Network {
         let tag = job.parse::<JobId>().unwrap().tag();
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         node.rank = rank.map(|rank| world.rank(rank).unwrap());
-        (node.attributes.fabric, node.attributes.same, node.attributes.stays) =
-            (summary, traits.stamp(false), true);
+        (node.attributes.fabric, node.attributes.same) = (summary, traits.stamp(false));
         let config = Config { timeout: TIMEOUT, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {
             node: None,
@@ -204,13 +174,6 @@ impl Network {
             gained: Vec::new(),
             fabric,
             needs_rdma: false,
-            stays: false,
-            running: None,
-            overs: Vec::new(),
-            found: Found::default(),
-            finished: false,
-            command_runs: false,
-            notified: false,
             paused: None,
             paused_since: None,
             unread: 0,
@@ -288,21 +251,12 @@ impl Network {
             Err(Unformed::Failed(failure)) => !self.restarts.covers(failure),
             Err(Unformed::Killed) => false,
         });
-        if early
-            || over
-            || slot.replaced && slot.started.is_some()
-            || slot.node.is_some()
-            || slot.running.is_some()
-        {
+        if early || over || slot.replaced && slot.started.is_some() || slot.node.is_some() {
             return;
         }
         if self.has_ghost(host) {
             self.saw(Fact::GhostMet);
         }
-        let slot = &mut self.hosts[host];
-        slot.config.lineage = Lineage::default();
-        (slot.config.node.former, slot.config.awaited) = (None, None);
-        (slot.finished, slot.command_runs, slot.notified) = (false, false, false);
         self.launch(host);
         self.note(host, || "start".to_owned());
         let seeds = self.hosts[host].seeds.clone();
@@ -330,11 +284,9 @@ impl Network {
     }
 
     pub(super) fn kill(&mut self, host: usize) {
-        self.close_watched(host);
-        let runs = self.hosts[host].running.take().is_some();
-        if self.hosts[host].node.take().is_some() || runs {
+        if self.hosts[host].node.take().is_some() {
             self.note(host, || "killed".to_owned());
-            self.saw(if runs { Fact::MemberLost } else { Fact::KilledMember });
+            self.saw(Fact::KilledMember);
             self.forget_process(host);
             self.close_all(host);
         }
@@ -343,7 +295,6 @@ impl Network {
     /// The kernel closes all connections of a process that has ended.
     pub(super) fn close_all(&mut self, host: usize) {
         self.hosts[host].accepting = false;
-        self.close_watched(host);
         for conn in std::mem::take(&mut self.hosts[host].connections) {
             let by_dialer = self.connections[&conn].dialer == host;
             self.close(conn, by_dialer);

@@ -169,7 +169,7 @@ impl Network {
     /// Adds the copies of a packet that arrive from one host at another.
     fn copy(&mut self, from: usize, to: usize, arrivals: &mut Vec<Arrival>) {
         let host = &self.hosts[to];
-        if host.node.is_none() && host.running.is_none() || from == to {
+        if host.node.is_none() || from == to {
             return;
         }
         let life = host.life;
@@ -191,11 +191,8 @@ impl Network {
     }
 
     fn lost_to_cut(&mut self, from: usize) {
-        // While a node or a running world acts, its host does not hold it.
-        let slot = &self.hosts[from];
-        if slot.stays && matches!(slot.outcome, Some(Ok(_))) {
-            self.saw(Fact::CutRunning);
-        } else if slot.bound {
+        // While a node acts, its host does not hold it.
+        if self.hosts[from].bound {
             self.saw(Fact::CutInRound);
         }
     }
@@ -205,10 +202,6 @@ impl Network {
         self.hosts[to].received += 1;
         self.check_received(to, bytes);
         self.note(to, || format!("{} from {from}", history::name(bytes)));
-        if self.hosts[to].running.is_some() {
-            self.with_running(to, |running, now| running.handle_datagram(now, *from, bytes));
-            return;
-        }
         let is_recipient = self.is_recipient(to, bytes);
         let outputs = self.with(to, |node, now| node.handle_datagram(now, *from, bytes));
         if !is_recipient && outputs > 0 {

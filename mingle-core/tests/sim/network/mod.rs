@@ -6,9 +6,8 @@
 //!
 //! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts
 //! that lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the
-//! datagrams, `tcp` the connections, `paths` those that prove paths, `watch` those of running worlds,
-//! `running` the worlds that have formed, `queue` what will happen; `promises` checks at every step what
-//! is promised, `history` is the record of a run.
+//! datagrams, `tcp` the connections, `paths` those that prove paths, `queue` what will happen;
+//! `promises` checks at every step what is promised, `history` is the record of a run.
 
 mod changes;
 mod fabric;
@@ -20,9 +19,7 @@ mod pauses;
 mod power;
 mod promises;
 mod queue;
-mod running;
 mod tcp;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,7 +33,7 @@ use rand::{RngExt, SeedableRng};
 pub use fabric::Fabric;
 use fabric::Fabrics;
 use history::History;
-pub use history::{End, Ended, Fact, Formation};
+pub use history::{End, Ended, Fact};
 pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
 pub use paths::Flaw;
@@ -45,7 +42,6 @@ pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
 use tcp::Connection;
-use watch::Watching;
 
 /// Which nodes that have failed are started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +80,6 @@ pub struct Network {
     /// The connections that prove paths.
     proving: BTreeMap<u64, Proving>,
     provers: BTreeMap<(usize, u32, DialId), u64>,
-    /// The connections that watch members of running worlds.
-    watching: BTreeMap<u64, Watching>,
-    watchers: BTreeMap<(usize, u32, DialId), u64>,
     /// The flaws of the paths from one host to another.
     pub flaws: BTreeMap<(usize, usize), Flaw>,
     /// Those that were there until all paths were healed.
@@ -103,8 +96,6 @@ pub struct Network {
     pub healed: Time,
     /// The record of this run.
     pub history: History,
-    /// How long a command takes to stop.
-    pub stop: Time,
     /// How late timers fire.
     pub lateness: Option<Lateness>,
     /// Which nodes are started again, as by an orchestrator.
@@ -132,8 +123,6 @@ impl Network {
             next_connection: 0,
             proving: BTreeMap::new(),
             provers: BTreeMap::new(),
-            watching: BTreeMap::new(),
-            watchers: BTreeMap::new(),
             flaws: BTreeMap::new(),
             healed_flaws: BTreeMap::new(),
             sent_kinds: BTreeMap::new(),
@@ -143,7 +132,6 @@ impl Network {
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
             history: History::default(),
-            stop: Time::from_millis(20),
             lateness: None,
             restarts: Restarts::Never,
             tracing: true,
@@ -188,14 +176,10 @@ impl Network {
     /// The host whose process must run for this to happen.
     fn process_for(&self, happening: &Happening) -> Option<usize> {
         match happening {
-            Happening::Wake(host, _)
-            | Happening::Command(host, _)
-            | Happening::Stopped(host)
-            | Happening::Datagram { to: host, .. } => Some(*host),
+            Happening::Wake(host, _) | Happening::Datagram { to: host, .. } => Some(*host),
             Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
             Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
             Happening::Path { path, .. } => Some(self.proving[path].host),
-            Happening::Watch { watch, what: watch::Watch::News(_) } => Some(self.watching[watch].host),
             _ => None,
         }
     }
@@ -232,8 +216,6 @@ impl Network {
             Happening::PowerOn(host) => self.hosts[host].powered = true,
             Happening::Probe { conn, number } => self.probe(conn, number),
             Happening::Starved { conn, since } => self.starved(conn, since),
-            Happening::Stopped(host) => self.stopped(host),
-            Happening::Command(host, end) => self.command_ends(host, end),
             Happening::Wake(host, at) => self.wake(host, at),
             Happening::Datagram { to, life, packet } if self.hosts[to].life == life => {
                 self.arrive(to, &packet);
@@ -242,7 +224,6 @@ impl Network {
             Happening::Syn { conn } => self.syn(conn),
             Happening::PathSyn { path } => self.path_syn(path),
             Happening::Path { path, news } => self.path(path, news),
-            Happening::Watch { watch, what } => self.happen_watch(watch, what),
             Happening::Dialed { conn } => self.dialed(conn),
             Happening::Token { conn } => self.token(conn),
             Happening::Closed { conn } => self.closed(conn),
@@ -260,39 +241,23 @@ impl Network {
             self.note(host, || "timeout".to_owned());
             self.with(host, Node::handle_timeout);
         }
-        if due(self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout())) {
-            self.note(host, || "timeout of its world".to_owned());
-            self.running_timeout(host);
-        }
     }
 
     /// Calls a node and carries out its outputs. Returns how many there were.
     fn with(&mut self, host: usize, act: impl FnOnce(&mut Node, Time)) -> usize {
         let Some(mut node) = self.hosts[host].node.take() else { return 0 };
         act(&mut node, self.now);
-        let (mut outcome, mut superseded) = (None, None);
+        let mut outcome = None;
         let mut outputs = 0;
         while let Some(output) = node.poll_output() {
             outputs += 1;
             match output {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
-                Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
                 Output::Event(Event::Warning(warning)) => self.warns(host, &warning),
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }
-        }
-        if let Some(lineage) = superseded {
-            self.note(host, || format!("goes on to {lineage:?}"));
-            self.ends(host, Ended::Superseded);
-            self.close_all(host);
-            let config = &mut self.hosts[host].config;
-            config.lineage = lineage;
-            (config.node.former, config.awaited) = (None, None);
-            self.launch(host);
-            self.with(host, Node::handle_timeout);
-            return outputs;
         }
         if let Some(outcome) = outcome {
             self.note(host, || format!("ends: {outcome:?}"));
@@ -310,13 +275,9 @@ impl Network {
                 let again = self.now + Time::from_millis(self.rng.random_range(10..2000));
                 self.at(again, Happening::Start(host));
             }
-            let formed = outcome.as_ref().ok().filter(|_| self.hosts[host].stays).cloned();
             self.set_outcome(host, Some(outcome.map_err(Unformed::Failed)));
             self.hosts[host].ended = Some(self.now);
             self.close_all(host);
-            if let Some(formed) = formed {
-                self.start_command(host, *node, &formed);
-            }
             return outputs;
         }
         if let Some(at) = node.poll_timeout() {
@@ -342,8 +303,7 @@ impl Network {
             Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
                 self.dial_path(host, dial, to, token, answer, packet);
             }
-            Output::Watch { dial, to } => self.watch(host, dial, to),
-            Output::HangUp(dial) if self.hang_up_path(host, dial) || self.hang_up_watch(host, dial) => {}
+            Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
             Output::HangUp(dial) => self.hang_up(host, dial),
             Output::Close(conn) => self.close(conn.0, false),
             Output::StopAccepting => self.hosts[host].accepting = false,

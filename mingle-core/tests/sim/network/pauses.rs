@@ -32,17 +32,13 @@ impl Network {
     }
 
     pub(super) fn pause(&mut self, host: usize) {
-        let runs = self.hosts[host].node.is_some() || self.hosts[host].running.is_some();
-        if runs && self.hosts[host].paused.is_none() {
+        if self.hosts[host].node.is_some() && self.hosts[host].paused.is_none() {
             self.note(host, || "paused".to_owned());
             self.hosts[host].paused = Some(Vec::new());
             self.hosts[host].paused_since = Some(self.now);
             self.hosts[host].unread = 0;
             if self.in_round(host) {
                 self.saw(Fact::PausedInRound);
-            }
-            if self.hosts[host].running.is_some() {
-                self.saw(Fact::PausedRunning);
             }
         }
     }
@@ -84,7 +80,6 @@ impl Network {
             self.happen(happening);
         }
         self.with(host, Node::handle_timeout);
-        self.running_timeout(host);
     }
 
     /// Whether a host's node is in a round.

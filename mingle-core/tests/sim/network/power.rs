@@ -24,10 +24,8 @@ impl Network {
 
     pub(super) fn lose_power(&mut self, host: usize) {
         let was_bound = self.in_round(host);
-        let runs = self.hosts[host].running.take().is_some();
         self.hosts[host].powered = false;
-        self.hosts[host].found.watched_by.clear();
-        if self.hosts[host].node.take().is_none() && !runs {
+        if self.hosts[host].node.take().is_none() {
             return;
         }
         self.note(host, || "loses power".to_owned());
@@ -35,9 +33,7 @@ impl Network {
         self.forget_process(host);
         let connections = std::mem::take(&mut self.hosts[host].connections);
         let open = connections.into_iter().filter(|&conn| self.leave_open(conn, host)).count();
-        if runs {
-            self.saw(Fact::MemberLost);
-        } else if open > 0 {
+        if open > 0 {
             self.saw(Fact::PowerLost);
         }
         if was_bound {

@@ -8,10 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::vec;
 
-use mingle_core::End;
 use mingle_core::proto::{PathNews, Time};
-
-use super::watch::Watch;
 
 /// A datagram on its way; the copies of a multicast share one.
 #[derive(Debug)]
@@ -62,10 +59,6 @@ pub enum Happening {
         conn: u64,
         since: Time,
     },
-    /// A command ends: well, or with this failure.
-    Command(usize, Option<End>),
-    /// The command of a world that is over has stopped.
-    Stopped(usize),
     /// The timeout that a node has asked for.
     Wake(usize, Time),
     Datagram {
@@ -85,11 +78,6 @@ pub enum Happening {
     Path {
         path: u64,
         news: PathNews,
-    },
-    /// Something happens to a connection that watches a member of a running world.
-    Watch {
-        watch: u64,
-        what: Watch,
     },
     /// A connection is open at its dialer.
     Dialed {

@@ -76,20 +76,14 @@ pub(crate) fn unproved(net: &Network, pairs: &[Unproved], at: Time) -> Option<&'
 }
 
 /// The node was ready, and its leader was killed, or they could not hear each other, or the node itself was
-/// stopped for so long that its leader went on without it. Or the leader has voided the round and has gone on
-/// to a later formation at once, and what it sent before was lost: nobody else can tell this node.
+/// stopped for so long that its leader went on without it.
 pub(crate) fn in_doubt(net: &Network, end: &End) -> Option<&'static str> {
     let leader = end.bound_to?;
     let host = net.history.host_of[&leader];
     let ago = |time| end.at.saturating_sub(time);
     let killed = |other: &&End| other.id == leader && other.at <= end.at && other.how == Ended::Killed;
-    let went_on = |other: &&End| {
-        other.id == leader && (ago(SILENCE)..=end.at).contains(&other.at) && other.how == Ended::Superseded
-    };
     if net.history.ends.iter().any(|other| killed(&other)) {
         Some("in doubt: its leader was killed")
-    } else if net.weather.loss > 0.0 && net.history.ends.iter().any(|other| went_on(&other)) {
-        Some("in doubt: its leader went on to a later formation")
     } else if net.paused_in(host, ago(SILENCE), end.at) >= SHORT {
         Some("in doubt: its leader was stopped")
     } else if net.cut_in(host, end.host, ago(SILENCE), end.at) >= SHORT {

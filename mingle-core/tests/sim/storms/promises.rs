@@ -24,7 +24,6 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Checked, String> 
     for end in &net.history.ends {
         match &end.how {
             Ended::Formed(_) | Ended::Killed => {}
-            Ended::Superseded => return Err(format!("{} hears a later formation", end.host)),
             Ended::Failed(failure) => {
                 let why = excuse(trouble, net, end, failure);
                 excuses.insert(why.ok_or_else(|| format!("{}: {failure}", end.host))?);
@@ -80,7 +79,9 @@ pub(crate) fn check_commits(net: &Network) -> Result<BTreeSet<&'static str>, Str
                 Ended::Failed(Failure::OutcomeUnknown { .. }) => {
                     excuses.insert("a member of a world does not know of its commit");
                 }
-                how => return Err(format!("{} is in a world, and ends: {how:?}", net.history.host_of[id])),
+                how @ Ended::Failed(_) => {
+                    return Err(format!("{} is in a world, and ends: {how:?}", net.history.host_of[id]));
+                }
             }
         }
         if digests.len() > 1 {

@@ -1,10 +1,10 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::{Leader, announced_by, endpoint, is_prepare, ms, ready, sent, to};
-use crate::model::{Lineage, Rank, WorldSize};
+use super::{Leader, announced_by, is_prepare, ms, ready, sent, to};
+use crate::model::WorldSize;
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, Event, Former, Output};
-use crate::wire::{Message, NodeInfo, Refusal};
+use crate::proto::{Config, ConnId, Event, Output};
+use crate::wire::{Message, Refusal};
 
 const CALL: Time = Time::from_secs(15);
 
@@ -22,15 +22,6 @@ fn elastic_of(world: &str, members: &[u8], change: impl FnOnce(&mut Config)) -> 
         leader.join(member, |_| {});
     }
     leader
-}
-
-fn was_member(node: &mut NodeInfo) {
-    node.former = Some(Former { rank: Rank(1), members: u32::MAX });
-}
-
-/// It knows that only four of the former members may come.
-fn knows_of_four(node: &mut NodeInfo) {
-    node.former = Some(Former { rank: Rank(2), members: 4 });
 }
 
 /// Whether the node that has just joined has a seat.
@@ -60,10 +51,6 @@ fn prepares(leader: &mut Leader, until: Time) -> Option<(Time, u32)> {
         }
     }
     None
-}
-
-fn is_seated(message: &Message) -> bool {
-    matches!(message, Message::Welcome(welcome) if welcome.seated)
 }
 
 fn is_closing(message: &Message) -> bool {
@@ -155,85 +142,6 @@ fn no_call_is_over_before_each_seed_was_looked_up_asked_and_had_time_to_answer()
     leader.node.handle_searched(leader.now);
     let (at, _) = prepares(&mut leader, Time::from_secs(60)).expect("all were asked");
     assert!(at >= Time::from_secs(31) && at < Time::from_secs(33), "{at:?}");
-}
-
-#[test]
-fn a_restarted_world_waits_for_each_former_member_that_may_come_while_its_command_stops() {
-    let restarted = |nodes| {
-        let until = Time::from_secs(30);
-        let mut leader = elastic_of("3:6", &[], |config| {
-            config.succeed(Former { rank: Rank(0), members: nodes }, until);
-        });
-        for member in [2, 3] {
-            leader.join(member, was_member);
-        }
-        leader
-    };
-    assert_eq!(prepares(&mut restarted(3), Time::from_secs(60)), Some((CALL, 3)));
-    let mut leader = restarted(4);
-    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(30) + CALL, 3)));
-    let mut leader = restarted(4);
-    leader.run(Time::from_secs(20));
-    leader.join(4, was_member);
-    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(20) + CALL, 4)));
-    // A newcomer is not one of those who are waited for.
-    let mut leader = restarted(4);
-    leader.join(4, |_| {});
-    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(30) + CALL, 4)));
-    // Only the neighbours of a member may know that it is gone.
-    for (member, time) in
-        [(was_member as fn(&mut NodeInfo), Time::from_secs(30) + CALL), (knows_of_four, CALL)]
-    {
-        let mut leader = restarted(5);
-        leader.join(4, member);
-        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((time, 4)));
-    }
-}
-
-#[test]
-fn seats_are_kept_for_former_members_until_their_time_to_stop_is_over() {
-    for world in ["4", "3:4"] {
-        let until = Time::from_secs(30);
-        let restarted = || {
-            let mut leader = elastic_of(world, &[], |config| {
-                config.succeed(Former { rank: Rank(0), members: 3 }, until);
-            });
-            // One seat is free, and two are kept.
-            assert!(has_seat(&leader.join(2, |_| {})), "{world}");
-            assert!(!has_seat(&leader.join(3, |_| {})), "{world}");
-            assert!(has_seat(&leader.join(4, was_member)), "{world}");
-            leader
-        };
-        assert_eq!(sizes(&restarted().join(5, was_member)), [4; 3], "{world}");
-        let mut leader = restarted();
-        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((until, 4)), "{world}");
-    }
-}
-
-#[test]
-fn a_former_member_that_knows_that_others_are_gone_gives_their_seats_to_newcomers_at_once() {
-    for world in ["4", "3:4"] {
-        let mut leader = elastic_of(world, &[], |config| {
-            config.succeed(Former { rank: Rank(0), members: 4 }, Time::from_secs(30));
-        });
-        assert!(!has_seat(&leader.join(2, |_| {})), "{world}: three seats are kept");
-        let knows_of_two = |node: &mut NodeInfo| node.former = Some(Former { rank: Rank(1), members: 2 });
-        leader.join(3, knows_of_two);
-        assert_eq!(to(&leader.run(leader.now), 2, is_seated), 1, "{world}");
-    }
-}
-
-#[test]
-fn a_newcomer_leads_no_restarted_world_that_may_form_without_a_former_member() {
-    let leads = |world: &str, generation, awaited| {
-        let lineage = Lineage { generation, origin: u64::from(generation) };
-        let mut config = Config::plain(super::job().tag(), 4, 1, endpoint(1));
-        (config.world, config.lineage, config.awaited) = (world.parse().unwrap(), lineage, awaited);
-        config.is_candidate()
-    };
-    let member = Some(Time::from_secs(30));
-    assert!(leads("3:4", 0, None) && leads("3:4", 1, member) && leads("4", 1, None));
-    assert!(!leads("3:4", 1, None));
 }
 
 #[test]

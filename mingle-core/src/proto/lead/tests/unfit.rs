@@ -7,7 +7,6 @@ use super::*;
 use crate::proto::lead::unfit::LeftOut;
 use crate::proto::{Failure, PathNews};
 use crate::rdma::examples::largest_summary;
-use crate::wire::Former;
 
 /// The hosts that were left out, as the leader reports them.
 fn left_out(outputs: &[Output]) -> Vec<String> {
@@ -78,7 +77,7 @@ fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
         for member in [2, 3, 4] {
             all.extend(leader.join(member, |node| {
                 with_paths(member)(node);
-                node.former = (member == former).then_some(Former { rank: Rank(1), members: 1 });
+                node.former = (member == former).then_some(Rank(1));
             }));
         }
         while leader.now < ms(20_000) && !leader.node.has_ended() && left_out(&all).is_empty() {
@@ -257,7 +256,7 @@ fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() 
 #[test]
 fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
     let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
-    let former = |rank| Some(Former { rank: Rank(rank), members: 3 });
+    let former = |rank| Some(Rank(rank));
     for (min, expected) in [(3, vec![2, 3]), (4, vec![2, 3, 4])] {
         let mut leader = Leader::of(2, |config| {
             config.world = format!("{min}:4").parse().unwrap();

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, join,
-    join_message, joined, patient, prove, ready, rounds, says, sent,
+    LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, is_ready,
+    join, join_message, joined, patient, prove, ready, rounds, running, says, sent,
 };
-use crate::model::Lineage;
 use crate::proto::tests::{endpoint, outputs, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Node, Output, Warning};
@@ -53,25 +52,26 @@ fn a_node_whose_leader_never_answered_names_it_at_the_deadline_with_its_rank() {
     assert_eq!(ranks, [(Some(endpoint(1)), Some(0))]);
 }
 
-/// Node 2 of the formation that follows a world, after 50 ms in which it has announced itself.
-fn of_a_later_formation(world: u32) -> Node {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    let mut node = Node::new(Config { lineage, ..patient(world) }, 1, Time::ZERO);
+/// Node 2 of a world of one of these sizes, after 50 ms in which it has announced itself.
+fn of_a_range(world: &str) -> Node {
+    let world = world.parse().unwrap();
+    let mut node = Node::new(Config { world, ..patient(4) }, 1, Time::ZERO);
     let _ = run(&mut node, Time::from_millis(50));
     node
 }
 
 #[test]
 fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs() {
-    let mut node = of_a_later_formation(3);
+    let mut node = of_a_range("3:4");
     // It has had a member by then.
-    let told = hear_from(&mut node, 3, &join_message(3, endpoint(3), 3));
+    let join = join_message(3, endpoint(3), node.shared.config.world);
+    let told = hear_from(&mut node, 3, &join);
     assert!(says(&told, |message| matches!(message, Message::Welcome(_))));
     prove(&mut node, 3);
     assert_eq!(node.lead.seated(), 2);
     for second in [1, 20, 40] {
         let _ = run(&mut node, Time::from_secs(second));
-        let outputs = hear_from(&mut node, 9, &Message::running());
+        let outputs = hear_from(&mut node, 9, &running());
         let warns =
             matches!(outputs[..], [Output::Event(Event::Warning(Warning::AlreadyRunning { .. })), ..]);
         assert_eq!(warns, second == 1, "{outputs:?}");
@@ -88,9 +88,9 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
 
 #[test]
 fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
-    let mut node = of_a_later_formation(2);
+    let mut node = of_a_range("2:2");
     assert_eq!(rounds(&join(&mut node, 3, endpoint(3))), [1]);
-    let told = hear_from(&mut node, 9, &Message::running());
+    let told = hear_from(&mut node, 9, &running());
     assert!(node.lead.is_proving() && sent(&told).is_empty(), "{told:?}");
     hear_from(&mut node, 3, &ready(1));
     let now = node.shared.now;
@@ -100,13 +100,25 @@ fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
 #[test]
 fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
     for follows in [true, false] {
-        let mut node = of_a_later_formation(3);
+        let mut node = of_a_range("3:4");
         if follows {
             hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
             assert!(!node.leads());
         }
-        let told = hear_from(&mut node, 9, &Message::running());
+        let told = hear_from(&mut node, 9, &running());
         assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
         assert!(node.follow.is_none() && !node.leads());
     }
+}
+
+#[test]
+fn a_node_that_stays_goes_where_the_job_runs_unless_it_is_in_a_round() {
+    let mut node = Node::new(Config { stands_by: true, ..patient(2) }, 1, Time::ZERO);
+    assert_eq!(node.runs(), None);
+    hear_from(&mut node, 9, &running());
+    assert_eq!(node.runs().map(|(leader, _)| *leader), Some(LEADER));
+    let (mut node, prepare) = joined(Config { stands_by: true, ..patient(2) });
+    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+    hear_from(&mut node, 9, &running());
+    assert_eq!(node.runs(), None);
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::{
     LEADER, ME, announce, candidate, config, failure, hear, hear_from, is_ready, joined, node, patient, says,
 };
-use crate::model::{Endpoints, HostName, Lineage, NodeId, Peer, Rank};
+use crate::model::{Endpoints, HostName, Peer, Rank};
 use crate::proto::Failure;
 use crate::proto::follow::Follow;
 use crate::proto::tests::{codec, endpoint, id, outputs};
@@ -109,25 +109,6 @@ fn what_only_a_leader_may_say_is_ignored_from_any_other_node() {
     for refusal in [Refusal::WorldFull, Refusal::Closing] {
         assert_eq!(hear(&mut node, &Message::Refuse(refusal)), []);
         assert!(node.is_bound() && !node.has_ended());
-    }
-}
-
-#[test]
-fn a_later_lineage_ends_no_node_in_a_round() {
-    for in_round in [false, true] {
-        let (mut node, prepare) = joined(config(2));
-        if in_round {
-            hear(&mut node, &Message::Prepare(prepare));
-        }
-        let lineage = Lineage { generation: 1, origin: 7 };
-        for recipient in [NodeId::ALL, ME] {
-            let header = Header { sender: id(9), recipient, lineage };
-            let message = if recipient == ME { Message::Ping } else { node.shared.solicit() };
-            node.handle_datagram(Time::ZERO, endpoint(9), &codec().encode(header, &message));
-            let told = outputs(&mut node);
-            assert_eq!(told.is_empty(), in_round, "{told:?}");
-        }
-        assert_eq!(node.has_ended(), !in_round);
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     LEADER, ME, announce, candidate, commits, hear, hear_at, hear_from, join, join_message, leading, node,
     patient, prove, ready, rounds, says, sent, to_all,
 };
-use crate::model::Secret;
+use crate::model::{Secret, WorldSize};
 use crate::proto::tests::{endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
@@ -16,7 +16,7 @@ use crate::wire::{Codec, Message, Token};
 fn a_leader_does_not_yield_in_a_round() {
     let mut node = node();
     let _ = outputs(&mut node);
-    hear(&mut node, &join_message(9, endpoint(9), 2));
+    hear(&mut node, &join_message(9, endpoint(9), WorldSize::of(2)));
     assert!(says(&prove(&mut node, 1), |message| matches!(message, Message::Prepare(_))));
     let better = announce(candidate(id(3), 1, true));
     node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(3), &better));
@@ -48,7 +48,7 @@ fn a_member_is_not_forgotten_for_joins_without_a_proof() {
     let _ = run(&mut node, Time::from_millis(1));
     join(&mut node, 3, endpoint(3));
     for from in 20..=250 {
-        hear_from(&mut node, from, &join_message(from, endpoint(from), 4));
+        hear_from(&mut node, from, &join_message(from, endpoint(from), WorldSize::of(4)));
         assert!(node.lead.knows(id(3)) && node.lead.knows(id(from)), "after {from}");
     }
 }
@@ -59,7 +59,7 @@ fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
         let mut node = Node::new(patient(4), 1, Time::ZERO);
         let mut all = run(&mut node, Time::from_millis(1));
         for millisecond in (100..4000).step_by(100) {
-            all.extend(hear_from(&mut node, 3, &join_message(3, endpoint(3), 4)));
+            all.extend(hear_from(&mut node, 3, &join_message(3, endpoint(3), WorldSize::of(4))));
             if reached && millisecond == 100 {
                 // Another one, whose join is on its way.
                 all.extend(prove(&mut node, 5));
@@ -82,7 +82,7 @@ fn a_node_that_has_stepped_down_leads_again_after_ten_seconds() {
     let mut node = Node::new(patient(4), 1, Time::ZERO);
     while node.leads() {
         assert!(node.shared.now < Time::from_secs(9), "nobody reaches it");
-        hear_from(&mut node, 3, &join_message(3, endpoint(3), 4));
+        hear_from(&mut node, 3, &join_message(3, endpoint(3), WorldSize::of(4)));
         let next = node.shared.now + Duration::from_millis(100);
         let _ = run(&mut node, next);
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, deadline, hear_from, join, leading, patient, rounds, says,
-    to_all,
+    LEADER, ME, announce, candidate, config, deadline, hear_from, join, leading, patient, rounds, running,
+    says, to_all,
 };
 use crate::model::{Lineage, NodeId, Rank};
 use crate::proto::report::Report;
@@ -52,7 +52,7 @@ fn a_node_names_who_said_that_the_job_runs_and_who_is_not_authentic() {
     let lineage = Lineage { generation: 1, origin: 7 };
     let said = report(4, None, |node| {
         let header = Header { sender: id(9), recipient: ME, lineage };
-        node.handle_datagram(ms(1), endpoint(9), &codec().encode(header, &Message::running()));
+        node.handle_datagram(ms(1), endpoint(9), &codec().encode(header, &running()));
         let mut sealed = to_all(LEADER, &announce(candidate(LEADER, 1, false)));
         sealed[5] |= 0x80;
         node.handle_datagram(ms(1), endpoint(8), &sealed);

@@ -8,7 +8,6 @@ mod lead;
 mod leaving;
 mod overtime;
 mod round;
-mod standby;
 mod unready;
 
 use std::net::SocketAddr;
@@ -21,8 +20,8 @@ use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
 use crate::wire::{
-    Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Ready, Token, Welcome,
-    encode_roster,
+    Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Ready, Running, Token,
+    Welcome, encode_roster,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -159,6 +158,7 @@ fn with_roster(prepare: Prepare) -> (Prepare, Part) {
         address: endpoint(number),
         slots: 1,
         metadata: Metadata::default(),
+        session_port: 0,
     };
     let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
     let bytes = encode_roster(&roster);
@@ -195,16 +195,16 @@ fn leading(world: u8) -> (Node, Vec<Output>) {
 
 /// This node joins, with a proof, and has this endpoint.
 fn join(node: &mut Node, member: u8, endpoint: SocketAddr) -> Vec<Output> {
-    let message = join_message(member, endpoint, node.shared.most());
+    let message = join_message(member, endpoint, node.shared.config.world);
     let mut all = hear_from(node, member, &message);
     all.extend(prove(node, member));
     all
 }
 
 /// The join of a node that has this endpoint.
-fn join_message(member: u8, endpoint: SocketAddr, world: u32) -> Message {
+fn join_message(member: u8, endpoint: SocketAddr, world: WorldSize) -> Message {
     let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint.into());
-    Message::Join(Join { world: WorldSize::of(world), node })
+    Message::Join(Join { world, node })
 }
 
 /// The connection of a node's first dial arrives; it has the node's number.
@@ -241,4 +241,10 @@ fn commit(round: u64) -> Message {
         verdict: Verdict::default(),
         sameness: crate::model::Sameness::default(),
     })
+}
+
+/// The job runs already, and node 1 leads there.
+fn running() -> Message {
+    let addresses = [SocketAddr::from(([10, 0, 0, 1], 41_877))].into_iter().collect();
+    Message::Running(Running { leader: LEADER, addresses })
 }

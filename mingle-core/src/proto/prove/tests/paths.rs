@@ -19,7 +19,7 @@ fn path(node: u8, port: u16) -> SocketAddr {
 }
 
 fn partner(node: u8) -> Partner {
-    Partner { rank: 0, id: id(node), path: path(node, PORT), own_port: OWN_PORT, stays: true }
+    Partner { rank: 0, id: id(node), path: path(node, PORT), own_port: OWN_PORT }
 }
 
 /// The paths to the nodes 10 and so on.

@@ -12,7 +12,7 @@ use crate::proto::{DialId, Event, Output, PathNews, Warning};
 use crate::wire::Partner;
 
 fn partner(node: u8) -> Partner {
-    Partner { rank: 0, id: id(node), path: ([10, 1, 0, node], 40_000).into(), own_port: 29_500, stays: true }
+    Partner { rank: 0, id: id(node), path: ([10, 1, 0, node], 40_000).into(), own_port: 29_500 }
 }
 
 /// The proofs of node 2, which must prove node 1 at its two endpoints, and so many partners.

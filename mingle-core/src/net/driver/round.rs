@@ -1,0 +1,339 @@
+//! The way of a node that stays to its next world: it waits for a plan, and proves its paths with the nodes
+//! of the plan.
+//!
+//! A round is a rendezvous of exactly the nodes of a plan, whose ranks are given, under a tag that nobody
+//! else knows. So nobody else can take a seat, and no search is needed: all know the address of the first
+//! rank.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use super::interfaces::{GRACE, own_endpoints, usable};
+use super::running::RunningWorld;
+use super::{Driver, open_links, path_listeners};
+use crate::model::{NodeId, Peer, Rank, World as Size};
+use crate::net::assignment::Assignment;
+use crate::net::clock::{clock, random};
+use crate::net::error::Error;
+use crate::net::sockets::connections::{Connections, Listeners};
+use crate::net::sockets::endpoint::{bind_candidates, listen_again};
+use crate::net::sockets::open_files::OpenFiles;
+use crate::proto::{Change, Event, Failure, Formed, Heard, Node, Output, Progress, RankRange, Report};
+use crate::wire::world::{Contact, Phase, Plan, Reign};
+
+/// How long the nodes of a plan have to prove their paths. Then the leader hears which are broken, before it
+/// gives the round up.
+const ROUND: Duration = Duration::from_secs(10);
+/// The pause between two attempts to listen on the port that the command has used.
+const RETRY: Duration = Duration::from_millis(50);
+/// A node that waits for a seat and hears no leader for so long looks for others.
+const LEADERLESS: Duration = Duration::from_secs(10);
+
+/// The pause between two questions of a node that is alone.
+const ASK: Duration = Duration::from_secs(1);
+/// How long nothing is said of the nodes that are not back: their commands stop.
+pub(super) const QUIET: Duration = Duration::from_secs(2);
+
+/// The proof of a plan's paths.
+pub(super) struct Round {
+    plan: Plan,
+    pub(super) node: Node,
+    formed: Option<Formed>,
+}
+
+impl RunningWorld {
+    /// Waits until the next world has formed.
+    pub(super) async fn meet(mut self) -> Result<Assignment, Error> {
+        let mut round: Option<Round> = None;
+        let mut said: Option<(u32, Vec<u32>)> = None;
+        let mut leaderless: Option<Instant> = None;
+        self.planned = None;
+        loop {
+            self.advance().await;
+            self.advance_round(&mut round).await?;
+            if let Some(plan) = self.formed.take()
+                && let Some(formed) =
+                    round.take_if(|round| round.plan.round == plan.round).and_then(|round| round.formed)
+            {
+                return Ok(self.assignment(formed));
+            }
+            while let Some(change) = self.changes.pop_front() {
+                if let Change::Cause(over) = change {
+                    self.driver.notify(Event::FirstCause(over));
+                }
+            }
+            if std::mem::take(&mut self.may_end) {
+                return Err(Error::Failed(Failure::JobFinished));
+            }
+            let now = clock();
+            let has_leader =
+                self.world.leader().is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
+            if has_leader {
+                leaderless = None;
+            } else if self.rank.is_none() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
+                self.is_lost = true;
+            }
+            self.is_lost |= self.desk.knows_another() && self.world.is_alone();
+            if self.is_lost {
+                return self.look_for_others().await;
+            }
+            self.ask_if_alone(now);
+            self.say_progress(&mut said);
+            self.check_deadline(round.is_some())?;
+            self.wait(&mut round).await;
+        }
+    }
+
+    /// Nobody is left but this node: others may have met without it.
+    fn ask_if_alone(&mut self, now: Instant) {
+        // Two that are alone must not ask at the same time again and again.
+        let pause = ASK + Duration::from_millis(self.world.own().id.0[0].into());
+        if !self.world.is_alone() || self.driver.settings.is_alone() {
+            self.asks = None;
+        } else if now >= *self.asks.get_or_insert(now + pause) {
+            self.asks = Some(now + pause);
+            self.desk.ask(&self.driver.peers.addresses());
+        }
+    }
+
+    /// Whether the wait has no limit: the job runs, and this node waits for a seat.
+    fn stands_by(&self) -> bool {
+        self.rank.is_none() && self.world.reign().phase == Phase::Runs
+    }
+
+    fn check_deadline(&mut self, is_bound: bool) -> Result<(), Error> {
+        if self.stands_by() {
+            self.driver.began = clock();
+        }
+        let timeout = self.driver.settings.timeout.filter(|_| !is_bound);
+        if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
+            return Ok(());
+        }
+        Err(Error::Failed(Failure::Deadline(Box::new(self.deadline_report()))))
+    }
+
+    fn deadline_report(&self) -> Report {
+        let Reign { here, absent, .. } = self.world.reign();
+        let heard = |(rank, peer): (u32, &Peer)| {
+            let is_back = !absent.contains(&rank);
+            is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
+        };
+        Report {
+            world: self.driver.settings.world,
+            rank: self.driver.settings.rank,
+            joined: *here,
+            heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
+            missing: ranges(absent),
+            absent: Vec::new(),
+            unreached: None,
+            unanswered: None,
+            nobody_leads: false,
+            running: None,
+            versions: Vec::new(),
+            unauthentic: Vec::new(),
+            unauthentic_others: 0,
+        }
+    }
+
+    /// Reports how many nodes are ready for the next world, when that has changed.
+    fn say_progress(&mut self, said: &mut Option<(u32, Vec<u32>)>) {
+        let Reign { here, absent, phase, leader, .. } = self.world.reign();
+        if !matches!(phase, Phase::Over(_)) || *here == 0 || self.driver.began.elapsed() < QUIET {
+            return;
+        }
+        let new = Some((*here, absent.clone()));
+        if *said != new {
+            let address =
+                leader.addresses.first().map_or(self.driver.endpoints.preferred(), |address| *address);
+            let host = self.members.iter().find(|peer| peer.address.ip() == address.ip());
+            let host = host.map_or_else(crate::host::host_name, |peer| peer.host.clone());
+            let progress = Progress {
+                joined: *here,
+                world: self.driver.settings.world,
+                newest: Vec::new(),
+                missing: ranges(absent),
+                leader: Peer { host, address },
+            };
+            *said = new;
+            self.driver.notify(Event::Progress(progress));
+        }
+    }
+
+    /// Begins a round that is planned, and goes on with the one that is under way.
+    async fn advance_round(&mut self, round: &mut Option<Round>) -> Result<(), Error> {
+        if let Some(plan) = self.planned.take() {
+            *round = self.begin_round(plan).await?;
+        }
+        let Some(Round { plan, node, formed }) = round else { return Ok(()) };
+        self.driver.fire_timers(node).await;
+        let mut has_failed = false;
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Event(Event::Formed(new)) => {
+                    self.driver.connections.close_all().await;
+                    *formed = Some(new);
+                    self.world.proved(self.driver.now(), plan.round, Vec::new());
+                }
+                Output::Event(Event::Failed(failure)) => {
+                    tracing::debug!(%failure, "a round has failed");
+                    has_failed = true;
+                    let broken = broken(&failure, plan, self.world.own(), self.rank.is_some());
+                    if !broken.is_empty() {
+                        self.world.proved(self.driver.now(), plan.round, broken);
+                    }
+                }
+                // The plan has said who takes part.
+                Output::Event(Event::Leading | Event::Following(_) | Event::Progress(_)) => {}
+                other => self.driver.carry_out(other),
+            }
+        }
+        if has_failed {
+            *round = None;
+        }
+        Ok(())
+    }
+
+    async fn begin_round(&mut self, plan: Plan) -> Result<Option<Round>, Error> {
+        let size = Size::new(u32::try_from(plan.seats.len()).unwrap_or(u32::MAX)).ok();
+        let rank = plan.rank_of(self.world.own().id);
+        let (Some(size), Some(rank)) = (size, rank) else { return Ok(None) };
+        if self.driver.settings.world.at_most(size.get()) != size.get() {
+            let own = self.world.own().id;
+            self.world.proved(self.driver.now(), plan.round, vec![own]);
+            return Ok(None);
+        }
+        self.driver.listen_for_round().await?;
+        let own = self.driver.contact(self.sessions.port());
+        if own != *self.world.own() {
+            // Another port had to be taken.
+            self.world.set_own(self.driver.now(), own);
+        }
+        let mut config = self.driver.config(self.sessions.port());
+        config.id = NodeId(random()?);
+        config.tag = config.tag.of_round(plan.round.leader, plan.round.number);
+        config.world = size.into();
+        config.node.rank = Some(Rank(rank));
+        config.node.former = self.rank;
+        config.timeout = Some(ROUND);
+        (config.stands_by, config.searches) = (false, false);
+        config.listed.clear();
+        let mut node = self.driver.start(config)?;
+        if let Some(first) = plan.seats.first().filter(|_| rank != 0) {
+            let seeds = first.addresses.iter().map(|address| SocketAddr::new(address.ip(), first.port));
+            node.handle_seeds(self.driver.now(), seeds.collect());
+        }
+        Ok(Some(Round { plan, node, formed: None }))
+    }
+
+    fn assignment(mut self, mut formed: Formed) -> Assignment {
+        formed.asked = self.driver.settings.world;
+        self.enter(&formed);
+        let (interface, listener) = self.driver.take_sockets(&formed);
+        Assignment { job: self.driver.settings.job.clone(), interface, listener, running: Some(self), formed }
+    }
+
+    /// Nobody is left: as at the start.
+    async fn look_for_others(self) -> Result<Assignment, Error> {
+        let waits_for_seat = self.rank.is_none();
+        let mut driver = *self.driver;
+        drop(self.sessions);
+        if waits_for_seat {
+            // It has waited for as long as the job has run.
+            driver.began = clock();
+        }
+        driver.renew()?;
+        driver.listen_for_round().await?;
+        Box::pin(driver.rendezvous()).await
+    }
+}
+
+impl Driver {
+    /// Prepares for another world: listens on the port that the command has used, and looks at the
+    /// interfaces.
+    pub(super) async fn begin_again(&mut self) -> Result<(), Error> {
+        self.began = clock();
+        self.listen(self.settings.port_grace).await?;
+        // An interface that has lost its link since may have it again.
+        if !self.settings.is_alone() {
+            self.links.change(usable(&self.settings).await?)?;
+        }
+        self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
+        Ok(())
+    }
+
+    /// Listens for a round, unless this node does since [`Driver::begin_again`].
+    async fn listen_for_round(&mut self) -> Result<(), Error> {
+        self.connections.hang_up_all();
+        if self.connections.has_own_port() { Ok(()) } else { self.listen(self.settings.port_grace).await }
+    }
+
+    async fn listen(&mut self, grace: Duration) -> Result<(), Error> {
+        let own = self.listen_again(grace).await?;
+        self.open_files.get_or_insert_with(OpenFiles::raise);
+        let (paths, path_port) = path_listeners(&self.settings, self.port)?;
+        self.path_port = path_port;
+        let listeners = Listeners { own, keep_own: self.settings.keep_listener, paths };
+        self.connections = Connections::open(listeners, self.settings.world.max())?;
+        // The task that did it has ended with the connections.
+        self.keep_seed_file();
+        Ok(())
+    }
+
+    /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
+    async fn listen_again(&mut self, grace: Duration) -> Result<Vec<TcpListener>, Error> {
+        let is_given = self.settings.network.master_port.is_some();
+        let until = clock() + if is_given { GRACE } else { grace };
+        loop {
+            match listen_again(self.links.own()) {
+                Ok(listeners) => return Ok(listeners),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(source) => match self.settings.network.master_port {
+                    Some(port) => return Err(Error::PortTaken { port, source }),
+                    None => break,
+                },
+            }
+        }
+        let interfaces = usable(&self.settings).await?;
+        let network = &self.settings.network;
+        let endpoint = bind_candidates(network, network.ports(&self.settings.job))?;
+        self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
+        self.port = endpoint.port;
+        Ok(endpoint.listeners)
+    }
+}
+
+/// The nodes of the plan to which this node's paths are broken by this failure of its round, or the node
+/// itself where it cannot take part; none where the failure is another's.
+fn broken(failure: &Failure, plan: &Plan, own: &Contact, is_member: bool) -> Vec<NodeId> {
+    let id_of = |peer: &Peer| {
+        let has = |seat: &&Contact| seat.addresses.iter().any(|address| address.ip() == peer.address.ip());
+        plan.seats.iter().find(has).map(|seat| seat.id)
+    };
+    let of_own = |(from, to): (&Peer, &Peer)| (id_of(from) == Some(own.id)).then(|| id_of(to)).flatten();
+    match failure {
+        Failure::PathsBroken { paths, .. } => {
+            paths.iter().map(|path| (&path.from, &path.to)).filter_map(of_own).collect()
+        }
+        Failure::MasterUnproved { pairs } => {
+            pairs.iter().map(|pair| (&pair.prover, &pair.master)).filter_map(of_own).collect()
+        }
+        Failure::Unready { nodes } => nodes.iter().filter_map(id_of).collect(),
+        Failure::NoRdma { .. } | Failure::Differs { .. } if is_member => Vec::new(),
+        _ => vec![own.id],
+    }
+}
+
+/// The ranges of ranks that are in this list, which is ordered.
+fn ranges(ranks: &[u32]) -> Vec<RankRange> {
+    let mut ranges: Vec<RankRange> = Vec::new();
+    for &rank in ranks {
+        match ranges.last_mut() {
+            Some(range) if range.last.checked_add(1) == Some(rank) => range.last = rank,
+            _ => ranges.push(RankRange { first: rank, last: rank }),
+        }
+    }
+    ranges
+}

@@ -1,0 +1,68 @@
+//! What the driver of a world reads of it and changes in it.
+
+use std::time::Duration;
+
+use super::{Time, World};
+use crate::model::NodeId;
+use crate::wire::world::{Command, Contact, Reign};
+
+impl World {
+    pub(crate) fn own(&self) -> &Contact {
+        &self.own
+    }
+
+    /// What is decided, as far as this node knows.
+    pub(crate) fn reign(&self) -> &Reign {
+        &self.reign
+    }
+
+    /// The process that leads, unless it is lost.
+    pub(crate) fn leader(&self) -> Option<&Contact> {
+        self.walk.is_none().then_some(&self.reign.leader)
+    }
+
+    /// Whether this node leads, and no other node is there.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.lead.is_some() && !self.peers.values().any(|peer| peer.link.is_there())
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.lead.is_some()
+    }
+
+    /// Whether the last world of this node is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    /// Whether this node's command has ended well.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        self.command == Command::Succeeded
+    }
+
+    /// Whether a session with this process is open.
+    pub(crate) fn hears(&self, id: NodeId) -> bool {
+        self.is_there(id)
+    }
+
+    /// No world follows this one, and the nodes that wait for a seat may end. Does nothing on a node that
+    /// does not lead.
+    pub(crate) fn release_all(&mut self, now: Time) {
+        self.at(now);
+        if let Some(lead) = &mut self.lead {
+            lead.release();
+        }
+    }
+
+    /// The addresses of this host have changed, or the port of its rounds has.
+    pub(crate) fn set_own(&mut self, now: Time, own: Contact) {
+        self.at(now);
+        self.own = own;
+    }
+
+    /// From so long after its beginning on, each world may end to take in nodes that wait.
+    pub(crate) fn set_growth(&mut self, now: Time, after: Duration) {
+        self.at(now);
+        self.settings.grow_after = Some(after);
+    }
+}

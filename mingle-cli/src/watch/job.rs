@@ -376,7 +376,7 @@ mod tests {
         assert!(job.lines(seconds(2)).contains(&"the world ended: rank 2, exit code 3".to_owned()));
         job.observe(seconds(3), at(4), sighting(4, 1, leads(4, 1, &[])));
         job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 4, &[])));
-        assert_eq!(states(&job, seconds(3)), ["node-4 leads"]);
+        assert_eq!(states(&job, seconds(3)), ["node-4 leads", "node-3 runs"]);
         assert!(job.summary(seconds(3)).ends_with("node-4 (10.0.0.4:29503) leads, generation 1"));
     }
 

@@ -48,7 +48,8 @@ impl RunningWorld {
         let mut round: Option<Round> = None;
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
-        self.planned = None;
+        // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
+        let mut has_met = false;
         loop {
             self.advance().await;
             self.advance_round(&mut round).await?;
@@ -71,16 +72,19 @@ impl RunningWorld {
                 self.world.leader().is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
             if has_leader {
                 leaderless = None;
+                has_met |= self.rank.is_none();
             } else if self.rank.is_none() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
                 self.is_lost = true;
             }
             self.is_lost |= self.desk.knows_another() && self.world.is_alone();
             if self.is_lost {
-                return self.look_for_others().await;
+                return self.look_for_others(has_met).await;
             }
             self.ask_if_alone(now);
             self.say_progress(&mut said);
-            self.check_deadline(round.is_some())?;
+            if !has_met {
+                self.check_deadline(round.as_ref().is_some_and(|round| round.formed.is_none()))?;
+            }
             self.wait(&mut round).await;
         }
     }
@@ -97,15 +101,7 @@ impl RunningWorld {
         }
     }
 
-    /// Whether the wait has no limit: the job runs, and this node waits for a seat.
-    fn stands_by(&self) -> bool {
-        self.rank.is_none() && self.world.reign().phase == Phase::Runs
-    }
-
-    fn check_deadline(&mut self, is_bound: bool) -> Result<(), Error> {
-        if self.stands_by() {
-            self.driver.began = clock();
-        }
+    fn check_deadline(&self, is_bound: bool) -> Result<(), Error> {
         let timeout = self.driver.settings.timeout.filter(|_| !is_bound);
         if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
             return Ok(());
@@ -234,16 +230,15 @@ impl RunningWorld {
     }
 
     /// Nobody is left: as at the start.
-    async fn look_for_others(self) -> Result<Assignment, Error> {
-        let waits_for_seat = self.rank.is_none();
+    async fn look_for_others(self, has_waited: bool) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
         drop(self.sessions);
-        if waits_for_seat {
+        if has_waited {
             // It has waited for as long as the job has run.
             driver.began = clock();
         }
-        driver.renew()?;
         driver.listen_for_round().await?;
+        driver.renew()?;
         Box::pin(driver.rendezvous()).await
     }
 }
@@ -265,7 +260,13 @@ impl Driver {
     /// Listens for a round, unless this node does since [`Driver::begin_again`].
     async fn listen_for_round(&mut self) -> Result<(), Error> {
         self.connections.hang_up_all();
-        if self.connections.has_own_port() { Ok(()) } else { self.listen(self.settings.port_grace).await }
+        if self.connections.listens(self.path_port != 0 && !self.settings.own_ports) {
+            // The task that did it has ended with the connections.
+            self.keep_seed_file();
+            return Ok(());
+        }
+        self.connections.drop_listeners();
+        self.listen(self.settings.port_grace).await
     }
 
     async fn listen(&mut self, grace: Duration) -> Result<(), Error> {
@@ -275,6 +276,7 @@ impl Driver {
         self.path_port = path_port;
         let listeners = Listeners { own, keep_own: self.settings.keep_listener, paths };
         self.connections = Connections::open(listeners, self.settings.world.max())?;
+        self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
         // The task that did it has ended with the connections.
         self.keep_seed_file();
         Ok(())

@@ -186,6 +186,7 @@ impl RunningWorld {
         self.rank = Some(formed.rank);
         (self.has_failed, self.leaves) = (false, false);
         self.changes.clear();
+        self.asks = None;
         self.driver.keep_seed_file();
         self.driver.lower_open_files();
     }

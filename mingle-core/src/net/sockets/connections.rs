@@ -239,9 +239,15 @@ impl Connections {
         }
     }
 
-    /// Whether the node's own port is listened on.
-    pub(crate) fn has_own_port(&self) -> bool {
-        self.listeners.iter().any(|listener| !listener.paths)
+    /// Whether the node's own port is listened on, and the port for paths if the node has one.
+    pub(crate) fn listens(&self, has_paths: bool) -> bool {
+        let listens = |paths| self.listeners.iter().any(|listener| listener.paths == paths);
+        self.accepting && listens(false) && (!has_paths || listens(true))
+    }
+
+    /// Listens no more.
+    pub(crate) fn drop_listeners(&mut self) {
+        self.listeners.clear();
     }
 
     /// Runs another task whose events arrive with those of the connections.

@@ -50,6 +50,8 @@ pub(super) struct Lead {
     enters: bool,
     /// The paths that were broken in a round: until when no plan has both nodes, and how long that was.
     broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
+    /// No world follows this one, and the nodes that wait for a seat may end.
+    frees: bool,
     /// It has reported that nobody else is there.
     is_alone: bool,
     next: Option<Time>,
@@ -102,6 +104,7 @@ impl Lead {
             asked: None,
             enters: false,
             broken: BTreeMap::new(),
+            frees: false,
             is_alone: false,
             next: None,
         }
@@ -120,7 +123,7 @@ impl Lead {
     /// No world follows this one.
     #[cfg(feature = "net")]
     pub(super) fn release(&mut self) {
-        self.stage = Stage::Released;
+        self.frees = true;
     }
 
     pub(super) fn forgive(&mut self, stopped: Duration) {
@@ -678,7 +681,8 @@ impl World {
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
         let members = self.seats();
         let to_members = Said::Reign(self.reign.clone()).encode();
-        let to_others = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() }).encode();
+        let phase = if lead.frees { Phase::Released } else { self.reign.phase };
+        let to_others = Said::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
         let now = self.now;
         let mut told = Vec::new();
         for (id, peer) in &mut self.peers {

@@ -244,21 +244,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report {
-            world: "4".parse().unwrap(),
-            rank: None,
-            joined: 1,
-            heard: Vec::new(),
-            missing: Vec::new(),
-            absent: Vec::new(),
-            unreached: None,
-            unanswered: None,
-            nobody_leads: false,
-            running: None,
-            versions: Vec::new(),
-            unauthentic: Vec::new(),
-            unauthentic_others: 0,
-        }
+        Report::new("4".parse().unwrap(), None)
     }
 
     fn deadline(report: Report) -> (u8, String) {

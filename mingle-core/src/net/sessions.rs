@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::clock::{clock, random};
 use super::error::Error;
 use super::session::{self, Dial, News};
+use super::sockets::connections::{ACCEPT_PAUSE, poll_accept};
 use super::sockets::endpoint::listen_for_paths;
 use super::sockets::guests::Guests;
 use super::sockets::open_files::Room;
@@ -25,8 +26,6 @@ use crate::wire::{Frame, Header};
 
 /// The longest body of a frame, in bytes: a plan of 10,000 nodes with 16 addresses each.
 const LONGEST: usize = 8 << 20;
-/// The pause after a failure to accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of all sessions of one node. Dropping this closes them all.
 #[derive(Debug)]
@@ -82,7 +81,7 @@ impl Sessions {
                     self.note(&news);
                     return news;
                 }
-                accepted = accept(listeners) => self.accepted(accepted),
+                accepted = accept(listeners, self.last_conn) => self.accepted(accepted),
                 // Drops the result of a task that has ended.
                 Some(_) = self.tasks.join_next() => {}
                 () = tokio::time::sleep_until(self.accept_from.into()), if !accepts => {}
@@ -170,13 +169,10 @@ pub(crate) fn hello(own: NodeId, peer: NodeId, session: u64) -> Result<Hello, Er
 }
 
 /// The next connection. Waits forever without a listener.
-async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
-    poll_fn(|context| {
-        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-            Poll::Ready(accepted) => Some(accepted),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
+async fn accept(listeners: &[TcpListener], turn: u64) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, from, _) = poll_fn(|context| {
+        poll_accept(listeners, |listener| listener, turn, context).map_or(Poll::Pending, Poll::Ready)
     })
-    .await
+    .await?;
+    Ok((stream, from))
 }

@@ -13,7 +13,7 @@ use crate::wire::may_be_for_group;
 pub(super) const BATCH: usize = 256;
 /// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task
 /// starts, then it reads.
-const SETTLE: usize = 4;
+pub(super) const SETTLE: usize = 4;
 /// The most datagrams that are read from a socket after a pause. A receive buffer rarely holds more.
 pub(super) const BACKLOG: usize = 8192;
 

@@ -116,19 +116,10 @@ impl RunningWorld {
             is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
         };
         Report {
-            world: self.driver.settings.world,
-            rank: self.driver.settings.rank,
             joined: *here,
             heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
             missing: ranges(absent),
-            absent: Vec::new(),
-            unreached: None,
-            unanswered: None,
-            nobody_leads: false,
-            running: None,
-            versions: Vec::new(),
-            unauthentic: Vec::new(),
-            unauthentic_others: 0,
+            ..Report::new(self.driver.settings.world, self.driver.settings.rank)
         }
     }
 
@@ -248,13 +239,11 @@ impl Driver {
     /// interfaces.
     pub(super) async fn begin_again(&mut self) -> Result<(), Error> {
         self.began = clock();
-        self.listen(self.settings.port_grace).await?;
         // An interface that has lost its link since may have it again.
         if !self.settings.is_alone() {
             self.links.change(usable(&self.settings).await?)?;
         }
-        self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
-        Ok(())
+        self.listen(self.settings.port_grace).await
     }
 
     /// Listens for a round, unless this node does since [`Driver::begin_again`].

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Driver;
-use super::receive::BATCH;
+use super::receive::{BATCH, SETTLE};
 use super::round::{QUIET, Round};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
@@ -29,9 +29,6 @@ const ADDRESSES: usize = 16;
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
 const SETTLES: Duration = Duration::from_millis(1600);
-/// How often the tasks of the connections run before a late timer fires: what has arrived while this process
-/// was stopped is read first.
-const SETTLE: usize = 4;
 
 /// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
@@ -186,7 +183,7 @@ impl RunningWorld {
         self.rank = Some(formed.rank);
         (self.has_failed, self.leaves) = (false, false);
         self.changes.clear();
-        self.asks = None;
+        (self.asks, self.settles) = (None, None);
         self.driver.keep_seed_file();
         self.driver.lower_open_files();
     }

@@ -28,7 +28,7 @@ use crate::proto::{ConnId, DialId, PathDial, PathTarget, TOKEN, Warning};
 /// connections come fast, the runtime would run no task, and no token would be read.
 const ENDING: usize = 64;
 /// The pause after a failure to accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted connection, and whether it came by a port for paths; or why accepting failed.
 pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
@@ -152,7 +152,7 @@ impl Connections {
         let accepts = self.accepting && !self.is_behind();
         let listeners = if accepts { &self.listeners[..] } else { &[] };
         // An error is returned again by `next`.
-        poll_fn(|context| Poll::Ready(poll_accept(listeners, self.next_conn, context)))
+        poll_fn(|context| Poll::Ready(poll_own(listeners, self.next_conn, context)))
             .await
             .filter(Result::is_ok)
     }
@@ -311,18 +311,28 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
 
 /// The next connection. Waits forever without a listener.
 async fn accept(listeners: &[Listening], turn: u64) -> Accepted {
-    poll_fn(|context| poll_accept(listeners, turn, context).map_or(Poll::Pending, Poll::Ready)).await
+    poll_fn(|context| poll_own(listeners, turn, context).map_or(Poll::Pending, Poll::Ready)).await
 }
 
-/// Polls the listeners up to the first that is ready; if none is, each wakes this task.
+fn poll_own(listeners: &[Listening], turn: u64, context: &mut Context<'_>) -> Option<Accepted> {
+    let accepted = poll_accept(listeners, |listener| &listener.socket, turn, context)?;
+    Some(accepted.map(|(stream, from, listener)| (stream, from, listener.paths)))
+}
+
+/// Polls the sockets of these listeners up to the first that is ready; if none is, each wakes this task.
 ///
 /// Each turn begins with another listener: where strangers crowd on one port, connections to the other would
 /// wait for ever.
-fn poll_accept(listeners: &[Listening], turn: u64, context: &mut Context<'_>) -> Option<Accepted> {
+pub(crate) fn poll_accept<'a, T>(
+    listeners: &'a [T],
+    socket: fn(&T) -> &TcpListener,
+    turn: u64,
+    context: &mut Context<'_>,
+) -> Option<io::Result<(TcpStream, SocketAddr, &'a T)>> {
     let first = usize::try_from(turn).unwrap_or_default() % listeners.len().max(1);
     let (before, after) = listeners.split_at(first);
-    after.iter().chain(before).find_map(|listener| match listener.socket.poll_accept(context) {
-        Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
+    after.iter().chain(before).find_map(|listener| match socket(listener).poll_accept(context) {
+        Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener))),
         Poll::Pending => None,
     })
 }

@@ -119,12 +119,7 @@ impl Memory {
     /// The report of a node that knows nothing beside this.
     pub(super) fn report(&self, config: &Config) -> Report {
         Report {
-            world: config.world,
-            rank: config.node.rank,
-            joined: 1,
             heard: self.heard(&config.node.host),
-            missing: Vec::new(),
-            absent: Vec::new(),
             unreached: self.unreached.clone(),
             unanswered: self.unanswered.clone(),
             nobody_leads: !config.is_candidate() && !self.candidate,
@@ -132,6 +127,7 @@ impl Memory {
             versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
             unauthentic: self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect(),
             unauthentic_others: self.unauthentic_others,
+            ..Report::new(config.world, config.node.rank)
         }
     }
 

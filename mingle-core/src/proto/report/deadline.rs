@@ -58,6 +58,25 @@ impl Report {
     /// Most names in a report.
     pub const NAMES: usize = 16;
 
+    /// The report of a node with this given rank that has met nobody.
+    pub fn new(world: WorldSize, rank: Option<Rank>) -> Self {
+        Self {
+            world,
+            rank,
+            joined: 1,
+            heard: Vec::new(),
+            missing: Vec::new(),
+            absent: Vec::new(),
+            unreached: None,
+            unanswered: None,
+            nobody_leads: false,
+            running: None,
+            versions: Vec::new(),
+            unauthentic: Vec::new(),
+            unauthentic_others: 0,
+        }
+    }
+
     /// The most likely reason why no world formed.
     pub fn cause(&self) -> Cause {
         if self.running.is_some() && self.joined <= 1 {
@@ -195,21 +214,8 @@ mod tests {
 
     fn report(change: impl FnOnce(&mut Report)) -> Report {
         let heard = vec![Heard { host: HostName::new("a"), address: None, rank: None }];
-        let mut report = Report {
-            world: World::new(4).unwrap().into(),
-            rank: None,
-            joined: 2,
-            heard,
-            missing: Vec::new(),
-            absent: Vec::new(),
-            unreached: None,
-            unanswered: None,
-            nobody_leads: false,
-            running: None,
-            versions: Vec::new(),
-            unauthentic: Vec::new(),
-            unauthentic_others: 0,
-        };
+        let world = World::new(4).unwrap().into();
+        let mut report = Report { joined: 2, heard, ..Report::new(world, None) };
         change(&mut report);
         report
     }

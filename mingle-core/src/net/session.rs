@@ -29,7 +29,6 @@ const SEGMENT: u32 = 1180;
 pub(crate) enum News {
     /// The hello of a process has arrived. Sending this node's answers it; otherwise the connection closes.
     Asked {
-        conn: ConnId,
         peer: Hello,
         answer: oneshot::Sender<Hello>,
     },
@@ -76,7 +75,9 @@ pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>
         if (other.sender, other.recipient) != (own.recipient, own.sender) {
             return Err(invalid("another process answers"));
         }
-        Ok((stream, peer, hellos.ends(&asked, &answer, true)))
+        let (mut writer, reader) = hellos.ends(&asked, &answer, true);
+        stream.write_all(&writer.encode(&Frame::acknowledgement(0))).await?;
+        Ok((stream, peer, (writer, reader)))
     };
     match within(open).await {
         Ok((stream, peer, ends)) => {
@@ -104,13 +105,15 @@ pub(crate) async fn accept(
         stream.read_exact(&mut asked).await?;
         let peer = hellos.decode(&asked).map_err(invalid)?;
         let (answer, answered) = oneshot::channel();
-        let _ = news.send(News::Asked { conn, peer, answer });
+        let _ = news.send(News::Asked { peer, answer });
         let own = answered.await.map_err(|_| invalid("another process is meant"))?;
         set_up(&stream)?;
         let answer = hellos.answer(&asked, own);
         stream.write_all(&answer).await?;
         let from = stream.peer_addr()?.ip().to_canonical();
-        Ok((peer, own, from, hellos.ends(&asked, &answer, false)))
+        let (writer, mut reader) = hellos.ends(&asked, &answer, false);
+        first(&mut stream, &mut reader).await?;
+        Ok((peer, own, from, (writer, reader)))
     };
     match within(open).await {
         Ok((peer, own, from, ends)) => {
@@ -122,6 +125,23 @@ pub(crate) async fn accept(
             tracing::debug!(?conn, %error, "a connection is no session's");
             let _ = news.send(News::Closed(conn, Ok(())));
         }
+    }
+}
+
+/// Reads the acknowledgement of nothing that the dialer sends first. A hello can be anybody's, and a
+/// recording: in a job with a secret only the process that it names can seal this frame.
+async fn first(stream: &mut TcpStream, reader: &mut Reader) -> io::Result<()> {
+    let mut buffer = [0; 64];
+    loop {
+        if let Some(frame) = reader.next_frame(0).map_err(invalid)? {
+            let is_first = frame == Frame::acknowledgement(0);
+            return if is_first { Ok(()) } else { Err(invalid("the first frame says something")) };
+        }
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        reader.push(&buffer[..length]);
     }
 }
 
@@ -165,14 +185,14 @@ async fn read(
 ) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
+        while let Some(frame) = reader.next_frame(longest).map_err(invalid)? {
+            let _ = news.send(News::Read(conn, frame));
+        }
         let length = from.read(&mut buffer).await?;
         if length == 0 {
             return Ok(());
         }
         reader.push(&buffer[..length]);
-        while let Some(frame) = reader.next_frame(longest).map_err(invalid)? {
-            let _ = news.send(News::Read(conn, frame));
-        }
     }
 }
 
@@ -364,6 +384,61 @@ mod tests {
             println!("{secret:?}: {taken:?}");
             assert!(taken.is_ok());
         }
+    }
+
+    /// What a node of a job with a secret reports of a process that says a member's hello, and then this.
+    async fn reports(says: impl FnOnce(&Hellos, &[u8; HELLO], &[u8; HELLO]) -> Vec<u8>) -> Vec<&'static str> {
+        let job: JobId = "foo".parse().unwrap();
+        let secret = |text: &[u8]| Hellos::new(job.tag(), Some(&Secret::new(text).unwrap().keys(&job)));
+        let (ours, others) = (secret(b"a secret of many bytes"), secret(b"another one of many"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (news, mut heard) = unbounded_channel();
+        let (accepted, _) = listener.accept().await.unwrap();
+        tokio::spawn(accept(ConnId(1), accepted, ours.clone(), 1000, news));
+        let hello = |sender, recipient| {
+            let header = Header { sender, recipient, lineage: Lineage::default() };
+            Hello { header, session: 7, nonce: [5; 16] }
+        };
+        let (member, own) = (NodeId([1; 16]), NodeId([2; 16]));
+        let asked = ours.encode(hello(member, own));
+        stranger.write_all(&asked).await.unwrap();
+        let mut reports = Vec::new();
+        let mut says = Some(says);
+        while let Some(news) = heard.recv().await {
+            reports.push(match news {
+                News::Asked { answer, .. } => {
+                    answer.send(hello(own, member)).unwrap();
+                    let mut answer = [0; HELLO];
+                    stranger.read_exact(&mut answer).await.unwrap();
+                    if let Some(says) = says.take() {
+                        stranger.write_all(&says(&others, &asked, &answer)).await.unwrap();
+                    }
+                    stranger.shutdown().await.unwrap();
+                    "asked"
+                }
+                News::Opened { .. } => "opened",
+                News::Failed(..) => "failed",
+                News::Read(..) => "read",
+                News::Closed(..) => "closed",
+            });
+        }
+        reports
+    }
+
+    #[test]
+    fn a_process_without_the_secret_is_no_member_whatever_it_says_after_a_members_hello() {
+        let frame = Frame { number: 1, read: 0, kind: 1, body: (*b"body").into() };
+        runtime().block_on(async {
+            assert_eq!(reports(|_, _, _| Vec::new()).await, ["asked", "closed"]);
+            assert_eq!(reports(|_, _, _| vec![0; 100]).await, ["asked", "closed"]);
+            assert_eq!(reports(|_, _, _| u32::MAX.to_le_bytes().to_vec()).await, ["asked", "closed"]);
+            for said in [Frame::acknowledgement(0), frame] {
+                let says =
+                    |others: &Hellos, asked: &_, answer: &_| others.ends(asked, answer, true).0.encode(&said);
+                assert_eq!(reports(says).await, ["asked", "closed"]);
+            }
+        });
     }
 
     #[test]

@@ -96,21 +96,20 @@ impl Sessions {
 
     fn note(&mut self, news: &News) {
         match news {
-            News::Asked { conn, .. } => {
+            News::Opened { conn, frames, .. } => {
+                self.frames.insert(*conn, frames.clone());
+                // A connection that this node has opened is no guest.
                 self.guests.identify(*conn);
                 if let Some(evicted) = self.guests.evict_prover() {
                     self.frames.remove(&evicted);
                     let _ = self.sender.send(News::Closed(evicted, Ok(())));
                 }
             }
-            News::Opened { conn, frames, .. } => {
-                self.frames.insert(*conn, frames.clone());
-            }
             News::Closed(conn, _) => {
                 self.guests.remove(*conn);
                 self.frames.remove(conn);
             }
-            News::Failed(..) | News::Read(..) => {}
+            News::Asked { .. } | News::Failed(..) | News::Read(..) => {}
         }
     }
 

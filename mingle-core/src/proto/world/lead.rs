@@ -274,7 +274,8 @@ impl World {
 
     /// Members come by themselves at first; those that do not are dialled.
     fn link_to_absent(&mut self, members: &[Member], lead: &mut Lead) {
-        let due = lead.begun + LOST;
+        // Of a world that is over, a member that has not come may be the first cause.
+        let due = if matches!(lead.stage, Stage::Runs(_)) { lead.begun + LOST } else { lead.begun };
         let is_absent = |member: &&Member| {
             !member.is_lost() && member.id != self.own.id && !self.peers.contains_key(&member.id)
         };

@@ -319,11 +319,10 @@ impl World {
     /// This node's command has ended. With [`End::Left`] the node leaves the job.
     pub(crate) fn ended(&mut self, now: Time, end: Option<End>) {
         self.at(now);
-        if matches!(self.command, Command::Runs | Command::Stops) || end == Some(End::Left) {
+        if self.command == Command::Runs || end == Some(End::Left) {
             self.command = match end {
                 Some(End::Left) if self.over.is_some() => Command::Quits,
                 Some(End::Left) => Command::Leaves,
-                _ if self.command == Command::Stops => Command::Waits,
                 Some(end) => Command::Failed(end),
                 None => Command::Succeeded,
             };
@@ -842,10 +841,8 @@ impl World {
                 self.over = Some(cause);
                 // A leader may not have begun yet.
                 let has_begun = self.command != Command::Waits;
-                match self.command {
-                    Command::Runs => self.command = Command::Stops,
-                    Command::Succeeded => self.command = Command::Waits,
-                    _ => {}
+                if matches!(self.command, Command::Runs | Command::Succeeded) {
+                    self.command = Command::Stops;
                 }
                 if has_begun {
                     self.actions.push_back(Action::Report(Change::Over(cause)));

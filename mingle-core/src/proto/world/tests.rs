@@ -1646,3 +1646,36 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
     assert_eq!(over, Some(Cause { rank: Some(1), end: End::Gone }));
     assert!(now < Time::from_millis(1400), "{now:?}");
 }
+
+#[test]
+fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
+    let seat = |number: u8| Contact {
+        id: NodeId([number; 16]),
+        addresses: vec![address(usize::from(number), 0)],
+        port: 29500,
+    };
+    let plan = Plan {
+        round: RoundId { leader: seat(1).id, number: 1 },
+        epoch: Lineage { generation: 0, origin: 9 },
+        seats: vec![seat(1), seat(2)],
+    };
+    let begun = Time::from_secs(1);
+    let mut now = begun + Duration::from_millis(100);
+    let mut world = World::member(seat(1), settings(Size::new(2).unwrap().into()), plan, 1, begun);
+    world.ended(now, Some(End::Exited(1)));
+    let mut reported = Vec::new();
+    while now < begun + Duration::from_secs(2) {
+        while let Some(action) = world.poll_action() {
+            match action {
+                Action::Dial { peer, dial, .. } => world.dial_failed(now, peer, dial, Failed::Refused),
+                Action::Report(change) => reported.push(change),
+                _ => {}
+            }
+        }
+        now += Duration::from_millis(20);
+        world.advance(now);
+    }
+    let own = Cause { rank: Some(0), end: End::Exited(1) };
+    let first = Cause { rank: Some(1), end: End::Gone };
+    assert!(reported.starts_with(&[Change::Over(own), Change::FirstCause(first)]), "{reported:?}");
+}

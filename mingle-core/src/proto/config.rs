@@ -45,6 +45,9 @@ pub struct Config {
     pub last_call: Duration,
     /// Whether this node waits for a seat as long as the job runs without it, whatever its timeout.
     pub stands_by: bool,
+    /// How many nodes less would be enough. A round of a world that forms again has one size, and another can
+    /// follow with fewer nodes: a newcomer that would take RDMA from the others is refused.
+    pub spare: u32,
     /// Whether this node looks for others beside multicast: no last call ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
     pub searches: bool,
@@ -77,6 +80,7 @@ impl Config {
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,
             stands_by: false,
+            spare: 0,
             searches: false,
         }
     }

@@ -200,6 +200,7 @@ impl RunningWorld {
         config.id = NodeId(random()?);
         config.tag = config.tag.of_round(plan.round.leader, plan.round.number);
         config.world = size.into();
+        config.spare = size.get().saturating_sub(self.driver.settings.world.min().get());
         config.node.rank = Some(Rank(rank));
         config.node.former = self.rank;
         config.timeout = Some(ROUND);

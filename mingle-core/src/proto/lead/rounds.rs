@@ -147,7 +147,8 @@ impl Rounds {
             return Err(Some(Excluded::new(worst, broken.ending())));
         }
         let (assigned, network) = self.assign(persists, book, arrivals, shared)?;
-        let verdict = unfit::compare_rdma(&assigned, unfit::spare(book, shared)).map_err(Some)?;
+        let spare = unfit::spare(book, shared) + usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
+        let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
         let sameness = self.alike.compare(&assigned, &verdict, shared);
         if let Some(because) = alike::refusal(&assigned, &sameness) {
             return Err(Some(Excluded::new(Vec::new(), because)));

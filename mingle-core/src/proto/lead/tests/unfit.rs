@@ -275,3 +275,28 @@ fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
         assert_eq!(left_out(&all).len(), 3 - expected.len());
     }
 }
+
+#[test]
+fn a_newcomer_takes_rdma_from_no_round_that_another_one_with_fewer_nodes_can_follow() {
+    let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
+    for spare in [0, 1] {
+        let mut leader = Leader::of(3, |config| {
+            config.spare = spare;
+            config.node.attributes.fabric = has;
+            config.node.former = Some(Rank(0));
+        });
+        let mut all = Vec::new();
+        for (member, fabric) in [(2, has), (3, lacks)] {
+            all.extend(leader.join(member, |node| {
+                node.attributes.fabric = fabric;
+                node.former = (member == 2).then_some(Rank(1));
+            }));
+        }
+        all.extend(leader.run(ms(0)));
+        if spare == 0 {
+            assert_eq!(last_round(&all), [2, 3]);
+        }
+        let is_refused = |refusal: &Refusal| matches!(refusal, Refusal::NoRdma(_, false));
+        assert_eq!(!refused(&all, is_refused).is_empty(), spare > 0, "{spare} to spare");
+    }
+}

@@ -9,7 +9,7 @@ pub(super) fn help() -> String {
     list(&mut text, "For eval:", |format| format.shell().is_some());
     list(&mut text, "For other programs:", |format| format.shell().is_none());
     text + "\n'template' fills in {rank}, {world}, {master}, {addr}, {endpoints} and others, and the text between \
-            {each node} and {end} for each node; an error about an unknown one lists all.\n\nIf no world forms, the formats for eval make eval fail, 'json' is an object with an \"error\" of code, \
+            {each node} and {end} for each node; an unknown name is an error.\n\nIf no world forms, the formats for eval make eval fail, 'json' is an object with an \"error\" of code, \
             kind and message, and the other formats print nothing."
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn warn(change: &Change, world: World, restarts: Restarts, config: &S
         Change::Suspected(rank, peer) => {
             let limit = restarts.gone_after;
             // In a smaller world either side may be the one that is cut off.
-            let after = if world.get() < 4 || limit == LONGEST {
+            let after = if world.get() < 3 || limit == LONGEST {
                 String::new()
             } else {
                 format!("; if that lasts for {}, it is gone", progress::duration(limit))

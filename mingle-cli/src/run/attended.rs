@@ -7,7 +7,7 @@ use mingle_core::proto::Over;
 use mingle_core::{Change, End, RunningWorld, World};
 use nix::sys::signal::Signal;
 use tokio::select;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::crew::{self, Crew, FirstFailure};
 use super::others;
@@ -24,8 +24,6 @@ const HANGS: Duration = Duration::from_secs(5);
 /// How long to wait for the rest of the workers' output while a process that they started keeps their pipes
 /// open.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How long a failure that would end the job waits for the news that another node is gone.
-const HESITATION: Duration = Duration::from_secs(2);
 /// How often to check whether a reader still holds the output up.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -62,8 +60,6 @@ pub(super) struct Attended<'a> {
     over: Option<Over>,
     /// The failure of this node's own command.
     own: Option<FirstFailure>,
-    /// When the other nodes learn of it, if not at once.
-    held: Option<(Instant, End)>,
     /// Whether all nodes that can be notified of the end have been.
     is_notified: bool,
     /// The signal that has asked this node to end.
@@ -92,7 +88,6 @@ impl<'a> Attended<'a> {
             world,
             over: None,
             own: None,
-            held: None,
             is_notified: false,
             asked: None,
             is_forgotten: false,
@@ -103,13 +98,6 @@ impl<'a> Attended<'a> {
 
     /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Change {
-        if let Some((until, end)) = self.held {
-            if let Ok(change) = timeout_at(until, self.running.next()).await {
-                return change;
-            }
-            self.held = None;
-            self.running.fail(end);
-        }
         self.running.next().await
     }
 
@@ -159,20 +147,16 @@ impl<'a> Attended<'a> {
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
                 self.say(&over.to_string(), over.end);
-                (self.over, self.held) = (Some(over), None);
+                self.over = Some(over);
                 return self.terminate();
             }
             Change::Cause(over) => {
-                // Other nodes may know by now that the job ends, and would not come to a next world.
-                if self.ends_the_job() {
-                    others::say_cause(&over, "", self.config);
-                } else {
-                    if over.end == End::Gone {
-                        self.row.blame();
-                    }
-                    let refund = if over.end == End::Gone { self.row.refund() } else { "" };
-                    others::say_cause(&over, refund, self.config);
+                // What comes after the notice changes nothing: other nodes may have left the job by now.
+                let counts = over.end == End::Gone && !self.is_notified;
+                if counts {
+                    self.row.blame();
                 }
+                others::say_cause(&over, if counts { self.row.refund() } else { "" }, self.config);
             }
             _ => {}
         }
@@ -237,11 +221,6 @@ impl<'a> Attended<'a> {
         if self.over.is_none() { Wait::AtMost(self.row.restarts.stop_timeout) } else { Wait::On }
     }
 
-    /// Whether the end of this world, which other nodes know, is that of the job.
-    fn ends_the_job(&self) -> bool {
-        self.held.is_none() && matches!(self.after(), After::Ends(..))
-    }
-
     fn terminate(&self) -> Wait {
         self.crew.terminate();
         Wait::AtMost(self.row.restarts.stop_timeout)
@@ -286,11 +265,7 @@ impl<'a> Attended<'a> {
                     Some(rank) => format!("worker {rank} has failed here ({end})"),
                     None => format!("the command has failed here ({end})"),
                 };
-                if self.row.hesitates() {
-                    self.held = Some((Instant::now() + HESITATION, end));
-                } else {
-                    self.running.fail(end);
-                }
+                self.running.fail(end);
                 self.say(&what, end);
             }
         }
@@ -303,8 +278,10 @@ impl<'a> Attended<'a> {
         }
         let Some(next) = self.row.after(end) else {
             let last = self.last(what);
-            let held = self.held.map(|_| "; the job ends, unless another node turns out to be gone");
-            return stderr::say(format_args!("{last}{}", held.unwrap_or_default()));
+            let hesitates = self.row.hesitates();
+            let hope =
+                if hesitates { "; the job ends, unless another node turns out to be gone" } else { "" };
+            return stderr::say(format_args!("{last}{hope}"));
         };
         let delay = Some(next.delay(end)).filter(|delay| !delay.is_zero());
         let delay = delay.map(|delay| format!(" in {}", progress::duration(delay))).unwrap_or_default();

@@ -244,9 +244,7 @@ impl World {
             };
             let own_word = self.peers.get(&id).and_then(|peer| self.command_of(peer));
             let passed_on = heard.get(&id).copied().filter(|_| presence != Presence::There);
-            let command = match passed_on.or(own_word) {
-                _ if self.quit.contains(&id) => Command::Quits,
-                _ if self.left.contains(&id) => Command::Leaves,
+            let command = match self.left.get(&id).copied().or(passed_on).or(own_word) {
                 Some(command) => command,
                 None if self.succeeded.contains(&id) => Command::Succeeded,
                 None => Command::Runs,
@@ -645,7 +643,7 @@ impl World {
         let heirs = self.plan.iter().flat_map(|plan| plan.heirs().into_iter().chain(plan.seats.clone()));
         let leads = |heir: &Contact| {
             heir.id != self.own.id
-                && !self.left.contains(&heir.id)
+                && !self.left.contains_key(&heir.id)
                 && self.peers.get(&heir.id).is_some_and(|peer| peer.link.is_there())
         };
         let Some(heir) = heirs.into_iter().find(leads) else { return false };

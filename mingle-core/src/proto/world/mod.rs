@@ -151,9 +151,8 @@ pub(crate) struct World {
     number: u64,
     /// The processes that are known to be dead, have left, or have ended well in this epoch.
     dead: BTreeSet<NodeId>,
-    left: BTreeSet<NodeId>,
-    /// Those that have left after their world was over.
-    quit: BTreeSet<NodeId>,
+    /// How they have left: while their world ran, or when it was over.
+    left: BTreeMap<NodeId, Command>,
     succeeded: BTreeSet<NodeId>,
     /// Which peer each connection belongs to.
     connections: BTreeMap<ConnId, NodeId>,
@@ -294,8 +293,7 @@ impl World {
             peers: BTreeMap::new(),
             number: Xoshiro256PlusPlus::seed_from_u64(seed).random(),
             dead: BTreeSet::new(),
-            left: BTreeSet::new(),
-            quit: BTreeSet::new(),
+            left: BTreeMap::new(),
             succeeded: BTreeSet::new(),
             connections: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -573,7 +571,7 @@ impl World {
         let seats = self.seats();
         self.succeeded.clear();
         self.dead.retain(|id| seats.contains(id));
-        self.left.retain(|id| seats.contains(id));
+        self.left.retain(|id, _| seats.contains(id));
     }
 
     fn say(&mut self, to: NodeId, said: &Said) {
@@ -613,12 +611,18 @@ impl World {
             return;
         }
         match status.command {
-            _ if !self.believes(from) => false,
-            Command::Leaves => self.left.insert(from),
-            Command::Quits => self.left.insert(from) | self.quit.insert(from),
-            Command::Succeeded if status.epoch == self.epoch => self.succeeded.insert(from),
-            _ => false,
-        };
+            _ if !self.believes(from) => {}
+            Command::Leaves => {
+                self.left.entry(from).or_insert(Command::Leaves);
+            }
+            Command::Quits => {
+                self.left.insert(from, Command::Quits);
+            }
+            Command::Succeeded if status.epoch == self.epoch => {
+                self.succeeded.insert(from);
+            }
+            _ => {}
+        }
         let asks = status.lost == Some(self.reign.leader.id);
         if let Some(peer) = self.peers.get_mut(&from) {
             if asks && peer.status.as_ref().is_none_or(|known| known.lost != status.lost) {

@@ -931,12 +931,20 @@ impl World {
         self.plan.as_deref().filter(|_| self.reign.epoch.generation <= self.epoch.generation)
     }
 
-    /// Ends, if this node leaves and all that are there have read that.
+    /// Ends, if this node leaves, or all are released, and every node that learns it from this node has read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
         let is_read = self.peers.values().all(|peer| peer.link.is_read());
-        let waits_for_leader = self.lead.is_none() && !self.peers.contains_key(&self.reign.leader.id);
-        if (is_read && !waits_for_leader) || self.now >= latest {
+        // A world may be so young that its members have not come to their leader yet.
+        let is_awaited = |id: &NodeId| {
+            let has_ended = *id == self.own.id || self.dead.contains(id) || self.left.contains_key(id);
+            !has_ended && !self.peers.contains_key(id)
+        };
+        let awaits = match self.lead {
+            Some(_) => self.plan.iter().flat_map(|plan| &plan.seats).any(|seat| is_awaited(&seat.id)),
+            None => is_awaited(&self.reign.leader.id),
+        };
+        if (is_read && !awaits) || self.now >= latest {
             self.has_ended = true;
             self.farewell = None;
             self.actions.push_back(Action::Report(Change::MayEnd));

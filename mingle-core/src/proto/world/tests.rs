@@ -1679,3 +1679,21 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
     let first = Cause { rank: Some(1), end: End::Gone };
     assert!(reported.starts_with(&[Change::Over(own), Change::FirstCause(first)]), "{reported:?}");
 }
+
+#[test]
+fn a_leader_that_leaves_before_its_members_have_come_has_left_and_is_not_gone() {
+    for seed in 0..300 {
+        for members in 2..5 {
+            let size = WorldSize::from(Size::new(u32::try_from(members).unwrap()).unwrap());
+            let mut net = Net::new(seed, size, members, 0, 0.02);
+            let leader = net.leader().unwrap();
+            net.trouble(Trouble::Leave(leader));
+            net.run_until(net.now + Duration::from_secs(3));
+            assert!(net.hosts[leader].world.is_none(), "seed {seed}: {}", net.state());
+            for world in net.hosts.iter().filter_map(|host| host.world.as_ref()) {
+                let cause = world.over.map(|cause| cause.end);
+                assert_eq!(cause, Some(End::Left), "seed {seed}, {members} members: {}", net.state());
+            }
+        }
+    }
+}

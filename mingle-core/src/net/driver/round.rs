@@ -26,7 +26,7 @@ use crate::wire::world::{Contact, Phase, Plan, Reign};
 /// gives the round up.
 const ROUND: Duration = Duration::from_secs(10);
 /// The pause between two attempts to listen on the port that the command has used.
-const RETRY: Duration = Duration::from_millis(50);
+pub(super) const RETRY: Duration = Duration::from_millis(50);
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
@@ -236,18 +236,22 @@ impl RunningWorld {
 }
 
 impl Driver {
-    /// Prepares for another world: listens on the port that the command has used, and looks at the
-    /// interfaces.
+    /// Prepares for another world: looks at the interfaces.
     pub(super) async fn begin_again(&mut self) -> Result<(), Error> {
         self.began = clock();
         // An interface that has lost its link since may have it again.
         if !self.settings.is_alone() {
             self.links.change(usable(&self.settings).await?)?;
         }
-        self.listen(self.settings.port_grace).await
+        Ok(())
     }
 
-    /// Listens for a round, unless this node does since [`Driver::begin_again`].
+    /// How long the port that the command has used may stay taken.
+    pub(super) fn port_grace(&self) -> Duration {
+        if self.settings.network.master_port.is_some() { GRACE } else { self.settings.port_grace }
+    }
+
+    /// Listens for a round, unless this node does already.
     async fn listen_for_round(&mut self) -> Result<(), Error> {
         self.connections.hang_up_all();
         if self.connections.listens(self.path_port != 0 && !self.settings.own_ports) {
@@ -256,11 +260,20 @@ impl Driver {
             return Ok(());
         }
         self.connections.drop_listeners();
-        self.listen(self.settings.port_grace).await
+        self.listen(true).await.map(drop)
     }
 
-    async fn listen(&mut self, grace: Duration) -> Result<(), Error> {
-        let own = self.listen_again(grace).await?;
+    /// Listens on this node's port, and returns whether it does. While the port is taken it does not, unless
+    /// that `must` be: it takes another port then, if this one is not given.
+    pub(super) async fn listen(&mut self, must: bool) -> Result<bool, Error> {
+        let own = match listen_again(self.links.own()) {
+            Ok(listeners) => listeners,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !must => return Ok(false),
+            Err(source) => match self.settings.network.master_port {
+                Some(port) => return Err(Error::PortTaken { port, source }),
+                None => self.listen_elsewhere().await?,
+            },
+        };
         self.open_files.get_or_insert_with(OpenFiles::raise);
         let (paths, path_port) = path_listeners(&self.settings, self.port)?;
         self.path_port = path_port;
@@ -269,25 +282,10 @@ impl Driver {
         self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
         // The task that did it has ended with the connections.
         self.keep_seed_file();
-        Ok(())
+        Ok(true)
     }
 
-    /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
-    async fn listen_again(&mut self, grace: Duration) -> Result<Vec<TcpListener>, Error> {
-        let is_given = self.settings.network.master_port.is_some();
-        let until = clock() + if is_given { GRACE } else { grace };
-        loop {
-            match listen_again(self.links.own()) {
-                Ok(listeners) => return Ok(listeners),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
-                    tokio::time::sleep(RETRY).await;
-                }
-                Err(source) => match self.settings.network.master_port {
-                    Some(port) => return Err(Error::PortTaken { port, source }),
-                    None => break,
-                },
-            }
-        }
+    async fn listen_elsewhere(&mut self) -> Result<Vec<TcpListener>, Error> {
         let interfaces = usable(&self.settings).await?;
         let network = &self.settings.network;
         let endpoint = bind_candidates(network, network.ports(&self.settings.job))?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Driver;
 use super::receive::{BATCH, SETTLE};
-use super::round::{QUIET, Round};
+use super::round::{QUIET, RETRY, Round};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
@@ -494,6 +494,12 @@ impl RunningWorld {
     /// port unless [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(mut self) -> Result<Assignment, Error> {
         self.driver.begin_again().await?;
+        let until = clock() + self.driver.port_grace();
+        // While it waits for the port, this node answers the others.
+        while !self.may_end && !self.driver.listen(clock() >= until).await? {
+            self.advance().await;
+            let _ = tokio::time::timeout(RETRY, self.wait(&mut None)).await;
+        }
         let own = self.driver.contact(self.sessions.port());
         let now = self.driver.now();
         self.world.set_own(now, own);
@@ -529,6 +535,7 @@ mod tests {
     use super::*;
     use crate::model::World as Size;
     use crate::net::Rendezvous;
+    use crate::net::network::Network;
 
     #[tokio::test]
     async fn settings_of_a_running_world_survive_a_restart() {
@@ -548,5 +555,35 @@ mod tests {
         }
         let running = assignment.running.unwrap();
         assert_eq!(running.driver.settings.port_grace, Duration::ZERO);
+    }
+
+    async fn stops(mut running: RunningWorld) -> RunningWorld {
+        while running.next().await != Change::Notified {}
+        running
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
+        let job = format!("holds-{}", std::process::id());
+        let join = || {
+            let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
+            let builder = Rendezvous::builder(job.parse().unwrap(), Size::new(2).unwrap());
+            builder.network(network).stay(true).join()
+        };
+        let (one, other) = tokio::try_join!(join(), join()).unwrap();
+        let is_first = one.formed.rank.get() == 0;
+        let (mut first, second) = if is_first { (one, other) } else { (other, one) };
+        let _held = std::net::TcpListener::bind(first.formed.master).unwrap();
+        let mut leader = first.running.take().unwrap();
+        leader.fail(End::Exited(1));
+        let leaves = async {
+            let begun = clock();
+            stops(second.running.unwrap()).await.leave().await;
+            begun.elapsed()
+        };
+        tokio::select! {
+            _ = async { stops(leader).await.again().await } => panic!("the port is held"),
+            taken = leaves => assert!(taken < Duration::from_secs(2), "{taken:?}"),
+        }
     }
 }

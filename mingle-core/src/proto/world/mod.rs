@@ -931,7 +931,7 @@ impl World {
         self.plan.as_deref().filter(|_| self.reign.epoch.generation <= self.epoch.generation)
     }
 
-    /// Ends, if this node leaves or all are released, and each node that learns it from this node has read it.
+    /// Ends, if this node leaves or all are released, and all that learn it from this node have read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
         let is_read = self.peers.values().all(|peer| peer.link.is_read());

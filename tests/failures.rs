@@ -157,7 +157,7 @@ fn a_deadline_without_a_node_that_may_be_rank_0_says_so() {
 }
 
 #[test]
-fn another_version_of_the_protocol_is_named_at_the_deadline() {
+fn another_version_of_the_protocol_is_named_at_once_and_at_the_deadline() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let job: mingle_core::JobId = "versions".parse().unwrap();
     let group = "--multicast 239.255.7.7 --timeout 1s";
@@ -169,7 +169,9 @@ fn another_version_of_the_protocol_is_named_at_the_deadline() {
     let send = format!("cat {} >/dev/udp/239.255.7.7/29499", file.display());
     assert!(lab.shell(1, "bash", &send).status.success());
     std::fs::remove_file(&file).unwrap();
-    fails(&proc.finish(), 3, &["nobody else was heard", "10.77.0.11:", "protocol version 9, this node 2"]);
+    let version = "protocol version 9, this node 2";
+    proc.expect_stderr(&format!("{version}; install the same version of mingle on every node"));
+    fails(&proc.finish(), 3, &["nobody else was heard", "10.77.0.11:", version]);
 }
 
 #[test]
@@ -252,6 +254,49 @@ fn a_world_of_another_size_is_refused() {
         ],
     );
     drop(four);
+}
+
+#[test]
+fn all_nodes_name_the_node_of_another_size_at_once_and_at_the_deadline() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let args = line_with("other size", 3, "--timeout 4s");
+    let procs = [0, 1].map(|node| lab.spawn(node, &args));
+    procs[0].expect_stderr("2 of 3 nodes here");
+    let other = lab.spawn(2, &line("other size", 4));
+    let sentence = "expects a world of 4";
+    for proc in &procs {
+        proc.expect_stderr("mingle: warning: node2 (10.77.0.12:");
+    }
+    fails(&other.finish(), 4, &["give every node the same --world"]);
+    for outcome in finish_all(procs.into()) {
+        fails(&outcome, 4, &["2 of 3 nodes were here", sentence, "give every node the same --world"]);
+    }
+}
+
+#[test]
+fn a_rank_that_was_given_twice_is_named_at_the_deadline_of_the_others() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let args = |rank: u32| line_with("rank twice", 3, &format!("--timeout 4s --rank {rank}"));
+    let procs = [0, 1].map(|node| lab.spawn(node, &args(u32::try_from(node).unwrap())));
+    procs[0].expect_stderr("2 of 3 nodes here");
+    fails(&lab.spawn(2, &args(1)).finish(), 4, &["rank 1 is taken by node1"]);
+    let second = "node2 (10.77.0.12:";
+    let twice =
+        ["with rank 1: the rank was given twice", second, "give each node a rank of its own, or none"];
+    for outcome in finish_all(procs.into()) {
+        fails(&outcome, 3, &twice);
+    }
+}
+
+#[test]
+fn nodes_that_outlast_their_leader_report_all_that_were_here_and_blame_no_firewall() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let args = |seconds: u32| line_with("outlast", 4, &format!("--timeout {seconds}s"));
+    let procs = [2, 4, 6].iter().zip(0..).map(|(&seconds, node)| lab.spawn(node, &args(seconds)));
+    for outcome in finish_all(procs.collect::<Vec<_>>()) {
+        let hint = "mingle doctor --job-id 'outlast' --world 4\n";
+        fails(&outcome, 3, &["3 of 4 nodes were here; other nodes heard: node", "; 1 missing\n", hint]);
+    }
 }
 
 #[test]

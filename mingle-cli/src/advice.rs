@@ -33,6 +33,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
+            Failure::Deadline(report) if !report.sizes.is_empty() => (CONFLICT, "deadline"),
             Failure::Deadline(_) => (DEADLINE, "deadline"),
             Failure::RankTaken { .. } => (CONFLICT, "rank_taken"),
             Failure::WorldDiffers { .. } => (CONFLICT, "world_differs"),
@@ -175,6 +176,12 @@ fn about_deadline(report: &Report) -> Option<String> {
     if !report.unauthentic.is_empty() {
         advice.push("give every node the same secret");
     }
+    if !report.sizes.is_empty() {
+        advice.push("give every node the same --world");
+    }
+    if report.twice.is_some() {
+        advice.push("give each node a rank of its own, or none");
+    }
     if report.unanswered.is_some() {
         advice.push("check the firewall for UDP and TCP");
     }
@@ -206,6 +213,8 @@ fn about_warning(warning: &Warning) -> Option<String> {
         }
         Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
         Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
+        Warning::VersionDiffers { .. } => "install the same version of mingle on every node".to_owned(),
+        Warning::SecretDiffers { .. } => "give every node the same secret".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),

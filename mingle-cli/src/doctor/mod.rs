@@ -123,8 +123,10 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
         let cure = finding.cure.as_deref().unwrap_or_default();
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
+    // Job IDs may have spaces and quotes.
+    let job = config.job.to_string().replace('\'', r"'\''");
     stderr::say(format_args!(
-        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows which node reaches which",
+        "doctor: to see which node reaches which, run this on all nodes at once: mingle doctor --job-id '{job}' --world {}",
         config.world
     ));
 }

@@ -21,7 +21,7 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -65,8 +65,6 @@ pub(crate) struct Lead {
     frozen: bool,
     /// The deadline has passed: a round under way goes on to its end, and no other begins.
     overdue: bool,
-    /// Nodes with another size of world, which the caller was warned of.
-    warned: BTreeSet<NodeId>,
     /// Members whose connections are to be closed.
     expelled: Vec<NodeId>,
     left_out: LeftOut,
@@ -85,7 +83,6 @@ impl Lead {
             redirected: 0,
             frozen: false,
             overdue: false,
-            warned: BTreeSet::new(),
             expelled: Vec::new(),
             left_out: LeftOut::default(),
         }

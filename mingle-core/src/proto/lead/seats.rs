@@ -6,15 +6,12 @@ use std::time::Duration;
 use super::Lead;
 use crate::model::NodeId;
 use crate::proto::prove::Arrivals;
-use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Join, Message, Refusal, Welcome};
 
 /// How long nodes may go on joining while none of them reaches this one over TCP.
 const STEP_DOWN: Duration = Duration::from_secs(3);
-/// The most nodes that the caller is warned of.
-const WARNINGS: usize = 16;
 
 impl Lead {
     pub(crate) fn on_join(
@@ -26,10 +23,6 @@ impl Lead {
         shared: &mut Shared,
     ) {
         if join.world != shared.config.world {
-            if self.warned.len() < WARNINGS && self.warned.insert(from) {
-                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.config.world);
-                shared.event(Event::Warning(Warning::WorldDiffers { host, source, theirs, ours }));
-            }
             let refusal = Refusal::WorldDiffers(shared.config.world);
             shared.send(source, from, &Message::Refuse(refusal));
             return;

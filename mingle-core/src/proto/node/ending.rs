@@ -1,6 +1,7 @@
 //! How a node ends: refused, out of time, or with its world formed.
 
 use super::Node;
+use super::memory::Here;
 use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Heard, Report, Unproved};
@@ -49,29 +50,38 @@ impl Node {
         }
     }
 
-    fn report(&self) -> Report {
-        let config = &self.shared.config;
-        let mut report = self.memory.report(config);
-        report.joined = self.lead.seated();
-        if self.follow.is_none() && config.is_candidate() {
-            report.missing = self.lead.missing(&self.shared);
-            report.absent = self.lead.absent(&self.shared);
-            if self.lead.seated() > 1 {
-                report.heard = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
-                report.heard.sort();
+    fn report(&mut self) -> Report {
+        self.note_most(true);
+        let mut report = self.memory.report(&self.shared.config);
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
+            if follow.is_joined() {
+                (report.unreached, report.unanswered) = (None, None);
+            } else {
+                report.unreached = Some((follow.leader_peer(), follow.leader_endpoints().to_vec()));
             }
         }
-        if let Some(follow) =
-            self.follow.as_ref().filter(|follow| follow.has_answered() && !follow.is_joined())
-        {
-            report.unreached = Some((follow.leader_peer(), follow.leader_endpoints().to_vec()));
-        }
-        if let Some(progress) = self.follow.as_ref().and_then(Follow::progress) {
-            report.joined = progress.joined;
-            report.missing.clone_from(&progress.missing);
-            (report.unreached, report.unanswered) = (None, None);
-        }
         report
+    }
+
+    /// Remembers the nodes that are here, if more are than ever before; or as many, where that `counts`.
+    fn note_most(&mut self, counts: bool) {
+        let progress = self.follow.as_ref().and_then(Follow::progress);
+        let joined = progress.map_or_else(|| self.lead.seated(), |progress| progress.joined);
+        if joined < self.memory.most() || (joined == self.memory.most() && !counts) {
+            return;
+        }
+        let mut here = Here { joined, ..Here::default() };
+        if let Some(progress) = progress {
+            here.missing.clone_from(&progress.missing);
+        } else if self.follow.is_none() && self.shared.config.is_candidate() {
+            here.missing = self.lead.missing(&self.shared);
+            here.absent = self.lead.absent(&self.shared);
+            if joined > 1 {
+                here.members = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
+                here.members.sort();
+            }
+        }
+        self.memory.here(here);
     }
 
     /// Ends this node where its part as a leader is over, or where the round that outlived the deadline is.
@@ -79,6 +89,7 @@ impl Node {
         if self.ended {
             return;
         }
+        self.note_most(false);
         if let Some(result) = self.lead.outcome() {
             let event = match result.clone() {
                 Ok(formed) => Event::Formed(formed),

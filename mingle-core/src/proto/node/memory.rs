@@ -2,18 +2,30 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::model::{HostName, NodeId, Peer};
+use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::proto::config::Config;
-use crate::proto::report::{Heard, Report};
+use crate::proto::report::{Heard, OtherSize, RankRange, Report};
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;
 /// The most other versions that are remembered.
 const VERSIONS: usize = 8;
-/// The most senders of unauthentic datagrams that are remembered.
+/// The most senders of unauthentic datagrams, and the most nodes with another size of the world, that are
+/// remembered.
 const SOURCES: usize = 16;
+
+/// The nodes that were here at one time, and those that were missing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Here {
+    pub(super) joined: u32,
+    pub(super) missing: Vec<RankRange>,
+    /// What only a leader knows: the members that it has counted, and the seeds' hosts that were missing.
+    pub(super) members: Vec<Heard>,
+    pub(super) absent: Vec<String>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
@@ -25,8 +37,14 @@ pub(super) struct Memory {
     unauthentic: BTreeMap<IpAddr, u64>,
     /// How many of these came from senders that are not remembered.
     unauthentic_others: u64,
+    /// The nodes that expect a world of another size.
+    sizes: BTreeMap<NodeId, OtherSize>,
+    /// The most nodes that were here at once.
+    most: Here,
     /// A node that may lead was heard.
     candidate: bool,
+    /// The leaders that this node has joined.
+    leaders: BTreeSet<NodeId>,
     /// The last candidate that did not answer.
     unanswered: Option<Peer>,
     /// The last leader that answered, but was not reached over TCP.
@@ -59,6 +77,7 @@ impl Memory {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
             && self.versions.is_empty()
+            && self.sizes.is_empty()
             && self.unauthentic.is_empty()
             && self.running.is_none()
     }
@@ -76,20 +95,39 @@ impl Memory {
         }
     }
 
-    /// A datagram of another version of the protocol has arrived.
-    pub(super) fn version(&mut self, version: u8, from: SocketAddr) {
-        if self.versions.len() < VERSIONS {
-            self.versions.entry(version).or_insert(from);
+    /// A datagram of another version of the protocol has arrived. Returns whether that is news.
+    pub(super) fn version(&mut self, version: u8, from: SocketAddr) -> bool {
+        let is_news = self.versions.len() < VERSIONS && !self.versions.contains_key(&version);
+        if is_news {
+            self.versions.insert(version, from);
         }
+        is_news
     }
 
-    /// A datagram that is not authentic has arrived.
-    pub(super) fn unauthentic(&mut self, from: IpAddr) {
+    /// A datagram that is not authentic has arrived. Returns whether it is the first of a sender that is
+    /// remembered.
+    pub(super) fn unauthentic(&mut self, from: IpAddr) -> bool {
         if self.unauthentic.len() < SOURCES || self.unauthentic.contains_key(&from) {
-            *self.unauthentic.entry(from).or_default() += 1;
-        } else {
-            self.unauthentic_others += 1;
+            let count = self.unauthentic.entry(from).or_default();
+            *count += 1;
+            return *count == 1;
         }
+        self.unauthentic_others += 1;
+        false
+    }
+
+    /// A node expects a world of another size. Returns whether that is news.
+    pub(super) fn size(&mut self, id: NodeId, other: OtherSize) -> bool {
+        self.sizes.len() < SOURCES && self.sizes.insert(id, other).is_none()
+    }
+
+    /// How many nodes were here at once, at most.
+    pub(super) fn most(&self) -> u32 {
+        self.most.joined
+    }
+
+    pub(super) fn here(&mut self, here: Here) {
+        self.most = here;
     }
 
     /// A node that may lead was heard.
@@ -98,13 +136,19 @@ impl Memory {
     }
 
     /// This node has joined a leader, whatever has failed before.
-    pub(super) fn joined(&mut self) {
+    pub(super) fn joined(&mut self, leader: NodeId) {
         self.unreached = None;
         self.unanswered = None;
+        if self.leaders.len() < NODES {
+            self.leaders.insert(leader);
+        }
     }
 
-    pub(super) fn not_answered(&mut self, candidate: Peer) {
-        self.unanswered = Some(candidate);
+    /// A leader that this node had joined has ended; of any other, something keeps the answers away.
+    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer) {
+        if !self.leaders.contains(&id) {
+            self.unanswered = Some(candidate);
+        }
     }
 
     pub(super) fn not_reached(&mut self, leader: Peer, endpoints: Vec<SocketAddr>) {
@@ -118,8 +162,14 @@ impl Memory {
 
     /// The report of a node that knows nothing beside this.
     pub(super) fn report(&self, config: &Config) -> Report {
+        let Here { joined, missing, members, absent } = self.most.clone();
         Report {
-            heard: self.heard(&config.node.host),
+            joined: joined.max(1),
+            heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
+            missing,
+            absent,
+            sizes: self.sizes.values().cloned().collect(),
+            twice: self.twice(config),
             unreached: self.unreached.clone(),
             unanswered: self.unanswered.clone(),
             nobody_leads: !config.is_candidate() && !self.candidate,
@@ -129,6 +179,17 @@ impl Memory {
             unauthentic_others: self.unauthentic_others,
             ..Report::new(config.world, config.node.rank)
         }
+    }
+
+    /// Two hosts that were given the same rank.
+    fn twice(&self, config: &Config) -> Option<(Heard, Heard)> {
+        let own = config.node.peer();
+        let own = Heard { host: own.host, address: Some(own.address), rank: config.node.rank.map(Rank::get) };
+        let mut ranks: BTreeMap<u32, &Heard> = BTreeMap::new();
+        iter::once(&own).chain(self.nodes.values()).find_map(|node| {
+            let first = *ranks.entry(node.rank?).or_insert(node);
+            (first.host != node.host).then(|| (first.clone(), node.clone()))
+        })
     }
 
     /// The nodes that were heard and the hosts that a leader has named, without this host, in order.
@@ -146,21 +207,28 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::WorldSize;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))
     }
 
     #[test]
-    fn the_first_eight_versions_and_sixteen_strangers_are_remembered() {
+    fn the_first_eight_versions_and_sixteen_strangers_are_remembered_and_are_news_once() {
         let mut memory = Memory::default();
         assert!(memory.is_empty());
         for last in 1..=20 {
-            memory.version(last, address(last));
-            memory.version(last, address(99));
-            memory.unauthentic(address(last).ip());
-            memory.unauthentic(address(last).ip());
+            assert_eq!(memory.version(last, address(last)), last <= 8);
+            assert!(!memory.version(last, address(99)));
+            assert_eq!(memory.unauthentic(address(last).ip()), last <= 16);
+            assert!(!memory.unauthentic(address(last).ip()));
+            for is_news in [last <= 16, false] {
+                let other =
+                    OtherSize { host: HostName::new("a"), address: address(last), size: WorldSize::of(5) };
+                assert_eq!(memory.size(NodeId([last; 16]), other), is_news);
+            }
         }
+        assert_eq!(memory.sizes.len(), 16);
         assert_eq!(memory.versions, (1..=8).map(|last| (last, address(last))).collect());
         let strangers: BTreeMap<_, _> = (1..=16).map(|last| (address(last).ip(), 2)).collect();
         assert_eq!((&memory.unauthentic, memory.unauthentic_others), (&strangers, 8));
@@ -188,8 +256,8 @@ mod tests {
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
             |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
-            |memory| memory.version(9, address(1)),
-            |memory| memory.unauthentic(address(1).ip()),
+            |memory| assert!(memory.version(9, address(1))),
+            |memory| assert!(memory.unauthentic(address(1).ip())),
             |memory| assert!(memory.running(address(1))),
         ];
         for (number, hear) in hear.into_iter().enumerate() {

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use super::Node;
-use crate::model::{NodeId, Rank};
+use crate::model::{HostName, NodeId, Rank, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::output::DialId;
-use crate::proto::report::{Event, Warning};
+use crate::proto::report::{Event, OtherSize, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
 use crate::wire::{Announce, Candidate, Join, Message, Running, Solicit};
@@ -98,6 +98,7 @@ impl Node {
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
         self.memory.candidate();
+        self.hear_size(candidate.id, &candidate.host, source, candidate.world);
         if recipient == Recipient::This {
             self.seek.answered(candidate.id);
         }
@@ -111,6 +112,15 @@ impl Node {
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
         self.on_candidate(candidate, source, learned);
+    }
+
+    /// A node expects a world of this size.
+    fn hear_size(&mut self, id: NodeId, host: &HostName, source: SocketAddr, theirs: WorldSize) {
+        let ours = self.shared.config.world;
+        let other = OtherSize { host: host.clone(), address: source, size: theirs };
+        if theirs != ours && self.memory.size(id, other.clone()) {
+            self.shared.event(Event::Warning(Warning::WorldDiffers { other, ours }));
+        }
     }
 
     /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
@@ -151,6 +161,7 @@ impl Node {
 
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
         self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+        self.hear_size(from, &join.node.host, source, join.world);
         if self.leads() {
             self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
         } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {

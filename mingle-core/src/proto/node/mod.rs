@@ -22,6 +22,7 @@ use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
 use super::prove::{Arrivals, Ends, PathTarget, Proofs};
+use super::report::{Event, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
@@ -155,10 +156,19 @@ impl Node {
         let (header, message) = match self.shared.codec.decode(bytes) {
             Ok(decoded) => decoded,
             Err(dropped) => {
-                match dropped {
-                    Dropped::Version(version) => self.memory.version(version, from),
-                    Dropped::Unauthentic => self.memory.unauthentic(from.ip()),
-                    _ => {}
+                let warning = match dropped {
+                    Dropped::Version(version) => self
+                        .memory
+                        .version(version, from)
+                        .then_some(Warning::VersionDiffers { version, from }),
+                    Dropped::Unauthentic => {
+                        let from = from.ip();
+                        self.memory.unauthentic(from).then_some(Warning::SecretDiffers { from })
+                    }
+                    _ => None,
+                };
+                if let Some(warning) = warning {
+                    self.shared.event(Event::Warning(warning));
                 }
                 tracing::trace!(%from, length = bytes.len(), %dropped, "datagram dropped");
                 return;

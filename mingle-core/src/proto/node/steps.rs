@@ -71,7 +71,7 @@ impl Node {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
             self.seek.joined(follow.leader_id());
-            self.memory.joined();
+            self.memory.joined(follow.leader_id());
             self.lead.forget_unproved(&self.arrivals);
             self.redirect_members();
         }
@@ -106,7 +106,7 @@ impl Node {
         let (id, peer) = (follow.leader_id(), follow.leader_peer());
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
-                self.memory.not_answered(peer.clone());
+                self.memory.not_answered(id, peer.clone());
                 self.seek.block(id, GaveUp::Silent, &self.shared);
             }
             GaveUp::Unreached => {

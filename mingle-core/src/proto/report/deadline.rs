@@ -13,7 +13,7 @@ pub struct Report {
     pub world: WorldSize,
     /// This node's given rank.
     pub rank: Option<Rank>,
-    /// How many members were counted, this node included where it was one.
+    /// How many members were here at once, at most, this node included where it was one.
     pub joined: u32,
     /// Other nodes that this node heard, or that a leader named; at most [`Report::NAMES`].
     pub heard: Vec<Heard>,
@@ -31,6 +31,10 @@ pub struct Report {
     pub running: Option<SocketAddr>,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
+    /// Nodes that expect a world of another size.
+    pub sizes: Vec<OtherSize>,
+    /// Two hosts that were given the same rank.
+    pub twice: Option<(Heard, Heard)>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
     /// sent: the first senders alone, since an address can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
@@ -72,6 +76,8 @@ impl Report {
             nobody_leads: false,
             running: None,
             versions: Vec::new(),
+            sizes: Vec::new(),
+            twice: None,
             unauthentic: Vec::new(),
             unauthentic_others: 0,
         }
@@ -169,6 +175,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_cause(f)?;
         self.write_unauthentic(f)?;
+        self.sizes.iter().try_for_each(|other| write!(f, "; {other}"))?;
+        if let Some((one, other)) = &self.twice {
+            write!(f, "; {one} and {other}: the rank was given twice")?;
+        }
         if let Some(peer) = &self.unanswered {
             write!(f, "; {peer} leads, but does not answer this node")?;
         }
@@ -176,6 +186,23 @@ impl fmt::Display for Report {
             write!(f, "; {from} speaks protocol version {version}, this node {}", crate::wire::VERSION)?;
         }
         Ok(())
+    }
+}
+
+/// A node that expects a world of another size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherSize {
+    /// Its host's name.
+    pub host: HostName,
+    /// The source address of its datagrams.
+    pub address: SocketAddr,
+    /// The size that it expects.
+    pub size: WorldSize,
+}
+
+impl fmt::Display for OtherSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) expects a world of {:#}", self.host, self.address, self.size)
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Failure;
-use crate::model::{HostName, Peer, WorldSize};
+use super::{Failure, OtherSize};
+use crate::model::{Peer, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
 ///
@@ -31,16 +31,25 @@ pub enum Warning {
         /// The node that said so.
         from: SocketAddr,
     },
-    /// A node of another world size was refused.
+    /// A node expects a world of another size. Of 16 nodes at most.
     WorldDiffers {
-        /// The node's host.
-        host: HostName,
-        /// The node's source address.
-        source: SocketAddr,
-        /// The size that the node expects.
-        theirs: WorldSize,
+        /// The node.
+        other: OtherSize,
         /// The size that this node expects.
         ours: WorldSize,
+    },
+    /// A node speaks another version of the protocol. Reported once for each version.
+    VersionDiffers {
+        /// That version.
+        version: u8,
+        /// The node's source address.
+        from: SocketAddr,
+    },
+    /// A node has another secret than this one, or only one of the two has a secret. Reported once for each
+    /// address.
+    SecretDiffers {
+        /// The node's address.
+        from: IpAddr,
     },
     /// The world forms without a node, which has a seat and with which it could not form.
     LeftOut {
@@ -160,9 +169,13 @@ impl fmt::Display for Warning {
                 f,
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
-            Self::WorldDiffers { host, source, theirs, ours } => write!(
+            Self::WorldDiffers { other, ours } => write!(f, "{other} under this job ID, not {ours:#}"),
+            Self::VersionDiffers { version, from } => {
+                write!(f, "{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
+            }
+            Self::SecretDiffers { from } => write!(
                 f,
-                "{host} ({source}) expects a world of {theirs:#} under this job ID, not {ours:#}; it was refused"
+                "{from} has another secret for this job, or one of it and this node has none: they do not hear each other"
             ),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(

@@ -262,16 +262,6 @@ fn the_reason_why_no_world_forms_goes_to_members_and_to_no_node_without_a_proof(
     assert_eq!(to(&outputs, 3, is_refusal), 0);
 }
 
-#[test]
-fn the_caller_is_warned_of_16_nodes_with_another_size_of_world() {
-    let mut leader = Leader::new(4);
-    leader.world = WorldSize::of(5);
-    let outputs: Vec<Output> = (2..=60).chain(2..=60).flat_map(|node| leader.ask(node, |_| {})).collect();
-    let is_warning =
-        |output: &&Output| matches!(output, Output::Event(Event::Warning(Warning::WorldDiffers { .. })));
-    assert_eq!(outputs.iter().filter(is_warning).count(), 16);
-}
-
 /// The master of each prepare, with the address at which it is to be reached.
 fn masters(outputs: &[Output]) -> Vec<(u64, NodeId, SocketAddr)> {
     let masters = sent(outputs).into_iter().filter_map(|(_, message)| match message {

@@ -289,6 +289,26 @@ fn a_rank_that_was_given_twice_is_named_at_the_deadline_of_the_others() {
 }
 
 #[test]
+fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let own = line_with("jobs", 3, "--timeout 20s");
+    let others = [
+        leading(&lab, 0, &line_with("job", 3, "--timeout 30s")),
+        leading(&lab, 1, &line_with("jobs", 3, "--timeout 30s --multicast 239.255.7.7")),
+        lab.spawn(2, &line_with("hidden", 3, "--timeout 30s --private")),
+    ];
+    let member = lab.spawn(3, &line_with("job", 3, "--timeout 30s"));
+    let outcome = lab.spawn(4, &own).finish();
+    let job = "job (2 of 3 nodes here, says 10.77.0.1";
+    let own = "this job's ID with another port or group, says 10.77.0.11";
+    let check = "multicast passes here: check --job-id, --multicast and --interface on every node";
+    let warning = "nobody else was heard within 15 s by multicast; other jobs form on this link: ";
+    fails(&outcome, 3, &[warning, "time: nobody else was heard; other jobs form", job, own, check]);
+    assert!(!outcome.stderr.contains("hidden") && !outcome.stderr.contains("have not started"));
+    drop((others, member));
+}
+
+#[test]
 fn nodes_that_outlast_their_leader_report_all_that_were_here_and_blame_no_firewall() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let args = |seconds: u32| line_with("outlast", 4, &format!("--timeout {seconds}s"));

@@ -25,6 +25,9 @@ pub(crate) const NETWORK: u8 = 5;
 /// The timeout passed, and something was heard that the job's secret does not open.
 pub(crate) const SECRET: u8 = 6;
 
+/// What to do where only other jobs were heard.
+const SAME_JOB: &str = "multicast passes here: check --job-id, --multicast and --interface on every node";
+
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     match error {
@@ -166,6 +169,7 @@ fn about_deadline(report: &Report) -> Option<String> {
     let mut advice = Vec::new();
     advice.extend(match report.cause() {
         Cause::Running => Some("if this is another job, give it another --job-id"),
+        Cause::NobodyHeard if !report.jobs.is_empty() => Some(SAME_JOB),
         Cause::NobodyHeard if !report.blames_the_secret() => {
             Some("the others have not started, or multicast does not pass between them and this node")
         }
@@ -193,6 +197,7 @@ fn about_deadline(report: &Report) -> Option<String> {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
+        Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
         Warning::NobodyHeard { tried, .. } => {
             let ways = match tried {
                 Tried::Broadcast => {

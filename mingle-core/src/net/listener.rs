@@ -66,16 +66,9 @@ impl Listener {
 
     /// The next datagram from anyone, and its source address. Cancel-safe.
     pub async fn receive(&mut self) -> (SocketAddr, Vec<u8>) {
-        let mut buffer = [0; MAX_DATAGRAM + 1];
         loop {
-            for socket in self.links.receivers() {
-                match socket.try_recv_from(&mut buffer) {
-                    // Too long for the protocol: a node drops it, too.
-                    Ok((length, _)) if length > MAX_DATAGRAM => {}
-                    Ok((length, from)) => return (from, buffer[..length].to_vec()),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => tracing::debug!(%error, "receiving"),
-                }
+            if let Some(received) = self.received() {
+                return received;
             }
             tokio::select! {
                 () = readable(self.links.receivers()) => {}
@@ -85,5 +78,20 @@ impl Listener {
                 self.links.follow(&self.network);
             }
         }
+    }
+
+    /// A datagram that has arrived, and its source address.
+    pub(crate) fn received(&self) -> Option<(SocketAddr, Vec<u8>)> {
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        for socket in self.links.receivers() {
+            match socket.try_recv_from(&mut buffer) {
+                // Too long for the protocol: a node drops it, too.
+                Ok((length, _)) if length > MAX_DATAGRAM => {}
+                Ok((length, from)) => return Some((from, buffer[..length].to_vec())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => tracing::debug!(%error, "receiving"),
+            }
+        }
+        None
     }
 }

@@ -56,7 +56,7 @@ pub use prove::PathTarget;
 #[cfg(feature = "net")]
 pub(crate) use prove::Survey;
 pub use report::{
-    Cause, Change, Event, Failure, Formed, Heard, OtherSize, Over, Progress, RankRange, Report, Tried,
-    Unproved, Warning,
+    Cause, Change, Event, Failure, Formed, Heard, OtherJob, OtherSize, Over, Progress, RankRange, Report,
+    Tried, Unproved, Warning,
 };
 pub use timer::Time;

@@ -147,6 +147,11 @@ impl NodeInfo {
         found.map_or_else(|| Link::unknown(preferred.ip()), |(_, link)| *link)
     }
 
+    /// The node's name, with each of its addresses.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (&HostName, IpAddr)> {
+        self.endpoints.iter().map(|endpoint| (&self.host, endpoint.ip()))
+    }
+
     /// The name and the preferred endpoint of the node, by which people recognize it.
     pub fn peer(&self) -> Peer {
         Peer { host: self.host.clone(), address: self.endpoints.preferred() }

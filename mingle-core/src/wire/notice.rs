@@ -1,5 +1,5 @@
-//! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol, and no node
-//! reads it.
+//! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol. A node
+//! that has heard nobody for long reads it, too, to say so.
 //!
 //! ```text
 //! offset  size  field
@@ -56,6 +56,15 @@ impl Notice {
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend_from_slice(name.as_bytes());
         bytes
+    }
+
+    /// Whether it is of this job.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only the driver reads notices"))]
+    pub(crate) fn is_of(&self, other: &JobId) -> bool {
+        match self {
+            Self::Open { job, .. } => job == other,
+            Self::Sealed(beginning) => *beginning == other.tag().beginning(),
+        }
     }
 
     /// The notice in a datagram; nothing where the datagram is none.

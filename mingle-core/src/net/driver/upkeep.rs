@@ -1,32 +1,44 @@
 //! What a driver does every few seconds beside the protocol.
 
+use std::collections::BTreeMap;
+use std::iter;
 use std::time::{Duration, Instant};
 
 use super::Driver;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
 use crate::net::error::Error;
+use crate::net::listener::Listener;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
-use crate::proto::{Event, Node, Tried, Warning};
+use crate::proto::{Event, Node, OtherJob, Tried, Warning};
+use crate::wire::Notice;
 
 /// The look at the interfaces may be so much later than it is due, since a datagram mostly wakes the process
 /// before.
 const LOOK_SLACK: Duration = Duration::from_secs(2);
 /// After this long without any message, warn that multicast may not pass.
 const QUIET: Duration = Duration::from_secs(15);
+/// After this long it listens to the leaders of other jobs, which advertise once a second.
+const LONELY: Duration = Duration::from_secs(12);
+/// The most notices of jobs that are read, and the most jobs that are named.
+const NOTICES: usize = 1024;
+const JOBS: usize = 8;
 
 /// When each of these is due, and the advertiser.
 pub(super) struct Upkeep {
     /// None once it is known that the node has heard another, or the warning is given.
     quiet: Option<Instant>,
+    /// Hears other jobs, once this node has heard nobody of its own for long.
+    listener: Option<Listener>,
     advertiser: Option<Advertiser>,
 }
 
 impl Upkeep {
     pub(super) fn new(settings: &Rendezvous, origin: Instant) -> Self {
         Self {
-            quiet: Some(origin + QUIET).filter(|_| !settings.is_alone()),
+            quiet: Some(origin + LONELY).filter(|_| !settings.is_alone()),
+            listener: None,
             advertiser: Advertiser::new(settings),
         }
     }
@@ -55,13 +67,36 @@ impl Driver {
         if self.links.keep_up() {
             self.look_at_interfaces(node)?;
         }
-        if upkeep.quiet.is_some_and(|at| clock() >= at) {
-            upkeep.quiet = None;
-            if !node.has_heard() {
-                self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried() });
+        if upkeep.quiet.take_if(|at| clock() >= *at).is_none() || node.has_heard() {
+            return Ok(());
+        }
+        if clock() < self.origin + QUIET {
+            upkeep.quiet = Some(self.origin + QUIET);
+            let network = &self.settings.network;
+            upkeep.listener = Some(network).filter(|network| network.multicast).and_then(|network| {
+                let listens = Listener::of_all_jobs(network);
+                listens.inspect_err(|error| tracing::debug!(%error, "listening to other jobs")).ok()
+            });
+            return Ok(());
+        }
+        let jobs = upkeep.listener.take().map(|listener| self.jobs(&listener)).unwrap_or_default();
+        self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried(), jobs: jobs.clone() });
+        node.handle_jobs(jobs);
+        Ok(())
+    }
+
+    /// The jobs that others advertise on the link.
+    fn jobs(&self, listener: &Listener) -> Vec<OtherJob> {
+        let mut jobs = BTreeMap::new();
+        for (from, datagram) in iter::from_fn(|| listener.received()).take(NOTICES) {
+            let Some(notice) = Notice::decode(&datagram) else { continue };
+            let is_own = notice.is_of(&self.settings.job);
+            let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
+            if !(is_own && is_here) && (jobs.len() < JOBS || jobs.contains_key(&from)) {
+                jobs.insert(from, OtherJob { notice, address: from.ip(), is_own });
             }
         }
-        Ok(())
+        jobs.into_values().collect()
     }
 
     /// How this node has looked for others so far.

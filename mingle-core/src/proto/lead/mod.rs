@@ -3,7 +3,6 @@
 //! A candidate that follows another one freezes its book: it gives no seats and starts no rounds until it
 //! comes back.
 
-mod absent;
 mod alike;
 mod book;
 mod broken;
@@ -22,7 +21,7 @@ mod tests;
 mod unfit;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::backoff::Backoff;
@@ -32,7 +31,7 @@ use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::SendWindow;
-use crate::model::{NodeId, Peer, Rank, Stamp};
+use crate::model::{HostName, NodeId, Peer, Rank, Stamp};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
 use book::Book;
 use call::Call;
@@ -108,10 +107,9 @@ impl Lead {
         self.book.missing(shared)
     }
 
-    /// The hosts that are missing, where the user's list names them all.
-    pub(crate) fn absent(&self, shared: &Shared) -> Vec<String> {
-        let present = self.book.members().map(|(_, entry)| &entry.node).chain([&shared.config.node]);
-        absent::absent(&shared.config.listed, present, shared.most().saturating_sub(self.seated()))
+    /// The members' names, with each of their addresses.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = (&HostName, IpAddr)> {
+        self.book.members().flat_map(|(_, entry)| entry.node.hosts())
     }
 
     /// The members with their given ranks, for a message to the user.

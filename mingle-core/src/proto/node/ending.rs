@@ -1,6 +1,7 @@
 //! How a node ends: refused, out of time, or with its world formed.
 
 use super::Node;
+use super::absent::absent;
 use super::memory::Here;
 use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
@@ -70,12 +71,18 @@ impl Node {
         if joined < self.memory.most() || (joined == self.memory.most() && !counts) {
             return;
         }
-        let mut here = Here { joined, ..Here::default() };
+        let config = &self.shared.config;
+        let leads = self.follow.is_none() && config.is_candidate();
+        let mut present: Vec<_> =
+            if leads { self.lead.hosts().collect() } else { self.memory.hosts().collect() };
+        present.extend(config.node.hosts());
+        let missing = self.shared.most().saturating_sub(joined);
+        let absent = absent(&config.listed, present.into_iter(), missing);
+        let mut here = Here { joined, absent, ..Here::default() };
         if let Some(progress) = progress {
             here.missing.clone_from(&progress.missing);
-        } else if self.follow.is_none() && self.shared.config.is_candidate() {
+        } else if leads {
             here.missing = self.lead.missing(&self.shared);
-            here.absent = self.lead.absent(&self.shared);
             if joined > 1 {
                 here.members = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
                 here.members.sort();

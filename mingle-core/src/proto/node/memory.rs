@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::proto::config::Config;
-use crate::proto::report::{Heard, OtherSize, RankRange, Report};
+use crate::proto::report::{Heard, OtherJob, OtherSize, RankRange, Report};
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;
@@ -22,9 +22,10 @@ const SOURCES: usize = 16;
 pub(super) struct Here {
     pub(super) joined: u32,
     pub(super) missing: Vec<RankRange>,
-    /// What only a leader knows: the members that it has counted, and the seeds' hosts that were missing.
-    pub(super) members: Vec<Heard>,
+    /// The hosts of the user's list that were missing.
     pub(super) absent: Vec<String>,
+    /// The members, which only a leader knows.
+    pub(super) members: Vec<Heard>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,6 +38,7 @@ pub(super) struct Memory {
     unauthentic: BTreeMap<IpAddr, u64>,
     /// How many of these came from senders that are not remembered.
     unauthentic_others: u64,
+    jobs: Vec<OtherJob>,
     /// The nodes that expect a world of another size.
     sizes: BTreeMap<NodeId, OtherSize>,
     /// The most nodes that were here at once.
@@ -87,7 +89,7 @@ impl Memory {
     }
 
     /// The leader has named these hosts.
-    pub(super) fn hosts(&mut self, hosts: &[HostName]) {
+    pub(super) fn named(&mut self, hosts: &[HostName]) {
         for host in hosts {
             if self.hosts.len() < NODES {
                 self.hosts.insert(host.clone());
@@ -119,6 +121,11 @@ impl Memory {
     /// A node expects a world of another size. Returns whether that is news.
     pub(super) fn size(&mut self, id: NodeId, other: OtherSize) -> bool {
         self.sizes.len() < SOURCES && self.sizes.insert(id, other).is_none()
+    }
+
+    /// These jobs form on the link, and nobody of this one was heard.
+    pub(super) fn jobs(&mut self, jobs: Vec<OtherJob>) {
+        self.jobs = jobs;
     }
 
     /// How many nodes were here at once, at most.
@@ -169,6 +176,7 @@ impl Memory {
             missing,
             absent,
             sizes: self.sizes.values().cloned().collect(),
+            jobs: self.jobs.clone(),
             twice: self.twice(config),
             unreached: self.unreached.clone(),
             unanswered: self.unanswered.clone(),
@@ -179,6 +187,11 @@ impl Memory {
             unauthentic_others: self.unauthentic_others,
             ..Report::new(config.world, config.node.rank)
         }
+    }
+
+    /// The names of the nodes that were heard, with their addresses.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = (&HostName, IpAddr)> {
+        self.nodes.values().filter_map(|heard| Some((&heard.host, heard.address?.ip())))
     }
 
     /// Two hosts that were given the same rank.
@@ -242,7 +255,7 @@ mod tests {
         let hosts: Vec<HostName> = (0..300).map(|number| HostName::new(&format!("n{number}"))).collect();
         for (number, host) in (0..).zip(&hosts) {
             memory.node(id(number), host, address(1), None);
-            memory.hosts(std::slice::from_ref(host));
+            memory.named(std::slice::from_ref(host));
         }
         let known: Vec<u16> = (0..300).filter(|&number| memory.knows(id(number))).collect();
         assert_eq!(known, (0..256).collect::<Vec<_>>());

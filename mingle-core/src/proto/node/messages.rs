@@ -105,7 +105,7 @@ impl Node {
         if let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(candidate.id)) {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.is_joined() {
-                self.memory.hosts(&announce.newest);
+                self.memory.named(&announce.newest);
             }
             return;
         }

@@ -3,6 +3,7 @@
 //! Here a datagram is decoded, and its recipient is checked. `messages` hands each message to a
 //! part, `steps` has what concerns several parts, `ending` how a node ends.
 
+mod absent;
 mod ending;
 mod memory;
 mod messages;
@@ -22,7 +23,7 @@ use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
 use super::prove::{Arrivals, Ends, PathTarget, Proofs};
-use super::report::{Event, Warning};
+use super::report::{Event, OtherJob, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
@@ -325,6 +326,11 @@ impl Node {
         } else if self.seeks() {
             self.seek.call_at_once(false, &mut self.shared);
         }
+    }
+
+    /// These jobs form on the link, while nobody of this one was heard: the report names them.
+    pub fn handle_jobs(&mut self, jobs: Vec<OtherJob>) {
+        self.memory.jobs(jobs);
     }
 
     /// Another node is about to replace this one: its members look for that one at once, and need not wait

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::RankRange;
 use crate::model::{HostName, Peer, Rank, WorldSize};
+use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Report {
     pub versions: Vec<(u8, SocketAddr)>,
     /// Nodes that expect a world of another size.
     pub sizes: Vec<OtherSize>,
+    /// The jobs that were heard on the link while nobody of this one was.
+    pub jobs: Vec<OtherJob>,
     /// Two hosts that were given the same rank.
     pub twice: Option<(Heard, Heard)>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
@@ -77,6 +80,7 @@ impl Report {
             running: None,
             versions: Vec::new(),
             sizes: Vec::new(),
+            jobs: Vec::new(),
             twice: None,
             unauthentic: Vec::new(),
             unauthentic_others: 0,
@@ -113,6 +117,7 @@ impl Report {
             }
             Cause::NobodyHeard => {
                 write!(f, "no world of {world} in time: nobody else was heard")?;
+                OtherJob::write_all(&self.jobs, f)?;
                 self.write_absent(f)
             }
             Cause::Unreached => {
@@ -203,6 +208,33 @@ pub struct OtherSize {
 impl fmt::Display for OtherSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}) expects a world of {:#}", self.host, self.address, self.size)
+    }
+}
+
+/// A job that forms on the link, by the notice of its leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherJob {
+    /// The notice.
+    pub notice: Notice,
+    /// The leader's address.
+    pub address: IpAddr,
+    /// It has the ID of this node's own job: another port, group or interface keeps the two apart.
+    pub is_own: bool,
+}
+
+impl OtherJob {
+    pub(super) fn write_all(jobs: &[Self], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Self { notice, address, is_own }) in jobs.iter().enumerate() {
+            f.write_str(if i == 0 { "; other jobs form on this link: " } else { ", " })?;
+            match notice {
+                _ if *is_own => write!(f, "this job's ID with another port or group, says {address}")?,
+                Notice::Open { job, world, joined } => {
+                    write!(f, "{job} ({joined} of {world} nodes here, says {address})")?;
+                }
+                Notice::Sealed(_) => write!(f, "a job with a secret, says {address}")?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Failure, OtherSize};
+use super::{Failure, OtherJob, OtherSize};
 use crate::model::{Peer, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
@@ -20,6 +20,8 @@ pub enum Warning {
         after: Duration,
         /// How it has looked for others.
         tried: Tried,
+        /// The jobs that it has heard on the link.
+        jobs: Vec<OtherJob>,
     },
     /// Others join, but none of them can connect to this node, which therefore steps down.
     Unconnectable {
@@ -158,8 +160,9 @@ impl fmt::Display for Tried {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyHeard { after, tried } => {
-                write!(f, "nobody else was heard within {} s {tried}", after.as_secs())
+            Self::NobodyHeard { after, tried, jobs } => {
+                write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
+                OtherJob::write_all(jobs, f)
             }
             Self::Unconnectable { endpoint } => write!(
                 f,

@@ -1,27 +1,27 @@
 //! Which of the hosts that the user has listed are absent.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use crate::wire::NodeInfo;
+use crate::model::HostName;
 
-/// The listed hosts that are none of these nodes, if they are as many as are `missing`; otherwise none. A
-/// list of only a few hosts leaves out most of those that are missing. And a name that no node has for
-/// itself, such as that of a service, would be named although its node is here.
+/// The listed hosts that are no name and no address of a present node, if they are as many as are `missing`;
+/// otherwise none. A list of only a few hosts leaves out most of those that are missing. And a name that no
+/// node has for itself, such as that of a service, would be named although its node is here.
 pub(super) fn absent<'a>(
     listed: &BTreeSet<String>,
-    present: impl Iterator<Item = &'a NodeInfo>,
+    present: impl Iterator<Item = (&'a HostName, IpAddr)>,
     missing: u32,
 ) -> Vec<String> {
     if listed.is_empty() {
         return Vec::new();
     }
     let (mut names, mut addresses) = (BTreeSet::new(), BTreeSet::new());
-    for node in present {
-        let host = node.host.as_str().to_lowercase();
+    for (host, address) in present {
+        let host = host.as_str().to_lowercase();
         names.insert(beginning(&host).to_owned());
         names.insert(host);
-        addresses.extend(node.endpoints.iter().map(SocketAddr::ip));
+        addresses.insert(address);
     }
     let is_here = |host: &str| match host.parse::<IpAddr>() {
         Ok(address) => addresses.contains(&address),
@@ -41,17 +41,14 @@ fn beginning(host: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HostName;
 
     #[test]
     fn those_are_absent_whose_name_and_address_no_node_has() {
         let of = |hosts: &[&str], present: &[(&str, &str)], missing: u32| {
-            let node = |(host, address): &(&str, &str)| {
-                NodeInfo::new(HostName::new(host), SocketAddr::new(address.parse().unwrap(), 29500).into())
-            };
-            let nodes: Vec<NodeInfo> = present.iter().map(node).collect();
+            let node = |(host, address): &(&str, &str)| (HostName::new(host), address.parse().unwrap());
+            let nodes: Vec<(HostName, IpAddr)> = present.iter().map(node).collect();
             let listed = hosts.iter().map(|&host| host.to_owned()).collect();
-            absent(&listed, nodes.iter(), missing)
+            absent(&listed, nodes.iter().map(|(host, address)| (host, *address)), missing)
         };
         let listed = ["gpu3", "GPU1", "10.0.0.2", "gpu4.example", "fd00::9"];
         let two = [("gpu1.example", "10.0.0.1"), ("other", "10.0.0.2")];
@@ -64,9 +61,10 @@ mod tests {
 
     #[test]
     fn a_list_of_a_few_hosts_or_with_other_names_names_nobody() {
-        let node = NodeInfo::new(HostName::new("gpu1"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
+        let (host, address) = (HostName::new("gpu1"), IpAddr::from([10, 0, 0, 1]));
         let of = |hosts: &[&str], missing: u32| {
-            absent(&hosts.iter().map(|&host| host.to_owned()).collect(), [&node].into_iter(), missing)
+            let listed = hosts.iter().map(|&host| host.to_owned()).collect();
+            absent(&listed, [(&host, address)].into_iter(), missing)
         };
         assert_eq!(of(&[], 3), [""; 0]);
         assert_eq!(of(&["gpu2"], 3), [""; 0], "two more are missing");

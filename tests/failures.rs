@@ -309,6 +309,29 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
 }
 
 #[test]
+fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.firewall(1, &["ct state new"]);
+    for (number, secret) in ["", "a secret of the firewalls"].into_iter().enumerate() {
+        let args = line_with(&format!("firewall {number}"), 3, "--timeout 18s");
+        let procs = [0, 1, 2].map(|node| {
+            let mut command = lab.command(node, MINGLE);
+            command.args(&args).env("MINGLE_SECRET", secret);
+            lab.start(node, command)
+        });
+        let [first, walled, last] = procs.map(Proc::finish);
+        let cure = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999, and TCP 32768-60999 from the other nodes";
+        let deaf = "this host drops even the multicast that it sends itself";
+        let warning = format!("within 15 s by multicast, and {deaf}; {cure}");
+        fails(&walled, 5, &[&warning, &format!("nobody else was heard, and {deaf}; {cure}")]);
+        for other in [first, last] {
+            let apart = "is heard and leads for itself: it does not hear this node";
+            fails(&other, 5, &["mingle: warning: node1 (10.77.0.11:", apart, cure, "; node1 (10.77.0.11:"]);
+        }
+    }
+}
+
+#[test]
 fn nodes_that_outlast_their_leader_report_all_that_were_here_and_blame_no_firewall() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let args = |seconds: u32| line_with("outlast", 4, &format!("--timeout {seconds}s"));

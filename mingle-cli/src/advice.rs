@@ -28,6 +28,10 @@ pub(crate) const SECRET: u8 = 6;
 /// What to do where only other jobs were heard.
 const SAME_JOB: &str = "multicast passes here: check --job-id, --multicast and --interface on every node";
 
+/// What to do where a firewall keeps the nodes apart.
+const FIREWALL: &str =
+    "in its firewall, accept UDP 29499, TCP and UDP 29500-29999, and TCP 32768-60999 from the other nodes";
+
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     match error {
@@ -36,6 +40,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
+            Failure::Deadline(report) if report.is_deaf || !report.apart.is_empty() => (NETWORK, "deadline"),
             Failure::Deadline(report) if !report.sizes.is_empty() => (CONFLICT, "deadline"),
             Failure::Deadline(_) => (DEADLINE, "deadline"),
             Failure::RankTaken { .. } => (CONFLICT, "rank_taken"),
@@ -169,6 +174,7 @@ fn about_deadline(report: &Report) -> Option<String> {
     let mut advice = Vec::new();
     advice.extend(match report.cause() {
         Cause::Running => Some("if this is another job, give it another --job-id"),
+        Cause::NobodyHeard if report.is_deaf => Some(FIREWALL),
         Cause::NobodyHeard if !report.jobs.is_empty() => Some(SAME_JOB),
         Cause::NobodyHeard if !report.blames_the_secret() => {
             Some("the others have not started, or multicast does not pass between them and this node")
@@ -179,6 +185,9 @@ fn about_deadline(report: &Report) -> Option<String> {
     });
     if !report.unauthentic.is_empty() {
         advice.push("give every node the same secret");
+    }
+    if !report.apart.is_empty() {
+        advice.push(FIREWALL);
     }
     if !report.sizes.is_empty() {
         advice.push("give every node the same --world");
@@ -197,6 +206,7 @@ fn about_deadline(report: &Report) -> Option<String> {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
+        Warning::NobodyHeard { is_deaf: true, .. } | Warning::Apart { .. } => FIREWALL.to_owned(),
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
         Warning::NobodyHeard { tried, .. } => {
             let ways = match tried {

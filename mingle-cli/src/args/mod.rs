@@ -277,7 +277,8 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
 
 Firewall:
   UDP 29499, and TCP and UDP 29500-29999, or the ports that --multicast and
-  --master-port name.
+  --master-port name; and the kernel's ports for what the job opens, TCP
+  32768-60999.
 
 Examples:
   Four nodes, this line on each:

@@ -80,8 +80,9 @@ impl Driver {
             return Ok(());
         }
         let jobs = upkeep.listener.take().map(|listener| self.jobs(&listener)).unwrap_or_default();
-        self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried(), jobs: jobs.clone() });
-        node.handle_jobs(jobs);
+        let is_deaf = self.links.multicasts() && !node.hears_itself();
+        self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried(), jobs: jobs.clone(), is_deaf });
+        node.handle_silence(jobs, is_deaf);
         Ok(())
     }
 

@@ -189,6 +189,12 @@ impl Links {
         }
     }
 
+    /// Whether this node has joined a group, and can send to all: then it hears its own multicasts.
+    pub(crate) fn multicasts(&self) -> bool {
+        let groups = &self.sockets.groups;
+        groups.iter().any(|groups| groups.joined() > 0) && self.failed.is_empty()
+    }
+
     /// Sends to all nodes. Returns a warning for each interface that cannot send to a group, once.
     pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
         let mut warnings = Vec::new();

@@ -53,7 +53,7 @@ impl Node {
 
     fn report(&mut self) -> Report {
         self.note_most(true);
-        let mut report = self.memory.report(&self.shared.config);
+        let mut report = self.memory.report(&self.shared.config, self.shared.now);
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
             if follow.is_joined() {
                 (report.unreached, report.unanswered) = (None, None);
@@ -64,11 +64,13 @@ impl Node {
         report
     }
 
-    /// Remembers the nodes that are here, if more are than ever before; or as many, where that `counts`.
-    fn note_most(&mut self, counts: bool) {
+    /// Remembers the nodes that are here, if more are than ever before; or as many, at the `end`. Where all
+    /// were here, something else has kept the world from forming, and they do not count.
+    fn note_most(&mut self, end: bool) {
         let progress = self.follow.as_ref().and_then(Follow::progress);
         let joined = progress.map_or_else(|| self.lead.seated(), |progress| progress.joined);
-        if joined < self.memory.most() || (joined == self.memory.most() && !counts) {
+        let is_all = joined >= self.shared.config.world.min().get();
+        if joined < self.memory.most() || (!end && (is_all || joined == self.memory.most())) {
             return;
         }
         let config = &self.shared.config;

@@ -4,10 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, OtherSize, RankRange, Report};
+use crate::proto::timer::Time;
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;
@@ -16,6 +18,10 @@ const VERSIONS: usize = 8;
 /// The most senders of unauthentic datagrams, and the most nodes with another size of the world, that are
 /// remembered.
 const SOURCES: usize = 16;
+/// Candidates are one world's within a second, also if much is lost.
+const APART: Duration = Duration::from_secs(10);
+/// A candidate announces itself once a second. One that is silent for so long has ended or follows another.
+const PAUSE: Duration = Duration::from_secs(4);
 
 /// The nodes that were here at one time, and those that were missing.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +45,13 @@ pub(super) struct Memory {
     /// How many of these came from senders that are not remembered.
     unauthentic_others: u64,
     jobs: Vec<OtherJob>,
+    /// A multicast of this node has come back to it.
+    hears_itself: bool,
+    /// This host drops the multicasts that it sends itself.
+    is_deaf: bool,
+    /// The candidates that announce themselves, although this node follows none of them: since when, and when
+    /// each was heard last.
+    apart: BTreeMap<NodeId, (Time, Time, Peer)>,
     /// The nodes that expect a world of another size.
     sizes: BTreeMap<NodeId, OtherSize>,
     /// The most nodes that were here at once.
@@ -124,8 +137,44 @@ impl Memory {
     }
 
     /// These jobs form on the link, and nobody of this one was heard.
-    pub(super) fn jobs(&mut self, jobs: Vec<OtherJob>) {
-        self.jobs = jobs;
+    pub(super) fn silence(&mut self, jobs: Vec<OtherJob>, is_deaf: bool) {
+        (self.jobs, self.is_deaf) = (jobs, is_deaf);
+    }
+
+    /// A multicast of this node has arrived.
+    pub(super) fn echo(&mut self) {
+        self.hears_itself = true;
+    }
+
+    pub(super) fn hears_itself(&self) -> bool {
+        self.hears_itself
+    }
+
+    /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
+    /// done so for [`APART`] by now: it does not hear the nodes that are here.
+    pub(super) fn apart(&mut self, id: NodeId, candidate: Peer, now: Time) -> bool {
+        if self.apart.len() >= SOURCES && !self.apart.contains_key(&id) {
+            return false;
+        }
+        let (since, last, _) = self.apart.entry(id).or_insert((now, now, candidate));
+        if now > *last + PAUSE {
+            *since = now;
+        }
+        let is_news = *last < *since + APART && now >= *since + APART;
+        *last = now;
+        is_news
+    }
+
+    /// It has joined this node, or this node follows it.
+    pub(super) fn together(&mut self, id: NodeId) {
+        self.apart.remove(&id);
+    }
+
+    /// Candidates that are here and do not hear this node's.
+    fn deaf(&self, now: Time) -> Vec<Peer> {
+        let is_apart =
+            |(since, last, _): &&(Time, Time, Peer)| *last >= *since + APART && now <= *last + PAUSE;
+        self.apart.values().filter(is_apart).map(|(.., peer)| peer.clone()).collect()
     }
 
     /// How many nodes were here at once, at most.
@@ -168,7 +217,7 @@ impl Memory {
     }
 
     /// The report of a node that knows nothing beside this.
-    pub(super) fn report(&self, config: &Config) -> Report {
+    pub(super) fn report(&self, config: &Config, now: Time) -> Report {
         let Here { joined, missing, members, absent } = self.most.clone();
         Report {
             joined: joined.max(1),
@@ -177,6 +226,8 @@ impl Memory {
             absent,
             sizes: self.sizes.values().cloned().collect(),
             jobs: self.jobs.clone(),
+            is_deaf: self.is_deaf,
+            apart: self.deaf(now),
             twice: self.twice(config),
             unreached: self.unreached.clone(),
             unanswered: self.unanswered.clone(),

@@ -107,7 +107,14 @@ impl Node {
             if follow.is_joined() {
                 self.memory.named(&announce.newest);
             }
+            self.memory.together(candidate.id);
             return;
+        }
+        if recipient == Recipient::All
+            && candidate.world == self.shared.config.world
+            && self.memory.apart(candidate.id, candidate.peer(), self.shared.now)
+        {
+            self.shared.event(Event::Warning(Warning::Apart { candidate: candidate.peer() }));
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
@@ -162,6 +169,7 @@ impl Node {
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
         self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
         self.hear_size(from, &join.node.host, source, join.world);
+        self.memory.together(from);
         if self.leads() {
             self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
         } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {

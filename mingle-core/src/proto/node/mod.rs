@@ -182,6 +182,7 @@ impl Node {
             _ => return,
         };
         if header.sender == self.shared.me() {
+            self.memory.echo();
             return;
         }
         tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
@@ -328,9 +329,15 @@ impl Node {
         }
     }
 
-    /// These jobs form on the link, while nobody of this one was heard: the report names them.
-    pub fn handle_jobs(&mut self, jobs: Vec<OtherJob>) {
-        self.memory.jobs(jobs);
+    /// Nobody of this job was heard: these jobs form on the link, and maybe this host drops multicast. The
+    /// report says so.
+    pub fn handle_silence(&mut self, jobs: Vec<OtherJob>, is_deaf: bool) {
+        self.memory.silence(jobs, is_deaf);
+    }
+
+    /// Whether a multicast of this node has come back to it.
+    pub fn hears_itself(&self) -> bool {
+        self.memory.hears_itself()
     }
 
     /// Another node is about to replace this one: its members look for that one at once, and need not wait

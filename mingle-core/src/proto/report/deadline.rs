@@ -36,6 +36,10 @@ pub struct Report {
     pub sizes: Vec<OtherSize>,
     /// The jobs that were heard on the link while nobody of this one was.
     pub jobs: Vec<OtherJob>,
+    /// This host drops even the multicasts that it sends itself.
+    pub is_deaf: bool,
+    /// Candidates that were heard to the end, and did not hear this node.
+    pub apart: Vec<Peer>,
     /// Two hosts that were given the same rank.
     pub twice: Option<(Heard, Heard)>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
@@ -81,6 +85,8 @@ impl Report {
             versions: Vec::new(),
             sizes: Vec::new(),
             jobs: Vec::new(),
+            is_deaf: false,
+            apart: Vec::new(),
             twice: None,
             unauthentic: Vec::new(),
             unauthentic_others: 0,
@@ -117,6 +123,9 @@ impl Report {
             }
             Cause::NobodyHeard => {
                 write!(f, "no world of {world} in time: nobody else was heard")?;
+                if self.is_deaf {
+                    f.write_str(DEAF)?;
+                }
                 OtherJob::write_all(&self.jobs, f)?;
                 self.write_absent(f)
             }
@@ -179,6 +188,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_cause(f)?;
+        self.apart.iter().try_for_each(|peer| write!(f, "; {peer}{APART}"))?;
         self.write_unauthentic(f)?;
         self.sizes.iter().try_for_each(|other| write!(f, "; {other}"))?;
         if let Some((one, other)) = &self.twice {
@@ -193,6 +203,11 @@ impl fmt::Display for Report {
         Ok(())
     }
 }
+
+/// What a host does that hears nobody, not even itself.
+pub(super) const DEAF: &str = ", and this host drops even the multicast that it sends itself";
+/// What a candidate does that is heard, and hears nobody of those here.
+pub(super) const APART: &str = " is heard and leads for itself: it does not hear this node";
 
 /// A node that expects a world of another size.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::deadline::{APART, DEAF};
 use super::{Failure, OtherJob, OtherSize};
 use crate::model::{Peer, WorldSize};
 
@@ -22,6 +23,13 @@ pub enum Warning {
         tried: Tried,
         /// The jobs that it has heard on the link.
         jobs: Vec<OtherJob>,
+        /// This host drops even the multicasts that it sends itself.
+        is_deaf: bool,
+    },
+    /// Another candidate goes on leading, and neither joins nor is joined: it does not hear this node.
+    Apart {
+        /// The candidate.
+        candidate: Peer,
     },
     /// Others join, but none of them can connect to this node, which therefore steps down.
     Unconnectable {
@@ -160,10 +168,14 @@ impl fmt::Display for Tried {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyHeard { after, tried, jobs } => {
+            Self::NobodyHeard { after, tried, jobs, is_deaf } => {
                 write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
+                if *is_deaf {
+                    f.write_str(DEAF)?;
+                }
                 OtherJob::write_all(jobs, f)
             }
+            Self::Apart { candidate } => write!(f, "{candidate}{APART}"),
             Self::Unconnectable { endpoint } => write!(
                 f,
                 "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"

@@ -19,7 +19,7 @@ use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId, Reach};
 use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
 use link::Actor;
 use promises::{GRACE, TIMEOUT};
-use stages::{Play, STAGES, Stage, endpoint, id, stranger};
+use stages::{Play, STAGES, endpoint, id, stranger};
 
 /// The rest of the program.
 pub struct Bytes<'a>(&'a [u8]);
@@ -105,11 +105,10 @@ impl Attack {
     }
 }
 
-/// Runs a program in one of these situations. Returns what it has reached.
-pub fn run(program: &[u8], among: impl Fn(&Stage) -> bool) -> Cells {
+/// Runs a program in one of the situations. Returns what it has reached.
+pub fn run(program: &[u8]) -> Cells {
     let mut bytes = Bytes(program);
-    let among: Vec<&Stage> = STAGES.iter().filter(|stage| among(stage)).collect();
-    let stage = bytes.pick(&among);
+    let stage = bytes.pick(&STAGES);
     let mut play = stage.play(bytes.next() % 2 == 1);
     run_in(&mut play, &mut bytes)
 }

@@ -26,11 +26,11 @@ pub(crate) const NETWORK: u8 = 5;
 pub(crate) const SECRET: u8 = 6;
 
 /// What to do where only other jobs were heard.
-const SAME_JOB: &str = "multicast passes here: check --job-id, --multicast and --interface on every node";
+const SAME_JOB: &str =
+    "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
 
 /// What to do where a firewall keeps the nodes apart.
-const FIREWALL: &str =
-    "in its firewall, accept UDP 29499, TCP and UDP 29500-29999, and TCP 32768-60999 from the other nodes";
+const FIREWALL: &str = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and --master-port), and TCP 32768-60999 from the other nodes";
 
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
@@ -40,7 +40,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
-            Failure::Deadline(report) if report.is_deaf || !report.apart.is_empty() => (NETWORK, "deadline"),
+            Failure::Deadline(report) if is_cut_off(report) => (NETWORK, "deadline"),
             Failure::Deadline(report) if !report.sizes.is_empty() => (CONFLICT, "deadline"),
             Failure::Deadline(_) => (DEADLINE, "deadline"),
             Failure::RankTaken { .. } => (CONFLICT, "rank_taken"),
@@ -57,6 +57,11 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         },
         _ => (NETWORK, "other"),
     }
+}
+
+/// Whether a firewall keeps the nodes apart.
+fn is_cut_off(report: &Report) -> bool {
+    (report.is_deaf && report.cause() == Cause::NobodyHeard) || !report.apart.is_empty()
 }
 
 /// The text of an error: the fact, what the operating system said, and the advice.
@@ -191,9 +196,6 @@ fn about_deadline(report: &Report) -> Option<String> {
     }
     if !report.sizes.is_empty() {
         advice.push("give every node the same --world");
-    }
-    if report.twice.is_some() {
-        advice.push("give each node a rank of its own, or none");
     }
     if report.unanswered.is_some() {
         advice.push("check the firewall for UDP and TCP");

@@ -28,10 +28,7 @@ impl Jobs {
 impl Scene for Jobs {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
         let Some(notice) = Notice::decode(datagram) else { return };
-        let tag = match &notice {
-            Notice::Open { job, .. } => job.tag().beginning(),
-            Notice::Sealed(tag) => *tag,
-        };
+        let tag = notice.tag();
         if has_room(&mut self.0, &tag, MOST, |(.., last)| is_silent(now, *last)) {
             self.0.insert(tag, (notice, from, now));
         }

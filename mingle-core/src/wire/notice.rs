@@ -58,12 +58,11 @@ impl Notice {
         bytes
     }
 
-    /// Whether it is of this job.
-    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only the driver reads notices"))]
-    pub(crate) fn is_of(&self, other: &JobId) -> bool {
+    /// The first half of the job's tag.
+    pub fn tag(&self) -> [u8; 8] {
         match self {
-            Self::Open { job, .. } => job == other,
-            Self::Sealed(beginning) => *beginning == other.tag().beginning(),
+            Self::Open { job, .. } => job.tag().beginning(),
+            Self::Sealed(tag) => *tag,
         }
     }
 

@@ -227,7 +227,7 @@ impl Driver {
     }
 
     async fn run(&mut self, mut node: Node) -> Result<Met, Error> {
-        let mut upkeep = Upkeep::new(&self.settings, self.origin);
+        let mut upkeep = Upkeep::new(&self.settings);
         loop {
             self.fire_timers(&mut node).await;
             while let Some(output) = node.poll_output() {

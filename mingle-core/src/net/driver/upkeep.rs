@@ -27,6 +27,7 @@ const JOBS: usize = 8;
 
 /// When each of these is due, and the advertiser.
 pub(super) struct Upkeep {
+    began: Instant,
     /// None once it is known that the node has heard another, or the warning is given.
     quiet: Option<Instant>,
     /// Hears other jobs, once this node has heard nobody of its own for long.
@@ -35,9 +36,11 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(settings: &Rendezvous, origin: Instant) -> Self {
+    pub(super) fn new(settings: &Rendezvous) -> Self {
+        let began = clock();
         Self {
-            quiet: Some(origin + LONELY).filter(|_| !settings.is_alone()),
+            began,
+            quiet: Some(began + LONELY).filter(|_| !settings.is_alone()),
             listener: None,
             advertiser: Advertiser::new(settings),
         }
@@ -70,8 +73,8 @@ impl Driver {
         if upkeep.quiet.take_if(|at| clock() >= *at).is_none() || node.has_heard() {
             return Ok(());
         }
-        if clock() < self.origin + QUIET {
-            upkeep.quiet = Some(self.origin + QUIET);
+        if clock() < upkeep.began + QUIET {
+            upkeep.quiet = Some(upkeep.began + QUIET);
             let network = &self.settings.network;
             upkeep.listener = Some(network).filter(|network| network.multicast).and_then(|network| {
                 let listens = Listener::of_all_jobs(network);
@@ -91,10 +94,12 @@ impl Driver {
         let mut jobs = BTreeMap::new();
         for (from, datagram) in iter::from_fn(|| listener.received()).take(NOTICES) {
             let Some(notice) = Notice::decode(&datagram) else { continue };
-            let is_own = notice.is_of(&self.settings.job);
+            // What comes from this host says nothing of the network.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
-            if !(is_own && is_here) && (jobs.len() < JOBS || jobs.contains_key(&from)) {
-                jobs.insert(from, OtherJob { notice, address: from.ip(), is_own });
+            let tag = notice.tag();
+            if !is_here && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
+                let is_own = tag == self.settings.job.tag().beginning();
+                jobs.insert(tag, OtherJob { notice, address: from.ip(), is_own });
             }
         }
         jobs.into_values().collect()

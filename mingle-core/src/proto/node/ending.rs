@@ -66,7 +66,7 @@ impl Node {
 
     /// Remembers the nodes that are here, if more are than ever before; or as many, at the `end`. Where all
     /// were here, something else has kept the world from forming, and they do not count.
-    fn note_most(&mut self, end: bool) {
+    pub(super) fn note_most(&mut self, end: bool) {
         let progress = self.follow.as_ref().and_then(Follow::progress);
         let joined = progress.map_or_else(|| self.lead.seated(), |progress| progress.joined);
         let is_all = joined >= self.shared.config.world.min().get();
@@ -77,10 +77,14 @@ impl Node {
         let leads = self.follow.is_none() && config.is_candidate();
         let mut present: Vec<_> =
             if leads { self.lead.hosts().collect() } else { self.memory.hosts().collect() };
+        // A member may know another by its leader's count alone.
+        let knows_all = leads || u32::try_from(present.len() + 1) == Ok(joined);
         present.extend(config.node.hosts());
         let missing = self.shared.most().saturating_sub(joined);
-        let absent = absent(&config.listed, present.into_iter(), missing);
-        let mut here = Here { joined, absent, ..Here::default() };
+        let mut here = Here { joined, ..Here::default() };
+        if knows_all {
+            here.absent = absent(&config.listed, present.into_iter(), missing);
+        }
         if let Some(progress) = progress {
             here.missing.clone_from(&progress.missing);
         } else if leads {
@@ -98,7 +102,6 @@ impl Node {
         if self.ended {
             return;
         }
-        self.note_most(false);
         if let Some(result) = self.lead.outcome() {
             let event = match result.clone() {
                 Ok(formed) => Event::Formed(formed),

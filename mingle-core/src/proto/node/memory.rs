@@ -2,11 +2,10 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{HostName, NodeId, Peer, Rank};
+use crate::model::{HostName, NodeId, Peer};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, OtherSize, RankRange, Report};
 use crate::proto::timer::Time;
@@ -34,6 +33,22 @@ pub(super) struct Here {
     pub(super) members: Vec<Heard>,
 }
 
+/// A candidate that neither joins nor is joined.
+#[derive(Debug, Clone)]
+struct Apart {
+    peer: Peer,
+    since: Time,
+    heard: Time,
+    /// The user knows.
+    is_told: bool,
+}
+
+impl Apart {
+    fn is_heard(&self, now: Time) -> bool {
+        now <= self.heard + PAUSE
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     nodes: BTreeMap<NodeId, Heard>,
@@ -49,9 +64,8 @@ pub(super) struct Memory {
     hears_itself: bool,
     /// This host drops the multicasts that it sends itself.
     is_deaf: bool,
-    /// The candidates that announce themselves, although this node follows none of them: since when, and when
-    /// each was heard last.
-    apart: BTreeMap<NodeId, (Time, Time, Peer)>,
+    /// The candidates that announce themselves, although this node follows none of them.
+    apart: BTreeMap<NodeId, Apart>,
     /// The nodes that expect a world of another size.
     sizes: BTreeMap<NodeId, OtherSize>,
     /// The most nodes that were here at once.
@@ -151,30 +165,34 @@ impl Memory {
     }
 
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
-    /// done so for [`APART`] by now: it does not hear the nodes that are here.
-    pub(super) fn apart(&mut self, id: NodeId, candidate: Peer, now: Time) -> bool {
+    /// done so for [`APART`] by now, which is told once.
+    pub(super) fn apart(&mut self, id: NodeId, peer: Peer, now: Time) -> bool {
         if self.apart.len() >= SOURCES && !self.apart.contains_key(&id) {
-            return false;
+            self.apart.retain(|_, other| other.is_heard(now));
+            if self.apart.len() >= SOURCES {
+                return false;
+            }
         }
-        let (since, last, _) = self.apart.entry(id).or_insert((now, now, candidate));
-        if now > *last + PAUSE {
-            *since = now;
+        let new = Apart { peer, since: now, heard: now, is_told: false };
+        let apart = self.apart.entry(id).or_insert(new);
+        if !apart.is_heard(now) {
+            apart.since = now;
         }
-        let is_news = *last < *since + APART && now >= *since + APART;
-        *last = now;
-        is_news
+        apart.heard = now;
+        now >= apart.since + APART && !std::mem::replace(&mut apart.is_told, now >= apart.since + APART)
     }
 
     /// It has joined this node, or this node follows it.
     pub(super) fn together(&mut self, id: NodeId) {
-        self.apart.remove(&id);
+        if let Some(apart) = self.apart.get_mut(&id) {
+            apart.since = apart.heard;
+        }
     }
 
-    /// Candidates that are here and do not hear this node's.
-    fn deaf(&self, now: Time) -> Vec<Peer> {
-        let is_apart =
-            |(since, last, _): &&(Time, Time, Peer)| *last >= *since + APART && now <= *last + PAUSE;
-        self.apart.values().filter(is_apart).map(|(.., peer)| peer.clone()).collect()
+    /// The candidates that are still heard, and have been apart for long.
+    fn still_apart(&self, now: Time) -> Vec<Peer> {
+        let is_apart = |apart: &&Apart| apart.is_heard(now) && apart.heard >= apart.since + APART;
+        self.apart.values().filter(is_apart).map(|apart| apart.peer.clone()).collect()
     }
 
     /// How many nodes were here at once, at most.
@@ -227,8 +245,7 @@ impl Memory {
             sizes: self.sizes.values().cloned().collect(),
             jobs: self.jobs.clone(),
             is_deaf: self.is_deaf,
-            apart: self.deaf(now),
-            twice: self.twice(config),
+            apart: self.still_apart(now),
             unreached: self.unreached.clone(),
             unanswered: self.unanswered.clone(),
             nobody_leads: !config.is_candidate() && !self.candidate,
@@ -243,17 +260,6 @@ impl Memory {
     /// The names of the nodes that were heard, with their addresses.
     pub(super) fn hosts(&self) -> impl Iterator<Item = (&HostName, IpAddr)> {
         self.nodes.values().filter_map(|heard| Some((&heard.host, heard.address?.ip())))
-    }
-
-    /// Two hosts that were given the same rank.
-    fn twice(&self, config: &Config) -> Option<(Heard, Heard)> {
-        let own = config.node.peer();
-        let own = Heard { host: own.host, address: Some(own.address), rank: config.node.rank.map(Rank::get) };
-        let mut ranks: BTreeMap<u32, &Heard> = BTreeMap::new();
-        iter::once(&own).chain(self.nodes.values()).find_map(|node| {
-            let first = *ranks.entry(node.rank?).or_insert(node);
-            (first.host != node.host).then(|| (first.clone(), node.clone()))
-        })
     }
 
     /// The nodes that were heard and the hosts that a leader has named, without this host, in order.

@@ -108,6 +108,7 @@ impl Node {
                 self.memory.named(&announce.newest);
             }
             self.memory.together(candidate.id);
+            self.note_most(false);
             return;
         }
         if recipient == Recipient::All

@@ -279,6 +279,7 @@ impl Node {
     pub fn handle_closed(&mut self, now: Time, conn: ConnId) {
         self.at(now);
         if let Some(prover) = self.arrivals.remove(conn).filter(|_| !self.ended) {
+            self.note_most(false);
             self.arrivals.remove_asker(prover);
             self.lead.remove(prover, &self.arrivals, &mut self.shared);
             self.check_end();

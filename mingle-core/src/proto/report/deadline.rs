@@ -38,10 +38,8 @@ pub struct Report {
     pub jobs: Vec<OtherJob>,
     /// This host drops even the multicasts that it sends itself.
     pub is_deaf: bool,
-    /// Candidates that were heard to the end, and did not hear this node.
+    /// Candidates that were heard to the end, and neither joined nor were joined.
     pub apart: Vec<Peer>,
-    /// Two hosts that were given the same rank.
-    pub twice: Option<(Heard, Heard)>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
     /// sent: the first senders alone, since an address can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
@@ -87,7 +85,6 @@ impl Report {
             jobs: Vec::new(),
             is_deaf: false,
             apart: Vec::new(),
-            twice: None,
             unauthentic: Vec::new(),
             unauthentic_others: 0,
         }
@@ -191,9 +188,6 @@ impl fmt::Display for Report {
         self.apart.iter().try_for_each(|peer| write!(f, "; {peer}{APART}"))?;
         self.write_unauthentic(f)?;
         self.sizes.iter().try_for_each(|other| write!(f, "; {other}"))?;
-        if let Some((one, other)) = &self.twice {
-            write!(f, "; {one} and {other}: the rank was given twice")?;
-        }
         if let Some(peer) = &self.unanswered {
             write!(f, "; {peer} leads, but does not answer this node")?;
         }
@@ -206,8 +200,8 @@ impl fmt::Display for Report {
 
 /// What a host does that hears nobody, not even itself.
 pub(super) const DEAF: &str = ", and this host drops even the multicast that it sends itself";
-/// What a candidate does that is heard, and hears nobody of those here.
-pub(super) const APART: &str = " is heard and leads for itself: it does not hear this node";
+/// What a candidate does that is heard, and neither joins nor is joined.
+pub(super) const APART: &str = " leads for itself: it does not hear this node, or cannot connect to it";
 
 /// A node that expects a world of another size.
 #[derive(Debug, Clone, PartialEq, Eq)]

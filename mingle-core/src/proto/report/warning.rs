@@ -26,7 +26,7 @@ pub enum Warning {
         /// This host drops even the multicasts that it sends itself.
         is_deaf: bool,
     },
-    /// Another candidate goes on leading, and neither joins nor is joined: it does not hear this node.
+    /// Another candidate goes on leading, and neither joins nor is joined. Reported once.
     Apart {
         /// The candidate.
         candidate: Peer,

@@ -333,7 +333,8 @@ impl World {
     /// This node's command has ended after the world was over, and the node is ready for the next world.
     pub(crate) fn stopped(&mut self, now: Time) {
         self.at(now);
-        if self.over.is_some() && !self.has_left() {
+        // The next world may have begun without this node.
+        if (self.over.is_some() || self.plan.is_none()) && !self.has_left() {
             self.command = Command::Waits;
         }
     }

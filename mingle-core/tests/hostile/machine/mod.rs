@@ -108,7 +108,7 @@ impl Attack {
 /// Runs a program in one of the situations. Returns what it has reached.
 pub fn run(program: &[u8]) -> Cells {
     let mut bytes = Bytes(program);
-    let stage = bytes.pick(&STAGES);
+    let stage = bytes.pick(STAGES);
     let mut play = stage.play(bytes.next() % 2 == 1);
     run_in(&mut play, &mut bytes)
 }

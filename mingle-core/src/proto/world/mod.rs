@@ -333,8 +333,9 @@ impl World {
     /// This node's command has ended after the world was over, and the node is ready for the next world.
     pub(crate) fn stopped(&mut self, now: Time) {
         self.at(now);
-        // The next world may have begun without this node.
-        if (self.over.is_some() || self.plan.is_none()) && !self.has_left() {
+        let has_seat = self.plan.as_ref().is_some_and(|plan| plan.rank_of(self.own.id).is_some());
+        // A leader whose command stops too late leads the next world without a seat in it.
+        if (self.over.is_some() || !has_seat) && !self.has_left() {
             self.command = Command::Waits;
         }
     }

@@ -341,9 +341,7 @@ impl Net {
                     return;
                 }
                 self.with(host, |world, now| {
-                    if world.epoch() == epoch {
-                        world.stopped(now);
-                    }
+                    world.stopped(now);
                 });
             }
             Event::Trouble(trouble) => self.trouble(trouble),
@@ -1696,4 +1694,22 @@ fn a_leader_that_leaves_before_its_members_have_come_has_left_and_is_not_gone() 
             }
         }
     }
+}
+
+#[test]
+fn a_leader_whose_command_stops_too_late_for_the_next_world_waits_for_a_seat_in_it() {
+    let mut late = 0;
+    for seed in 0..20 {
+        let mut net = Net::new(seed, "1:2".parse().unwrap(), 1, 1, 0.0);
+        net.stop_time = Duration::from_secs(60);
+        net.run_until(net.now + Duration::from_secs(5));
+        net.trouble(Trouble::Fail(0));
+        net.run_until(net.now + Duration::from_secs(90));
+        let world = net.hosts[0].world.as_ref().unwrap();
+        if net.hosts[0].command.is_none() {
+            late += u32::from(world.plan.as_ref().unwrap().rank_of(world.own.id).is_none());
+            assert_eq!(world.command, Command::Waits, "seed {seed}: {}", net.state());
+        }
+    }
+    assert!(late > 0);
 }

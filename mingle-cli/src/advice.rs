@@ -25,12 +25,15 @@ pub(crate) const NETWORK: u8 = 5;
 /// The timeout passed, and something was heard that the job's secret does not open.
 pub(crate) const SECRET: u8 = 6;
 
-/// What to do where only other jobs were heard.
+const SAME_SECRET: &str = "give every node the same secret";
+const SAME_WORLD: &str = "give every node the same --world";
+const SAME_VERSION: &str = "install the same version of mingle on every node";
+/// Where only other jobs were heard.
 const SAME_JOB: &str =
     "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
-
-/// What to do where a firewall keeps the nodes apart.
-const FIREWALL: &str = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and --master-port), and TCP 32768-60999 from the other nodes";
+/// Where a firewall keeps the nodes apart.
+const FIREWALL: &str = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
+                        --master-port), and TCP 32768-60999 from the other nodes";
 
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
@@ -114,7 +117,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
     Some(match failure {
         Failure::Deadline(report) => return about_deadline(report),
         Failure::RankTaken { .. } => "give each node a rank of its own, or none".to_owned(),
-        Failure::WorldDiffers { .. } => "give every node the same --world".to_owned(),
+        Failure::WorldDiffers { .. } => SAME_WORLD.to_owned(),
         Failure::WorldFull { .. } => "start as many nodes as --world says".to_owned(),
         Failure::MasterUnproved { .. } => {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
@@ -189,19 +192,19 @@ fn about_deadline(report: &Report) -> Option<String> {
         _ => None,
     });
     if !report.unauthentic.is_empty() {
-        advice.push("give every node the same secret");
+        advice.push(SAME_SECRET);
     }
     if !report.apart.is_empty() {
         advice.push(FIREWALL);
     }
     if !report.sizes.is_empty() {
-        advice.push("give every node the same --world");
+        advice.push(SAME_WORLD);
     }
     if report.unanswered.is_some() {
         advice.push("check the firewall for UDP and TCP");
     }
     if !report.versions.is_empty() {
-        advice.push("install the same version of mingle on every node");
+        advice.push(SAME_VERSION);
     }
     Some(advice.join("; ")).filter(|text| !text.is_empty())
 }
@@ -229,9 +232,9 @@ fn about_warning(warning: &Warning) -> Option<String> {
             format!("if the others have started, {ways}; see 'mingle doctor'")
         }
         Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
-        Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
-        Warning::VersionDiffers { .. } => "install the same version of mingle on every node".to_owned(),
-        Warning::SecretDiffers { .. } => "give every node the same secret".to_owned(),
+        Warning::WorldDiffers { .. } => SAME_WORLD.to_owned(),
+        Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
+        Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),

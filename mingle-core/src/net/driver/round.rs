@@ -25,8 +25,6 @@ use crate::wire::world::{Contact, Phase, Plan, Reign};
 /// How long the nodes of a plan have to prove their paths. Then the leader hears which are broken, before it
 /// gives the round up.
 const ROUND: Duration = Duration::from_secs(10);
-/// The pause between two attempts to listen on the port that the command has used.
-pub(super) const RETRY: Duration = Duration::from_millis(50);
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
@@ -285,6 +283,7 @@ impl Driver {
         Ok(true)
     }
 
+    /// Listens on another port of the job's.
     async fn listen_elsewhere(&mut self) -> Result<Vec<TcpListener>, Error> {
         let interfaces = usable(&self.settings).await?;
         let network = &self.settings.network;

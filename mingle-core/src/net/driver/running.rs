@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Driver;
 use super::receive::{BATCH, SETTLE};
-use super::round::{QUIET, RETRY, Round};
+use super::round::{QUIET, Round};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
@@ -29,6 +29,9 @@ const ADDRESSES: usize = 16;
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
 const SETTLES: Duration = Duration::from_millis(1600);
+
+/// The pause between two attempts to listen on the port that the command has used.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
@@ -498,6 +501,7 @@ impl RunningWorld {
         // While it waits for the port, this node answers the others.
         while !self.may_end && !self.driver.listen(clock() >= until).await? {
             self.advance().await;
+            // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait(&mut None)).await;
         }
         let own = self.driver.contact(self.sessions.port());

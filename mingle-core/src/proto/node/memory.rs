@@ -9,6 +9,7 @@ use crate::model::{HostName, NodeId, Peer};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, OtherSize, RankRange, Report};
 use crate::proto::timer::Time;
+use crate::wire::Candidate;
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;
@@ -46,6 +47,10 @@ struct Apart {
 impl Apart {
     fn is_heard(&self, now: Time) -> bool {
         now <= self.heard + PAUSE
+    }
+
+    fn is_long(&self) -> bool {
+        self.heard >= self.since + APART
     }
 }
 
@@ -106,7 +111,6 @@ impl Memory {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
             && self.versions.is_empty()
-            && self.sizes.is_empty()
             && self.unauthentic.is_empty()
             && self.running.is_none()
     }
@@ -166,20 +170,20 @@ impl Memory {
 
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
     /// done so for [`APART`] by now, which is told once.
-    pub(super) fn apart(&mut self, id: NodeId, peer: Peer, now: Time) -> bool {
-        if self.apart.len() >= SOURCES && !self.apart.contains_key(&id) {
+    pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
+        if self.apart.len() >= SOURCES && !self.apart.contains_key(&candidate.id) {
             self.apart.retain(|_, other| other.is_heard(now));
             if self.apart.len() >= SOURCES {
                 return false;
             }
         }
-        let new = Apart { peer, since: now, heard: now, is_told: false };
-        let apart = self.apart.entry(id).or_insert(new);
+        let new = || Apart { peer: candidate.peer(), since: now, heard: now, is_told: false };
+        let apart = self.apart.entry(candidate.id).or_insert_with(new);
         if !apart.is_heard(now) {
             apart.since = now;
         }
         apart.heard = now;
-        now >= apart.since + APART && !std::mem::replace(&mut apart.is_told, now >= apart.since + APART)
+        apart.is_long() && !std::mem::replace(&mut apart.is_told, true)
     }
 
     /// It has joined this node, or this node follows it.
@@ -191,7 +195,7 @@ impl Memory {
 
     /// The candidates that are still heard, and have been apart for long.
     fn still_apart(&self, now: Time) -> Vec<Peer> {
-        let is_apart = |apart: &&Apart| apart.is_heard(now) && apart.heard >= apart.since + APART;
+        let is_apart = |apart: &&Apart| apart.is_heard(now) && apart.is_long();
         self.apart.values().filter(is_apart).map(|apart| apart.peer.clone()).collect()
     }
 
@@ -320,6 +324,35 @@ mod tests {
         memory.node(id(255), &hosts[255], address(2), Some(7));
         let heard = Heard { host: hosts[255].clone(), address: Some(address(2)), rank: Some(7) };
         assert_eq!(memory.nodes[&id(255)], heard);
+    }
+
+    #[test]
+    fn a_candidate_apart_for_10_s_without_a_pause_is_told_once_and_invented_ones_make_room() {
+        let mut memory = Memory::default();
+        let candidate = |number: u8| Candidate {
+            id: NodeId([number; 16]),
+            explicit: false,
+            members: 1,
+            world: WorldSize::of(4),
+            host: HostName::new("a"),
+            endpoints: address(number).into(),
+        };
+        let second = |second: u64| Time::from_secs(100 + second);
+        let told = |memory: &mut Memory, seconds: std::ops::Range<u64>| -> Vec<u64> {
+            seconds.filter(|&now| memory.apart(&candidate(1), second(now))).collect()
+        };
+        assert!(told(&mut memory, 0..9).is_empty());
+        // It is silent for more than a pause, and begins anew.
+        assert_eq!(told(&mut memory, 20..60), [30]);
+        assert_eq!(memory.still_apart(second(61)).len(), 1);
+        memory.together(candidate(1).id);
+        assert!(memory.still_apart(second(61)).is_empty());
+        for number in 2..=255 {
+            assert!(!memory.apart(&candidate(number), second(60)));
+        }
+        assert_eq!(memory.apart.len(), SOURCES);
+        assert!(!memory.apart(&candidate(99), second(70)));
+        assert_eq!(memory.apart.len(), 1);
     }
 
     #[test]

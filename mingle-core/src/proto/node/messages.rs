@@ -113,7 +113,7 @@ impl Node {
         }
         if recipient == Recipient::All
             && candidate.world == self.shared.config.world
-            && self.memory.apart(candidate.id, candidate.peer(), self.shared.now)
+            && self.memory.apart(candidate, self.shared.now)
         {
             self.shared.event(Event::Warning(Warning::Apart { candidate: candidate.peer() }));
         }
@@ -125,8 +125,11 @@ impl Node {
     /// A node expects a world of this size.
     fn hear_size(&mut self, id: NodeId, host: &HostName, source: SocketAddr, theirs: WorldSize) {
         let ours = self.shared.config.world;
+        if theirs == ours {
+            return;
+        }
         let other = OtherSize { host: host.clone(), address: source, size: theirs };
-        if theirs != ours && self.memory.size(id, other.clone()) {
+        if self.memory.size(id, other.clone()) {
             self.shared.event(Event::Warning(Warning::WorldDiffers { other, ours }));
         }
     }

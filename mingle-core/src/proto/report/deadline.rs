@@ -192,10 +192,16 @@ impl fmt::Display for Report {
             write!(f, "; {peer} leads, but does not answer this node")?;
         }
         for (version, from) in &self.versions {
-            write!(f, "; {from} speaks protocol version {version}, this node {}", crate::wire::VERSION)?;
+            f.write_str("; ")?;
+            write_version(f, *version, *from)?;
         }
         Ok(())
     }
+}
+
+/// What is wrong with a node of another version.
+pub(super) fn write_version(f: &mut fmt::Formatter<'_>, version: u8, from: SocketAddr) -> fmt::Result {
+    write!(f, "{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
 }
 
 /// What a host does that hears nobody, not even itself.

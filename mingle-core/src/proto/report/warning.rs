@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{APART, DEAF};
+use super::deadline::{APART, DEAF, write_version};
 use super::{Failure, OtherJob, OtherSize};
 use crate::model::{Peer, WorldSize};
 
@@ -55,8 +55,7 @@ pub enum Warning {
         /// The node's source address.
         from: SocketAddr,
     },
-    /// A node has another secret than this one, or only one of the two has a secret. Reported once for each
-    /// address.
+    /// A node has another secret than this node, or either has none. Reported once for each address.
     SecretDiffers {
         /// The node's address.
         from: IpAddr,
@@ -185,12 +184,10 @@ impl fmt::Display for Warning {
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
             Self::WorldDiffers { other, ours } => write!(f, "{other} under this job ID, not {ours:#}"),
-            Self::VersionDiffers { version, from } => {
-                write!(f, "{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
-            }
+            Self::VersionDiffers { version, from } => write_version(f, *version, *from),
             Self::SecretDiffers { from } => write!(
                 f,
-                "{from} has another secret for this job, or one of it and this node has none: they do not hear each other"
+                "{from} has another secret for this job, or none, or this node has none: they do not hear each other"
             ),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(

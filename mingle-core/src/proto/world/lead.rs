@@ -23,6 +23,9 @@ const ANSWERS: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the nodes of a plan have to prove their paths.
 const ROUND: Duration = Duration::from_secs(15);
+/// The leader of a round looks at the clock so often. Where it was stopped for longer, the others may have
+/// taken it for lost and have gone on: the round is void.
+const LOOKS: Duration = Duration::from_secs(1);
 /// How long the next plans leave out a node with a broken path: doubled each time, up to a most.
 const LEFT_OUT: Duration = Duration::from_secs(1);
 const LEFT_OUT_MOST: Duration = Duration::from_secs(60);
@@ -129,6 +132,11 @@ impl Lead {
     pub(super) fn forgive(&mut self, stopped: Duration) {
         self.begun += stopped;
         self.since += stopped;
+        if let Stage::Round(cause, ..) = self.stage
+            && stopped >= LOOKS
+        {
+            self.stage = Stage::Over(cause);
+        }
     }
 
     /// Some nodes of a plan have said so of paths to others.
@@ -426,6 +434,11 @@ impl World {
             self.report_if_alone(lead);
             return None;
         };
+        for seat in &plan.seats {
+            if let Some(peer) = self.peers.get_mut(&seat.id) {
+                peer.was_planned = true;
+            }
+        }
         self.proving = None;
         self.prove(plan.clone());
         let body = Said::Plan(plan.clone()).encode();
@@ -542,7 +555,7 @@ impl World {
     /// The nodes of the plan prove their paths.
     fn decide_round(&mut self, cause: Cause, plan: &Arc<Plan>, lead: &mut Lead) -> Option<Stage> {
         let mut all_ready = true;
-        lead.wake(self.now, lead.since + ROUND);
+        lead.wake(self.now, (lead.since + ROUND).min(self.now + LOOKS));
         let is_late = self.now >= lead.since + ROUND;
         let mut is_void = is_late || self.has_left();
         let mut broken = Vec::new();

@@ -183,6 +183,8 @@ struct Peer {
     reign: Option<Reign>,
     /// It follows a worse leader, and is told of the better one.
     is_behind: bool,
+    /// This node has led a round with it. The round may count as formed for that process, which then leads.
+    was_planned: bool,
 }
 
 /// How much a leader's word counts: the greater wins.
@@ -508,6 +510,7 @@ impl World {
                 status: None,
                 reign: None,
                 is_behind: false,
+                was_planned: false,
             };
             self.peers.insert(id, peer);
         }
@@ -673,7 +676,8 @@ impl World {
             return;
         }
         let is_own_leader = reign.leader.id == self.reign.leader.id;
-        let is_believed = self.believes(from) || (self.plan.is_none() && is_own_leader);
+        let was_planned = self.peers.get(&from).is_some_and(|peer| peer.was_planned);
+        let is_believed = self.believes(from) || was_planned || (self.plan.is_none() && is_own_leader);
         // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));

@@ -1607,6 +1607,56 @@ fn a_death_among_thousands_of_nodes_is_known_to_all_within_300_ms() {
     }
 }
 
+#[cfg(feature = "net")]
+#[test]
+fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_members_are_stopped() {
+    let size = WorldSize::from(Size::new(3).unwrap());
+    let mut net = Net::new(7, size, 3, 1, 0.0);
+    net.run_until(Time::from_secs(10));
+    let leader = net.leader().unwrap();
+    let members: Vec<usize> = (0..3).filter(|host| *host != leader).collect();
+    for host in &members {
+        net.trouble(Trouble::Stop(*host, Duration::from_secs(60)));
+    }
+    net.trouble(Trouble::Kill(leader));
+    for _ in 0..200 {
+        net.run_until(net.now + Duration::from_millis(100));
+        let spare = net.hosts[3].world.as_ref().unwrap();
+        let heir = spare.heir().map(|heir| heir.id);
+        let is_lost = spare.leader().is_none();
+        assert!(heir.is_some() && (!is_lost || members.iter().any(|host| Some(net.hosts[*host].id) == heir)));
+    }
+    assert!(net.hosts[3].world.as_ref().unwrap().leader().is_none(), "the leader is lost");
+}
+
+#[test]
+fn a_world_of_200_nodes_of_which_40_die_and_return_within_a_minute_is_one_world_again_and_ends() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(20);
+    let [fewest, most] = [160, 200].map(|nodes| Size::new(nodes).unwrap());
+    let mut net = Net::new(20, WorldSize::new(fewest, most).unwrap(), 200, 0, 0.01);
+    net.reading = Duration::from_millis(1);
+    net.run_until(Time::from_secs(10));
+    for host in 0..40 {
+        let at = net.now + Duration::from_millis(random.random_range(0..60_000));
+        let trouble =
+            if random.random_bool(0.7) { Trouble::Kill(host * 5) } else { Trouble::PowerOff(host * 5) };
+        net.at(at, Event::Trouble(trouble));
+        let back = at + Duration::from_millis(random.random_range(500..15_000));
+        net.at(back, Event::Trouble(Trouble::Start(host * 5)));
+    }
+    net.run_until(net.now + Duration::from_secs(75));
+    let calm = net.now;
+    while !net.is_settled() {
+        assert!(net.now < calm + AGAIN, "{}", net.state());
+        net.run_until(net.now + Duration::from_millis(100));
+    }
+    println!("settled after {:?}, {:?}", net.now.saturating_sub(calm), net.seen);
+    assert!(net.seen["killed"] + net.seen["power"] >= 40, "{:?}", net.seen);
+    assert!(net.worlds.len() >= 5, "it went on meanwhile: {:?}", net.worlds.keys());
+    finish(&mut net, &mut random).unwrap();
+    assert!(net.broken.is_empty(), "{:?}", net.broken);
+}
+
 #[test]
 fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_plan() {
     let seat = |number: u8| Contact {

@@ -21,6 +21,14 @@ impl World {
         self.walk.is_none().then_some(&self.reign.leader)
     }
 
+    /// Who may know who leads next: the leader while it is not lost, and then an heir.
+    pub(crate) fn heir(&self) -> Option<&Contact> {
+        match &self.walk {
+            None => Some(&self.reign.leader),
+            Some(walk) => walk.heir(|id| !self.dead.contains(&id)),
+        }
+    }
+
     /// Whether this node leads, and no other node is there.
     pub(crate) fn is_alone(&self) -> bool {
         self.lead.is_some() && !self.peers.values().any(|peer| peer.link.is_there())

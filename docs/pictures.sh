@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Draws the pictures of the README: flow.svg from flow.puml, and the others from nodes that really run, on networks of
-# their own: session.svg, four nodes that form a world; failure.svg, a firewall and its cure. Needs
-# plantuml, python3-venv, util-linux, iproute2 and nftables; rich, which draws terminals, comes from PyPI.
+# Draws the pictures of the README from nodes that really run, on networks of their own: session.svg, four nodes that
+# form a world; failure.svg, a firewall and its cure; restart.svg, a node that dies and is replaced. Needs python3-venv,
+# util-linux, iproute2 and nftables; rich, which draws terminals, comes from PyPI.
 #
 #     docs/pictures.sh [MINGLE]
 
@@ -17,20 +17,16 @@ if [ ! -x "$mingle" ]; then
 fi
 cp -- "$mingle" "$scratch/mingle"
 
-# Adds a background, for dark pages; removes the comment, which describes the machine that drew the picture.
-plantuml -tsvg -pipe <"$docs/flow.puml" |
-    sed -e '/<!--/,/-->/{s/<!--.*//; /-->/!{/<svg/!d}; s/.*-->//}' -e 's|<g>|<g><rect width="100%" height="100%" fill="#fff"/>|' \
-        >"$scratch/flow.svg"
-
 # The terminal of each node: the line that its user types, and the output.
 cat >"$scratch/node" <<'END'
 hostname "node-$1"
-line='eval "$(mingle --job-id foo --world 4 --interface lo)" && echo "rank $RANK of $WORLD_SIZE"'
+line='mingle run --job-id foo --world 4 --interface lo -- sh train.sh'
 {
     echo "node-$1\$ $line"
     eval "$line"
 } >"$1" 2>&1
 END
+echo 'echo "rank $RANK of $WORLD_SIZE"' >"$scratch/train.sh"
 cat >"$scratch/session" <<'END'
 ip link set lo up
 for node in a b c d; do
@@ -80,8 +76,45 @@ for node in a b; do
 done
 wait
 END
+# Three nodes train, and a fourth waits. One is killed with its command.
+cat >"$scratch/train.py" <<'END'
+# Gradient descent on one weight, saved after each step.
+import os, pathlib, time
+
+snapshot = pathlib.Path("snapshot")
+step, weight = eval(snapshot.read_text()) if snapshot.exists() else (0, 0.0)
+rank, world = os.environ["RANK"], os.environ["WORLD_SIZE"]
+print(f"rank {rank} of {world} begins at step {step}", flush=True)
+while step < 30:
+    time.sleep(0.1)
+    step, weight = step + 1, weight - 0.2 * (weight - 3)
+    if rank == "0":
+        snapshot.with_suffix(".new").write_text(repr((step, weight)))
+        os.replace("snapshot.new", "snapshot")
+        if step % 5 == 0:
+            print(f"rank 0: step {step}, loss {(weight - 3) ** 2:.4f}", flush=True)
+END
+cat >"$scratch/restarted" <<'END'
+hostname "node-$1"
+line='mingle run --job-id foo --world 3 --max-restarts 3 --interface lo -- python3 train.py'
+{
+    echo "node-$1\$ $line"
+    eval "$line"
+} >"restart-$1" 2>&1
+END
+cat >"$scratch/restart" <<'END'
+ip link set lo up
+for node in a b c d; do
+    setsid unshare --uts bash restarted "$node" &
+    [ "$node" != b ] || killed=$!
+    until grep -q '^mingle: ' "restart-$node" 2>/dev/null; do sleep 0.1; done
+done
+until grep -q 'waits' restart-d && grep -q 'step 10,' restart-a; do sleep 0.05; done
+kill -KILL -- "-$killed"
+wait
+END
 cd -- "$scratch"
-for story in session failure; do
+for story in session failure restart; do
     env -i PATH="$scratch:$PATH" SHELL=/bin/bash TERM=xterm \
         timeout 60 unshare --user --map-root-user --net bash -e "$story" 2>"$story.log" || {
         cat "$story.log" >&2
@@ -119,5 +152,7 @@ draw("session", "four nodes", [line for node in "abcd" for line in lines(node)])
 first = lines("failure-node-a")
 again = max(number for number, line in enumerate(first) if line.startswith("node-a$ "))
 draw("failure", "a firewall, and its cure", first[:again] + lines("failure-node-b") + first[again:])
+killed = lines("restart-b") + ["node-b is killed, and its command with it"]
+draw("restart", "a node dies, and a waiting node takes its rank", killed + lines("restart-d") + lines("restart-a"))
 END
-mv -- {flow,session,failure}.svg "$docs/"
+mv -- {session,failure,restart}.svg "$docs/"

@@ -165,7 +165,7 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
         "refuse" => {}
         // The attacker may be quicker than the node.
         "lead" => procs[0].expect_stderr("joined"),
-        _ => procs[0].expect_stderr("leading"),
+        _ => procs[0].expect_stderr("looking for"),
     }
     more_hits(&attacker, 20);
     // Otherwise the attack might not reach a node before the world is complete, and would show nothing. The

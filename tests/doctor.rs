@@ -223,7 +223,7 @@ fn the_line_for_the_firewall_opens_mingles_ports() {
 fn a_taken_port_is_named() {
     let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "29555"]);
-    holder.expect_stderr("leading");
+    holder.expect_stderr("looking for");
     let report = alone(&lab, 0, "-p 29555");
     report.ends_with(5).names(
         "problem master port",

@@ -28,7 +28,6 @@ enum Kind {
     /// The files of the project.
     Tree,
     Yaml,
-    Rust,
     /// Input or output of other programs.
     Other,
 }
@@ -68,7 +67,6 @@ fn kind(document: &Document, block: &Block) -> Kind {
         }
         "sh" | "bash" => Kind::Shell,
         "yaml" => Kind::Yaml,
-        "rust" => Kind::Rust,
         "python" => Kind::Other,
         other => panic!("{}:{}: unknown language {other:?}", document.path, block.line),
     }
@@ -414,16 +412,5 @@ fn every_block_of_yaml_can_be_read() {
         let mut python = plain("python3").args(["-c", load]).stdin(Stdio::piped()).spawn().unwrap();
         python.stdin.take().unwrap().write_all(block.text.as_bytes()).unwrap();
         assert!(python.wait().unwrap().success(), "{place}");
-    }
-}
-
-#[test]
-fn the_rust_in_the_readme_is_what_the_library_compiles_in_its_own_documentation() {
-    let library = fs::read_to_string(root().join("mingle-core/src/lib.rs")).unwrap();
-    let documented: Vec<_> =
-        library.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim).collect();
-    for (place, block) in blocks(&documents(), Kind::Rust) {
-        let lines: Vec<_> = block.text.lines().collect();
-        assert!(documented.windows(lines.len()).any(|window| window == lines), "{place} is not in lib.rs");
     }
 }

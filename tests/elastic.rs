@@ -87,7 +87,7 @@ fn a_world_forms_at_the_first_timeout_of_a_member_if_enough_nodes_are_here() {
 fn nodes_with_other_bounds_are_named_on_both_sides() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let first = start(&lab, 0, "3:4", &["--timeout", "5s"]);
-    first.expect_stderr("leading");
+    first.expect_stderr("looking for");
     let other = start(&lab, 1, "3:5", &[]).finish();
     assert_eq!(other.status.code(), Some(4), "{}", other.render());
     assert!(other.stderr.contains("expects a world of 3:5"), "{}", other.render());

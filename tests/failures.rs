@@ -39,7 +39,7 @@ fn mingle(args: &[&str]) -> Outcome {
 /// A node that leads.
 fn leading(lab: &Lab, node: usize, args: &[String]) -> Proc {
     let proc = lab.spawn(node, args);
-    proc.expect_stderr("leading");
+    proc.expect_stderr("looking for");
     proc
 }
 
@@ -112,7 +112,7 @@ fn a_deadline_names_the_nodes_that_were_here_and_counts_the_missing_ones() {
         let mut procs = [(0, ""), (1, "")].map(|(node, _)| {
             let more = if node == short { "--timeout 1500ms" } else { "" };
             let proc = lab.spawn(node, &line_with(&job, 4, more));
-            proc.expect_stderr(if node == 0 { "leading" } else { "2 of 4" });
+            proc.expect_stderr(if node == 0 { "looking for" } else { "2 of 4" });
             Some(proc)
         });
         let outcome = procs[short].take().unwrap().finish();
@@ -354,7 +354,7 @@ fn each_signal_ends_a_node_with_its_own_code() {
         let mut command = lab.command(0, "env");
         command.args([&format!("--default-signal={signal}"), MINGLE]).args(line(signal, 2));
         let proc = lab.start(0, command);
-        proc.expect_stderr("leading");
+        proc.expect_stderr("looking for");
         proc.signal(signal);
         fails(&proc.finish(), code, &[]);
     }

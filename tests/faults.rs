@@ -25,7 +25,7 @@ fn waiting(lab: &Lab, nodes: &[usize], args: &[String]) -> Vec<Proc> {
         procs.push(lab.spawn(*node, args));
         let here = format!("{} of", procs.len());
         match &procs[..] {
-            [first] => first.expect_stderr_within(SOON, "leading"),
+            [first] => first.expect_stderr_within(SOON, "looking for"),
             all => all.iter().for_each(|proc| proc.expect_latest(SOON, NODES, &here)),
         }
     }
@@ -113,7 +113,7 @@ fn a_short_outage_of_the_leaders_link_costs_no_seat() {
     link("ip link set eth0 down");
     let last = lab.spawn(3, &args);
     // The others remember the leader, and send to it.
-    last.expect_stderr_within(SOON, "leading");
+    last.expect_stderr_within(SOON, "looking for");
     link("ip link set eth0 up && ip route add default via 10.77.0.1");
     let since = Instant::now();
     procs.push(last);
@@ -245,7 +245,7 @@ fn keeps_time(lab: &Lab, job: &str, start: &dyn Fn(usize, &[String]) -> Proc) ->
     for node in 0..4 {
         // Only the log shows the time of day; some nodes have one.
         procs.push(start(node, &line_with(job, 4, if node < 2 { "-vv" } else { "" })));
-        procs[node].expect_stderr_within(SOON, if node == 0 { "leading" } else { "joined" });
+        procs[node].expect_stderr_within(SOON, if node == 0 { "looking for" } else { "joined" });
     }
     let since = procs[3].started;
     let outcomes = finish_all(procs);

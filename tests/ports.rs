@@ -102,7 +102,7 @@ socket.create_server(('', port))";
 fn the_ports_are_held_before_any_other_node_is_there() {
     let Some(lab) = lab() else { return };
     let waiting = lab.spawn(0, &["run", "-j", "serve", "-w", "2", "--ports", "64", "--", "true"]);
-    waiting.expect_stderr("leading");
+    waiting.expect_stderr("looking for");
     let probe = "import socket
 def is_taken(port):
     with socket.socket() as server:

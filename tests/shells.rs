@@ -190,7 +190,7 @@ fn the_job_does_not_start_in_any_shell_if_mingle_is_killed() {
                 format!("--job-id killed-{} --world 2 --interface lo --timeout 20s", std::process::id());
             let inner = format!("sh -c 'echo \"pid $$\" >&2; exec \"$mingle\" {line}'");
             let proc = start(shell, &directory, &(form.replace("MINGLE", &inner) + "echo started"));
-            proc.expect_stderr("leading");
+            proc.expect_stderr("looking for");
             let stderr = proc.transcript.stderr.text();
             let pid = stderr.lines().find_map(|line| line.strip_prefix("pid ")).unwrap().parse().unwrap();
             send_signal("KILL", pid);

@@ -144,7 +144,7 @@ fn sigterm_ends_a_command_that_is_stopped() {
 fn ctrl_z_while_the_world_forms_stops_mingle_and_fg_goes_on() {
     let Some((_lab, mut terminal)) = started() else { return };
     terminal.line("$mingle run -j tty -w 2 --max-restarts 1 --timeout 60s -- true");
-    terminal.expect("leading job");
+    terminal.expect("looking for");
     terminal.keys("\x1a");
     terminal.expect("Stopped");
     terminal.expect("--max-restarts");

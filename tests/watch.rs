@@ -45,7 +45,7 @@ fn scratch(name: &str) -> PathBuf {
 fn an_observer_sees_the_nodes_that_are_here_and_the_missing_ranks_and_no_node_notices() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = join(&lab, 0, "seen", "-r 0");
-    node.expect_stderr("leading");
+    node.expect_stderr("looking for");
     let lines = watch(&lab, 3, "--job-id seen");
     let shows = |text: &str| shows(&lines, text);
     shows(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
@@ -155,7 +155,7 @@ fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job(
 fn on_a_terminal_each_line_has_a_row_and_all_rows_fit_the_window() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let node = join(&lab, 0, "drawn", "-r 0");
-    node.expect_stderr("leading");
+    node.expect_stderr("looking for");
     let (width, height) = (30, 4);
     let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
@@ -189,7 +189,7 @@ fn a_secret_opens_a_sealed_job_and_without_it_only_the_job_is_seen() {
     fs::write(&file, "a secret of many bytes").unwrap();
     let file = file.display().to_string();
     let node = join(&lab, 0, "sealed", &format!("--secret-file {file}"));
-    node.expect_stderr("leading");
+    node.expect_stderr("looking for");
     let blind = document(&watch(&lab, 1, "-j sealed --format json").finish());
     assert!(blind["unread"].is_string() && blind["nodes"] == serde_json::json!([]), "{blind}");
     let open = document(&watch(&lab, 1, &format!("-j sealed --format json --secret-file {file}")).finish());
@@ -205,7 +205,7 @@ fn all_jobs_on_the_link_are_listed_but_private_ones() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let procs = [join(&lab, 0, "one", ""), join(&lab, 1, "two", ""), join(&lab, 2, "three", "--private")];
     for proc in &procs {
-        proc.expect_stderr("leading");
+        proc.expect_stderr("looking for");
     }
     let shot = watch(&lab, 3, "--format json --timeout 3s").finish();
     let jobs = document(&shot);
@@ -229,7 +229,7 @@ fn an_observer_listens_on_addresses_and_interfaces_that_come_later() {
     let second = watch(&lab, 1, "--job-id late");
     shows(&second, "no node heard so far");
     let node = join(&lab, 0, "late", "");
-    node.expect_stderr("leading");
+    node.expect_stderr("looking for");
     lab.restore_ipv4(1);
     shows(&first, "job late: 1 of 3 nodes here");
     shows(&second, "job late: 1 of 3 nodes here");

@@ -138,7 +138,7 @@ fn replaces_a_member(job: &str, signal: &str) {
     let Some(lab) = Options::nodes(4).start() else { return };
     let given = line_with(job, 4, "--rank 1");
     let leader = lab.spawn(0, &line(job, 4));
-    leader.expect_stderr("leading");
+    leader.expect_stderr("looking for");
     let stays = lab.spawn(1, &line(job, 4));
     let leaves = lab.spawn(2, &given);
     expect_count(&[&leader, &stays, &leaves], "3 of 4");

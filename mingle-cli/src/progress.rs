@@ -115,7 +115,9 @@ impl EventLines {
     /// The line for an event, unless it is the same as the last one.
     fn describe(&mut self, event: &Event) -> Option<String> {
         let line = match event {
-            Event::Leading => format!("leading job {} (a world of {})", self.job, nodes(self.world)),
+            Event::Leading => {
+                format!("1 of {} of job {} here; looking for others", nodes(self.world), self.job)
+            }
             Event::Following(leader) => {
                 self.joins = true;
                 format!("joined {leader}")
@@ -221,7 +223,7 @@ mod tests {
     fn every_change_is_one_line() {
         let mut lines = lines();
         for (event, line) in [
-            (Event::Leading, "leading job foo (a world of 8 nodes)"),
+            (Event::Leading, "1 of 8 nodes of job foo here; looking for others"),
             (Event::Following(leader()), "joined node-a (10.0.0.1:29503)"),
             (Event::LostLeader(leader()), "lost the leader node-a (10.0.0.1:29503); looking for another"),
             (here(1, &[], &[]), "1 of 8 nodes here"),

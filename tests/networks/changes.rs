@@ -21,7 +21,7 @@ fn an_address_that_appears_three_seconds_after_the_start_is_used() {
         (0..4).map(start).collect::<Vec<Proc>>()
     });
     worlds[0][3].expect_stderr("no usable network interface yet");
-    worlds[1][3].expect_stderr("leading");
+    worlds[1][3].expect_stderr("looking for");
     sleep_until(worlds[1][3].started + Duration::from_secs(3));
     lab.restore_ipv4(3);
     for procs in worlds {
@@ -70,7 +70,7 @@ fn an_interface_that_appears_while_a_node_waits_is_used() {
     for proc in &procs[..3] {
         proc.expect_latest(SOON, NODES, "3 of 4");
     }
-    procs[3].expect_stderr("leading");
+    procs[3].expect_stderr("looking for");
     lab.plug(3, "net1");
     lab.at(3, "ip addr add 10.77.0.13/24 brd + dev net1");
     let world = World::of(&finish_all(procs));
@@ -121,7 +121,7 @@ fn a_member_that_loses_an_address_goes_on_with_the_other() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_second_network();
     let leader = lab.spawn(0, &line("vanished", 4));
-    leader.expect_stderr("leading");
+    leader.expect_stderr("looking for");
     let mut procs = vec![leader, lab.spawn(1, &line("vanished", 4)), lab.spawn(2, &line("vanished", 4))];
     for proc in &procs {
         proc.expect_latest(SOON, NODES, "3 of 4");

@@ -76,7 +76,7 @@ fn without_multicast_a_node_joins_no_group_and_sends_to_none() {
 
     // With multicast the same look finds both.
     let proc = lab.spawn(0, &line_with("loud", 3, ""));
-    proc.expect_stderr("leading");
+    proc.expect_stderr("looking for");
     let (packets, groups) = (look(0), "\n1\n");
     assert!(!packets.starts_with("packets 0\n") && packets.ends_with(groups), "{packets:?}");
     proc.signal("KILL");

@@ -64,7 +64,7 @@ fn a_node_that_fails_or_is_terminated_removes_its_file() {
     let late = lab.spawn(0, &line_with("late", 4, &format!("--timeout 1s {}", folder.argument())));
     for _ in 0..4 {
         let left = lab.spawn(1, &line_with("left", 4, &folder.argument()));
-        left.expect_stderr("leading");
+        left.expect_stderr("looking for");
         assert!(!folder.names().is_empty(), "there is a file meanwhile");
         left.signal("TERM");
         left.finish().failed(143, &[]);
@@ -80,7 +80,7 @@ fn the_file_of_a_killed_node_is_removed_when_it_is_older_than_a_minute() {
     let mut left = Vec::new();
     for _ in 0..2 {
         let victim = lab.spawn(3, &line_with("stale", 4, &folder.argument()));
-        victim.expect_stderr("leading");
+        victim.expect_stderr("looking for");
         victim.signal("KILL");
         assert_eq!(victim.finish().stdout, GUARD);
         left.extend(folder.names().into_iter().filter(|name| !left.contains(name)).collect::<Vec<_>>());

@@ -75,7 +75,7 @@ fn a_name_that_moves_to_another_pod_is_looked_up_again() {
     }
     let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line_with("moved", 4, "--seed pod"))).collect();
     for proc in &procs {
-        proc.expect_stderr("leading");
+        proc.expect_stderr("looking for");
     }
     for i in 0..lab.len() {
         name(i, &lab.address(3).to_string());

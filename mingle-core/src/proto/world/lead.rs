@@ -670,6 +670,8 @@ impl World {
             rank,
             leader: heir,
             phase,
+            // The rounds of the heir, of which none is void.
+            rounds: 0,
             ..self.reign.clone()
         };
         let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });

@@ -638,16 +638,20 @@ impl World {
     }
 
     fn on_plan(&mut self, from: NodeId, plan: Plan) {
-        if from == self.reign.leader.id && plan.round.leader == from && self.lead.is_none() {
+        // It may arrive before the word that its sender leads.
+        let leader = self.reign.leader.id;
+        let is_superseded = self.offered.as_ref().is_some_and(|offered| offered.round.leader == leader);
+        let counts = from == leader || (self.believes(from) && !is_superseded);
+        if counts && plan.round.leader == from && self.lead.is_none() {
             self.offered = Some(plan);
         }
     }
 
     /// Proves the leader's plan, once no command runs.
     fn take_offer(&mut self) {
+        let leader = self.reign.leader.id;
         if self.command == Command::Waits
-            && let Some(plan) = self.offered.take()
-            && self.reign.leader.id == plan.round.leader
+            && let Some(plan) = self.offered.take_if(|plan| plan.round.leader == leader)
             && plan.epoch > self.epoch
             && self.proving.as_ref().is_none_or(|proving| proving.round != plan.round)
         {

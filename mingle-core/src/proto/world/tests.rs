@@ -1117,6 +1117,24 @@ fn plan_trouble(net: &mut Net, kind: Kind, at: Time, random: &mut Xoshiro256Plus
     }
 }
 
+/// While no node dies, is stopped or cut off: no command runs for a while only where the nodes are too few.
+fn run_without_gaps(net: &mut Net, end: Time) -> Result<(), String> {
+    let fewest = usize::try_from(net.size.min().get()).unwrap();
+    let stops = if net.slow_stops { STOP_TIMEOUT } else { Duration::ZERO };
+    let most = stops + Duration::from_secs(if net.loss > 0.1 { 10 } else { 5 });
+    let mut since = None;
+    while net.now < end {
+        net.run_until(net.now + Duration::from_millis(200));
+        let are_enough = net.hosts.iter().filter(|host| host.world.is_some()).count() >= fewest;
+        if !are_enough || net.hosts.iter().any(|host| host.command.is_some()) {
+            since = None;
+        } else if net.now > *since.get_or_insert(net.now) + most {
+            return Err(format!("{:?}: no world for {most:?}, and enough nodes: {}", net.now, net.state()));
+        }
+    }
+    Ok(())
+}
+
 /// Runs the world of a seed. Returns how long it took after the last trouble until one world ran.
 fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -1130,6 +1148,9 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
     }
     let troubles = net.events.iter().filter(|(_, event)| matches!(event, Event::Trouble(_)));
     let calm = troubles.map(|((at, _), _)| *at).max().unwrap_or_default();
+    if matches!(kind, Kind::Commands | Kind::Drains) {
+        run_without_gaps(&mut net, calm)?;
+    }
     net.run_until(calm);
     while net.hosts.iter().any(|host| host.is_stopped) {
         net.run_until(net.now + Duration::from_secs(1));
@@ -1470,6 +1491,22 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     assert!(!actions(&mut world).0.contains(&Action::Prove(next.clone())), "its command still stops");
     world.stopped(ms(20));
     assert!(actions(&mut world).0.contains(&Action::Prove(next)));
+}
+
+#[test]
+fn the_next_world_forms_soon_when_a_leader_leaves_or_dies_that_has_led_rounds() {
+    for seed in 0..150 {
+        let size = WorldSize::from(Size::new(3).unwrap());
+        let mut net = Net::new(seed, size, 3, 3, 0.2);
+        net.run_until(Time::from_secs(10));
+        for ends in [Trouble::Fail, Trouble::Leave, Trouble::Fail, Trouble::Kill] {
+            let leader = net.leader().unwrap();
+            net.trouble(ends(leader));
+            net.run_until(net.now + Duration::from_secs(12));
+        }
+        let runs = net.most().map(|(_, running)| running);
+        assert!(net.worlds.len() == 5 && runs == Some(3), "seed {seed}: {}", net.state());
+    }
 }
 
 /// Anything that a process may say of a world, with what it knows of this one.

@@ -149,6 +149,20 @@ fn an_interface_whose_first_address_is_out_of_reach_is_named_and_a_label_cures_i
 }
 
 #[test]
+fn an_address_that_has_a_label_alone_is_named_by_it_for_gloo_and_by_its_beginning_for_nccl() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    lab.at(1, "ip address flush dev eth0\nip address add 10.77.0.11/24 dev eth0 label eth0:1\n");
+    let outcomes = finish_all(start_all(&lab, "label alone", &[""; 2]));
+    let names = ["NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
+    let of = |node: usize| {
+        let vars = outcomes[node].formed();
+        names.map(|name| vars.get(name).cloned().unwrap_or_default())
+    };
+    assert_eq!(of(0), ["=eth0", "", "eth0", "eth0"]);
+    assert_eq!(of(1), ["eth0", "AF_INET", "eth0:1", "eth0:1"]);
+}
+
+#[test]
 fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_that_work() {
     let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
     for format in

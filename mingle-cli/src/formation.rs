@@ -115,6 +115,7 @@ impl<'a> Formation<'a> {
         let mut facts = self.facts();
         // Other users may read the files.
         facts.secret = None;
+        facts.stays_here = true;
         for output in &self.config.outputs {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use mingle_core::env::NcclConf;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 1 << 20;
 static CONF: LazyLock<NcclConf> = LazyLock::new(read);
 
 /// The value that a file gives to a variable of NCCL. NCCL reads the file of NCCL_CONF_FILE, or else
-/// `.nccl.conf` in the user's home folder, and then `/etc/nccl.conf` (`initEnvFunc` in `src/misc/param.cc`).
+/// `.nccl.conf` in HOME, and then `/etc/nccl.conf` (`initEnvFunc` in `src/misc/param.cc`).
 pub(crate) fn value(name: &str) -> Option<String> {
     // The files are NCCL's: what they set for others comes too late for them.
     name.starts_with("NCCL_").then(|| CONF.value(name).map(str::to_owned)).flatten()
@@ -31,12 +31,21 @@ pub(crate) fn all() -> impl Iterator<Item = (String, String)> {
 
 fn read() -> NcclConf {
     let given = std::env::var_os("NCCL_CONF_FILE").filter(|path| !path.is_empty());
-    // NCCL asks for the home folder of the user, whatever HOME says.
-    let home = || Some(User::from_uid(Uid::current()).ok()??.dir.join(".nccl.conf"));
-    let user = given.map(Into::into).or_else(home);
+    let user = given.map(Into::into).or_else(|| Some(home()?.join(".nccl.conf")));
     let texts: Vec<String> =
         [user.as_deref(), Some(Path::new(SITE))].into_iter().flatten().filter_map(text).collect();
     NcclConf::new(texts.iter().map(String::as_str))
+}
+
+/// NCCL before 2.30.3 asks for the home folder of the user, whatever HOME says. Images of NVIDIA say which
+/// NCCL they have.
+fn home() -> Option<PathBuf> {
+    let version = std::env::var("NCCL_VERSION").unwrap_or_default();
+    let numbers: Vec<u32> = version.split(['.', '-']).map_while(|number| number.parse().ok()).collect();
+    if !numbers.is_empty() && *numbers < [2, 30, 3][..] {
+        return Some(User::from_uid(Uid::current()).ok()??.dir);
+    }
+    std::env::var_os("HOME").map(PathBuf::from)
 }
 
 fn text(path: &Path) -> Option<String> {

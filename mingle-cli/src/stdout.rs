@@ -268,8 +268,14 @@ mod tests {
                 "MINGLE_TOTAL_SLOTS": "16",
                 "PET_NPROC_PER_NODE": "8",
                 "NCCL_SOCKET_IFNAME": "=eth0",
+                "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": "=eth0",
                 "GLOO_SOCKET_IFNAME": "eth0",
-                "MINGLE_SET": "PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,GLOO_SOCKET_IFNAME:c3e607cf",
+                "TORCHCOMM_GLOO_INTERFACE": "eth0",
+                "TP_SOCKET_IFNAME": "eth0",
+                "NCCL_RAS_ADDR": "localhost:28375",
+                "MINGLE_SET": "PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,\
+                    NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME:2c357982,GLOO_SOCKET_IFNAME:c3e607cf,\
+                    TORCHCOMM_GLOO_INTERFACE:c3e607cf,TP_SOCKET_IFNAME:c3e607cf,NCCL_RAS_ADDR:96d7df56",
             },
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },

@@ -62,7 +62,13 @@ pub fn expect(lab: &Lab, job: &str, nodes: &[Node], variables: &[Vars], warnings
     for ((printed, expected), outcome) in world.nodes.iter().zip(variables).zip(&outcomes) {
         assert_eq!(&advice(printed), expected, "variables of {}", outcome.render());
         let mut own: Vec<&str> = expected.keys().map(String::as_str).collect();
-        own.extend(["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PET_NPROC_PER_NODE"]);
+        own.extend(OF_SOCKETS);
+        own.extend([
+            "GLOO_SOCKET_IFNAME",
+            "TORCHCOMM_GLOO_INTERFACE",
+            "TP_SOCKET_IFNAME",
+            "PET_NPROC_PER_NODE",
+        ]);
         let listed = printed["MINGLE_SET"].split(',');
         let mut listed: Vec<&str> = listed.map(|entry| entry.split(':').next().unwrap()).collect();
         own.sort_unstable();
@@ -73,11 +79,14 @@ pub fn expect(lab: &Lab, job: &str, nodes: &[Node], variables: &[Vars], warnings
     outcomes
 }
 
+/// The variables of NCCL and NVSHMEM that are not for the fabric.
+const OF_SOCKETS: [&str; 3] = ["NCCL_SOCKET_IFNAME", "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "NCCL_RAS_ADDR"];
+
 /// The variables for the fabric, without the interfaces of sockets.
 pub fn advice(printed: &Vars) -> Vars {
     let prefixes = ["NCCL_", "UCX_", "NVSHMEM_", "FI_"];
     let of_fabric =
-        |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != "NCCL_SOCKET_IFNAME";
+        |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && !OF_SOCKETS.contains(&name);
     printed.clone().into_iter().filter(|(name, _)| of_fabric(name)).collect()
 }
 

@@ -7,11 +7,11 @@ use super::variables::is_own;
 use super::{MINGLE_SET, Setting};
 use crate::model::Trait;
 
-/// What belongs to one host or rank, or changes nothing between ranks, or is compared with the RDMA devices
-/// (NCCL_IB_DISABLE). A name that ends so.
+/// What belongs to one host. A name that ends so.
 const OWN_ENDS: &str = "\
-    _IFNAME _HCA _GID_INDEX _FILE";
-/// A name that begins so.
+    _IFNAME _INTERFACE _HCA _HCA_LIST _NET_DEVICES _GID_INDEX _ADDR_RANGE _FILE";
+/// What belongs to one rank, or changes nothing between ranks, or is compared with the RDMA devices. A name
+/// that begins so.
 const OWN_BEGINS: &str = "\
     NCCL_DEBUG NCCL_HOSTID NCCL_IB_DISABLE NCCL_MNNVL_";
 
@@ -53,7 +53,8 @@ pub fn traits(settings: &[Setting], environment: impl IntoIterator<Item = (Strin
     variables.extend(settings.iter().map(|setting| (setting.name().to_owned(), setting.value().to_owned())));
     // That one is compared with the RDMA devices, too.
     let is_off = |name: &str, value: &str| name == "NCCL_NET" && value.eq_ignore_ascii_case("socket");
-    variables.retain(|name, value| !is_a_hosts_own(name) && !is_off(name, value));
+    let is_ranks = |name: &str| OWN_BEGINS.split(' ').any(|begin| name.starts_with(begin));
+    variables.retain(|name, value| !is_a_hosts_own(name) && !is_ranks(name) && !is_off(name, value));
     let one = |(name, value): (String, String)| {
         let is_shown = has(SHOWN, &name) || has(OTHERS, &name);
         if is_shown { Trait::shown(name, value) } else { Trait::hidden(name, value) }
@@ -66,9 +67,9 @@ fn has(list: &str, name: &str) -> bool {
     list.split(' ').any(|other| other == name)
 }
 
-fn is_a_hosts_own(name: &str) -> bool {
+/// Whether the variable's value is right on one host alone, such as the name of an interface.
+pub(super) fn is_a_hosts_own(name: &str) -> bool {
     OWN_ENDS.split(' ').any(|end| name.ends_with(end))
-        || OWN_BEGINS.split(' ').any(|begin| name.starts_with(begin))
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ pub struct Facts<'a> {
     pub job: &'a JobId,
     /// The world as this node sees it: its rank, the master, and so on.
     pub formed: &'a Formed,
-    /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in
-    /// a world of one node.
+    /// The interface that holds this node's address, by its name in Linux, or the label of that address. None
+    /// if no network was used, as in a world of one node.
     pub interface: Option<&'a str>,
     /// The variables for this host's RDMA devices, from [`beside`](crate::rdma::beside).
     pub fabric: &'a [(&'static str, String)],
@@ -29,6 +29,9 @@ pub struct Facts<'a> {
     /// The formats of the files that are written beside the result. The result has the variables that their
     /// launchers need as well.
     pub beside: &'a [Format],
+    /// Whether the result stays on this host, as a file does, also where a launcher would give the variables
+    /// of a command to all hosts.
+    pub stays_here: bool,
     /// The text for [`Format::TEMPLATE`].
     pub template: Option<&'a Template>,
 }
@@ -46,6 +49,7 @@ impl<'a> Facts<'a> {
             ports: &[],
             secret: None,
             beside: &[],
+            stays_here: false,
             template: None,
         }
     }

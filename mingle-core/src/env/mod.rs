@@ -11,7 +11,9 @@
 //! | `PET_NPROC_PER_NODE` | torchrun: the number of workers on this node, unless the user has set it |
 //! | `MINGLE_RANK_OFFSET`, `MINGLE_TOTAL_SLOTS` | scripts that number workers: the number of workers on lower ranks, and on all |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: without the `=` it matches by prefix) and Gloo (`eth0`) |
-//! | `NCCL_SOCKET_FAMILY` | NCCL, in an IPv6 world |
+//! | `NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME`, `TORCHCOMM_GLOO_INTERFACE`, `TP_SOCKET_IFNAME` | the same for NVSHMEM, torchcomms and TensorPipe |
+//! | `NCCL_SOCKET_FAMILY`, `NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY` | NCCL and NVSHMEM, in an IPv6 world |
+//! | `NCCL_RAS_ADDR` | NCCL's RAS, whose clients would otherwise reach any job of this host |
 //! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`beside`](crate::rdma::beside) |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | scripts that compare nodes: it is equal on all nodes of one world |

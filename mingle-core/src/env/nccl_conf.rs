@@ -18,8 +18,11 @@ impl NcclConf {
     /// The variables of these texts. The first value of a name counts, as in NCCL.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut variables: Vec<(String, String)> = Vec::new();
-        // NCCL removes no white space: neither around a name nor around a value.
-        let lines = texts.into_iter().flat_map(|text| text.split('\n')).filter(|line| !line.starts_with('#'));
+        // NCCL removes no white space: neither around a name nor around a value. Since 2.30.3 it removes a
+        // carriage return at the end.
+        let lines = texts.into_iter().flat_map(|text| text.split('\n'));
+        let lines = lines.map(|line| line.strip_suffix('\r').unwrap_or(line));
+        let lines = lines.filter(|line| !line.starts_with('#'));
         for (name, value) in lines.filter_map(|line| line.split_once('=')) {
             let name = cut(name);
             if !variables.iter().any(|(known, _)| known == name) {
@@ -54,14 +57,15 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_nccl_reads_it() {
-        let conf = NcclConf::new(["#A=1\n A=2\nB= 3 \nC\n=4\nD==e\nD=f", "B=5\r\nG=6\r\n"]);
+        let conf = NcclConf::new(["#A=1\n A=2\nB= 3 \nC\n=4\nD==e\nD=f", "B=5\r\nG=6\r\nH=7\r\r\n"]);
         for (name, value) in [
             ("A", None),
             (" A", Some("2")),
             ("B", Some(" 3 ")),
             ("C", None),
             ("D", Some("=e")),
-            ("G", Some("6\r")),
+            ("G", Some("6")),
+            ("H", Some("7\r")),
         ] {
             assert_eq!(conf.value(name), value, "{name}");
         }

@@ -27,8 +27,11 @@ pub struct Interface {
     /// The addresses among them that are deprecated (RFC 4862, 5.5.4): the last choice.
     pub deprecated: Vec<IpAddr>,
     /// The first address of each family in the order of getifaddrs(3), which NCCL and Gloo use, whether this
-    /// node uses it or not. A labelled address does not count: it belongs to an interface of another name.
+    /// node uses it or not. A labelled address counts where there is no other: it belongs to an interface of
+    /// another name.
     pub(crate) firsts: Vec<IpNet>,
+    /// The label of the first IPv4 address, such as `eth0:1`, if all have labels.
+    pub(crate) label: Option<String>,
     /// The MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
 }
@@ -61,6 +64,11 @@ impl Interface {
         self.firsts.iter().map(IpNet::addr).find(|ip| ip.is_ipv6() == is_ipv6)
     }
 
+    /// The name by which a job finds that address.
+    pub(crate) fn name_in(&self, is_ipv6: bool) -> &str {
+        self.label.as_deref().filter(|_| !is_ipv6).unwrap_or(&self.name)
+    }
+
     /// The link of a job on it, in this family.
     pub(crate) fn link(&self, is_ipv6: bool) -> Option<Link> {
         let unknown = Link::unknown(self.first(is_ipv6)?);
@@ -91,6 +99,7 @@ impl Interface {
             addresses: vec![IpAddr::from(address).into()],
             deprecated: Vec::new(),
             firsts: vec![IpAddr::from(address).into()],
+            label: None,
             mtu: 0,
         }
     }

@@ -97,6 +97,7 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
             addresses: Vec::new(),
             deprecated: Vec::new(),
             firsts: Vec::new(),
+            label: None,
             mtu: 0,
         };
         let link = Listed { interface, mac: address.to_string() };
@@ -115,8 +116,9 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
     for (name, net) in addresses {
         if let Some(Some(link)) = links.get_mut(unlabelled(name)) {
             let is_usable = net.addr().is_ipv4() || is_global_v6(&net);
-            if name == unlabelled(name) && is_usable && link.interface.first(net.addr().is_ipv6()).is_none() {
+            if is_usable && link.interface.first(net.addr().is_ipv6()).is_none() {
                 link.interface.firsts.push(net);
+                link.interface.label = link.interface.label.take().or_else(|| label(name));
             }
             link.interface.addresses.push(net);
         }
@@ -124,6 +126,10 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
     let mut links: Vec<Listed> = links.into_values().flatten().filter(is_there).collect();
     links.sort_by_key(|link| link.interface.index);
     links
+}
+
+fn label(name: &str) -> Option<String> {
+    name.contains(':').then(|| name.to_owned())
 }
 
 /// The name without an address label: the C library shows the address labelled "eth0:1" of eth0 as an
@@ -445,6 +451,7 @@ mod tests {
             addresses: Vec::new(),
             deprecated: Vec::new(),
             firsts: Vec::new(),
+            label: None,
             mtu: 0,
         }
     }

@@ -29,6 +29,7 @@ fn host(lines: &[&str]) -> Vec<Interface> {
             addresses: words.clone().map(|word| net(word.trim_start_matches('-'))).collect(),
             deprecated: words.filter_map(|word| Some(net(word.strip_prefix('-')?).addr())).collect(),
             firsts: Vec::new(),
+            label: None,
             mtu: 0,
         }
     };

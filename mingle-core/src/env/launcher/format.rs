@@ -171,8 +171,9 @@ impl Format {
         let input = Input { format: self, facts };
         let owned = self.0.owns.iter().map(|(name, value)| Ok(((*name).into(), value(input)?)));
         let owned = owned.collect::<Result<Vec<_>, Unfit>>()?;
-        let used = Self::all().filter(|&format| format == self || facts.beside.contains(&format));
-        let advised = used.flat_map(|format| {
+        let used = || Self::all().filter(|&format| format == self || facts.beside.contains(&format));
+        let is_exported = !facts.stays_here && used().any(|format| format.0.exports);
+        let advised = used().flat_map(|format| {
             let given = |advice: &&Advice| {
                 let rival = advice.rival.and_then(&environment);
                 rival.is_none_or(|value| value.is_empty())
@@ -181,7 +182,8 @@ impl Format {
             let advices = format.0.advises.iter().filter(given);
             advices.filter_map(|advice| Some((advice.name, (advice.value)(input)?))).collect::<Vec<_>>()
         });
-        Ok(Variables::with(facts, self.0.left_out, owned, advised.collect(), environment))
+        let advised = advised.collect();
+        Ok(Variables::with(facts, self.0.left_out, owned, advised, is_exported, environment))
     }
 
     /// The world in this format. `variables` are those that [`Format::variables`] of the same format has

@@ -5,6 +5,9 @@
 //! IPv6 world the list has host names; `mpirun -H`, which ends the host at the first colon, needs them as
 //! well (orte/util/dash_host/dash_host.c). Horovod would overwrite the number of workers of a host that is
 //! listed twice.
+//!
+//! The workers of all hosts get the variables of this one (horovod/runner/gloo_run.py, and `-x` in
+//! horovod/runner/mpi_run.py).
 
 use super::{Launcher, Syntax, node_list};
 
@@ -13,5 +16,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the list of hosts for horovodrun and mpirun",
     syntax: Syntax::Text(|input, _| Ok(node_list::comma_separated(input)? + "\n")),
     needs_roster: true,
+    exports: true,
     ..Launcher::PLAIN
 };

@@ -11,6 +11,8 @@
 //! of mpirun, in version 4 (`oob_tcp`) and in version 5 (`prte`). mpirun passes them on to all hosts, where
 //! interfaces may have other names, so a network is an IPv4 prefix. Open MPI ends if a variable ending in
 //! `if_include` meets its `if_exclude`.
+//!
+//! `mpirun -x NAME` gives a variable of this host to all hosts (Open MPI's `mpirun(1)`).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,6 +23,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a hostfile of Open MPI",
     syntax: Syntax::Text(|input, _| node_list::lines_by_address_or_name(input)),
     needs_roster: true,
+    exports: true,
     advises: &[
         Advice {
             name: "OMPI_MCA_btl_tcp_if_include",

@@ -68,6 +68,9 @@ struct Launcher {
     /// Whether the job listens on the ports that the nodes held during the rendezvous, and on no others. Most
     /// listen on ports that the kernel chooses.
     own_ports: bool,
+    /// Whether the launcher gives variables of its own environment to the workers of all hosts, so that those
+    /// of this host alone must not be among them.
+    exports: bool,
     /// The arguments that the launcher takes instead of variables, where it does.
     arguments: Option<Arguments>,
     /// The names of the world that this launcher must not see.
@@ -89,6 +92,7 @@ impl Launcher {
         syntax: Syntax::Json,
         needs_roster: false,
         own_ports: false,
+        exports: false,
         arguments: None,
         left_out: &[],
         owns: &[],

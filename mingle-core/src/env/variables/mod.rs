@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use mingle_rdma::is_nameable;
 
-use super::{Facts, Setting, launcher};
+use super::alike::is_a_hosts_own;
+use super::{Facts, Setting, launcher, users_value};
 
 pub use own::is_own;
 pub(super) use result::is_result;
@@ -77,19 +78,21 @@ impl Variables {
     /// The variables for `facts`, without those of any launcher. `environment` returns the user's value of a
     /// variable; an empty value counts as not set.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
-        Self::with(facts, &[], Vec::new(), Vec::new(), environment)
+        Self::with(facts, &[], Vec::new(), Vec::new(), false, environment)
     }
 
     /// As [`Variables::new`], with the variables of one launcher, and without the names of the world in
-    /// `left_out`. `advised` yield to the user's, like all advice.
+    /// `left_out`. `advised` yield to the user's, like all advice. If the launcher gives the variables to all
+    /// hosts (`is_exported`), those of this host alone are left out.
     pub(super) fn with(
         facts: Facts<'_>,
         left_out: &[&str],
         launcher: Vec<Variable>,
         advised: Vec<(&'static str, String)>,
+        is_exported: bool,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let interface = facts.interface.filter(|name| is_nameable(name));
+        let interface = facts.interface.filter(|name| name.split(':').all(is_nameable));
         let ipv6 = facts.formed.master.is_ipv6();
         let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
         let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
@@ -101,8 +104,11 @@ impl Variables {
         } else {
             advice.push((PET_NPROC_PER_NODE, slots));
         }
-        advice.extend(advice::sockets(interface, ipv6));
+        let users = |name: &str| users_value(name, facts.settings, &environment);
+        advice.extend(advice::sockets(interface, ipv6, users));
+        advice.push(advice::ras(facts.job));
         advice.extend(facts.fabric.iter().cloned());
+        advice.retain(|(name, _)| !is_exported || !is_a_hosts_own(name));
         advice.extend(advised);
         let mut variables = Self::advice(first, advice, facts.settings, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();

@@ -318,8 +318,8 @@ impl Driver {
 
     /// The interface of this node's address in the world, and the master's listener if the caller wants it.
     fn take_sockets(&mut self, formed: &Formed) -> (Option<String>, Option<TcpListener>) {
-        let interface =
-            holder_of(self.links.interfaces(), formed.local).map(|interface| interface.name.clone());
+        let holder = holder_of(self.links.interfaces(), formed.local);
+        let interface = holder.map(|holder| holder.name_in(formed.local.is_ipv6()).to_owned());
         let listener = self.connections.take_listener(formed.master.is_ipv6());
         (interface, listener.filter(|_| formed.rank.get() == 0))
     }

@@ -9,7 +9,7 @@ use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::{BrokenPath, Fault, Tried};
-use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
+use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
 /// Anything else, such as a full disk behind stdout.
@@ -85,7 +85,7 @@ pub(crate) fn warning(warning: &Warning) -> String {
 
 /// The lines that say which ranks differ in their RDMA, with the advice.
 pub(crate) fn differences(verdict: &Verdict) -> Vec<String> {
-    verdict.warnings().iter().map(|difference| join(difference, about_difference(difference))).collect()
+    verdict.warnings().into_iter().map(|(text, rank)| join(text, rank.and_then(about_difference))).collect()
 }
 
 /// Why a text is no secret, and how to make one.
@@ -134,11 +134,9 @@ fn about_failure(failure: &Failure) -> Option<String> {
             if verdict.differences.is_empty() {
                 advice.push("'mingle rdma' says why".to_owned());
             }
-            for fact in verdict.facts() {
-                if let (VerdictWarning::Rank { difference, .. }, Some(about)) =
-                    (fact, about_difference(&fact))
-                {
-                    advice.push(format!("for rank {}: {about}", difference.rank));
+            for rank in &verdict.differences {
+                if let Some(about) = about_difference(rank) {
+                    advice.push(format!("for rank {}: {about}", rank.rank));
                 }
             }
             if *is_required {
@@ -252,8 +250,8 @@ fn no_interface(is_filtered: bool) -> &'static str {
 }
 
 /// The advice for the host of a rank that differs.
-fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
-    let advice = match warning.difference()? {
+fn about_difference(rank: &RankDifference) -> Option<String> {
+    let advice = match rank.difference {
         Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --rdma off",
         Difference::Capability { own: Capability::NoUsablePort, .. } | Difference::Group { .. } => {
             "'mingle rdma' on that host shows why"

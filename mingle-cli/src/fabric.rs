@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mingle_core::env::{Setting, Variables, users_value};
-use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Transport, Users, Verdict};
+use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict};
 use mingle_core::{Filter, RendezvousBuilder, Traits};
 
 use crate::exit::Stop;
@@ -71,8 +71,8 @@ impl Wanted {
 fn filter_of(filters: &[Filter], address: &Address) -> Option<usize> {
     filters
         .iter()
-        .position(|filter| filter.admits(&address.interface, address.address))
-        .filter(|_| !filters.iter().any(|filter| filter.excludes(&address.interface, address.address)))
+        .position(|filter| filter.admits(&address.interface, address.net.addr()))
+        .filter(|_| !filters.iter().any(|filter| filter.excludes(&address.interface, address.net.addr())))
 }
 
 /// This machine, or the one that was saved in a folder.
@@ -101,15 +101,10 @@ impl Found {
         self.machine.as_ref()
     }
 
-    /// The variables for a world that uses `transport`.
-    pub(crate) fn variables(&self, transport: Transport) -> Vec<(&'static str, String)> {
-        self.beside(transport).0
-    }
-
-    /// The variables, and what was left out because of the user's own lists of devices.
-    fn beside(&self, transport: Transport) -> (Vec<(&'static str, String)>, Vec<String>) {
-        let machine = self.machine.as_ref();
-        machine.map_or_else(Default::default, |machine| rdma::beside(machine, transport, &self.users))
+    /// The variables for a world with this verdict.
+    pub(crate) fn variables(&self, verdict: &Verdict) -> Vec<(&'static str, String)> {
+        let machine = self.machine.clone().map(|machine| machine.agree(verdict));
+        machine.map_or_else(Vec::new, |machine| rdma::beside(&machine, verdict.transport, &self.users).0)
     }
 
     /// Warns of what is wrong with this host, before it waits for the others.
@@ -124,9 +119,10 @@ impl Found {
         for warning in advice::differences(verdict) {
             stderr::say(format_args!("warning: {warning}"));
         }
-        let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };
-        let mut warnings = rdma::warnings(machine, verdict.transport, &self.users);
-        warnings.extend(self.beside(verdict.transport).1);
+        let Some(machine) = self.machine.clone().filter(|_| verdict.transport.is_rdma()) else { return };
+        let machine = machine.agree(verdict);
+        let mut warnings = rdma::warnings(&machine, verdict.transport, &self.users);
+        warnings.extend(rdma::beside(&machine, verdict.transport, &self.users).1);
         for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));
         }

@@ -47,7 +47,7 @@ impl<'a> Formation<'a> {
             found,
             timings,
             assignment,
-            fabric: found.variables(assignment.formed.verdict.transport),
+            fabric: found.variables(&assignment.formed.verdict),
             beside: config.files().collect(),
         }
     }

@@ -16,7 +16,8 @@ pub(crate) mod examples {
     /// The longest summary on the wire.
     pub(crate) fn largest_summary() -> Summary {
         let group = GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX };
-        Summary { capability: Capability::Efa, groups: [Some(group); 3], peer_memory: true, required: true }
+        let (groups, networks) = ([Some(group); 3], Some(Networks::default()));
+        Summary { capability: Capability::Efa, groups, networks, peer_memory: true, required: true }
     }
 
     /// The longest verdict on the wire.
@@ -34,7 +35,9 @@ pub(crate) mod examples {
             },
         };
         let differences = vec![difference; NAMED];
-        Verdict { transport: Transport::Roce(Addressing::ALL[3]), differences, unnamed: u32::MAX }
+        let transport = Transport::Roce(Addressing::ALL[3]);
+        let networks = vec![Network::default(); 16];
+        Verdict { transport, differences, unnamed: u32::MAX, networks }
     }
 
     /// Rank 3 has no RDMA device.

@@ -331,6 +331,12 @@ impl Source<'_> {
                 bytes.extend([self.byte() % 251, self.byte() % 251]);
             }
         }
+        let has_networks = !self.flag();
+        bytes.push(u8::from(has_networks));
+        if has_networks {
+            // A few networks, so that hosts have some in common.
+            bytes.extend((0..32).flat_map(|_| [self.byte() & 0x80, self.byte() % 9]));
+        }
         bytes.extend([!self.flag(), !self.flag()].map(u8::from));
         take(&bytes, super::config()).unwrap_or_default()
     }

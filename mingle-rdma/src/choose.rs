@@ -8,6 +8,7 @@ use super::machine::{
 };
 use super::name::is_nameable_device;
 use super::nccl::{GidRule, Pin};
+use super::network::Network;
 use super::reason::{GidReason, PortReason};
 use super::summary::Capability;
 use super::verdict::Transport;
@@ -63,12 +64,7 @@ impl Machine {
 
     /// The ports and GIDs that a job should use on this machine in a world that uses this transport.
     pub fn choose_in(&self, transport: Transport) -> Choice<'_> {
-        match transport {
-            Transport::InfiniBand => self.choose_by(Some(Capability::InfiniBand), None),
-            Transport::Roce(addressing) => self.choose_by(Some(Capability::Roce), Some(addressing)),
-            Transport::Efa => self.choose_by(Some(Capability::Efa), None),
-            Transport::NotExamined | Transport::NoDevice | Transport::Sockets => self.choose(),
-        }
+        self.choose_by(transport.kind(), transport.addressing())
     }
 
     /// The ports and GIDs that a job should use on this machine in a world that uses this kind of RDMA, with
@@ -127,7 +123,7 @@ impl Machine {
         let efa = is_efa(device, port);
         let excluded = if port.state != Some(PortState::ACTIVE) {
             Some(PortReason::State(port.state))
-        } else if !efa && device.node_type != Some(NodeType::Ca) {
+        } else if !efa && device.node_type != Some(NodeType::CA) {
             Some(PortReason::NodeType(device.node_type))
         } else if !efa && port.link_layer == LinkLayer::Unknown {
             Some(PortReason::LinkLayer)
@@ -146,23 +142,24 @@ impl Machine {
     /// Why a GID does not belong to this network namespace, or `None` if it does. By default the kernel shows
     /// every namespace the GIDs of all, and interfaces of different namespaces may have the same name. So
     /// both the address and the interface must agree.
-    fn foreign(&self, port: &Port, entry: &GidEntry) -> Option<GidReason> {
+    pub(super) fn foreign(&self, port: &Port, entry: &GidEntry) -> Option<GidReason> {
         if port.link_layer != LinkLayer::Ethernet {
             return None;
         }
         if entry.gid.is_link_local() {
             return Some(GidReason::LinkLocal);
         }
-        let Some(interface) = &entry.interface else { return Some(GidReason::NoInterface) };
+        if entry.interface.is_none() {
+            return Some(GidReason::NoInterface);
+        }
         if entry.version.is_none() {
             return Some(GidReason::Type);
         }
-        let address = entry.gid.address();
-        let mut holders = self.addresses.iter().filter(|held| held.address == address);
-        if holders.clone().any(|held| held.interface == *interface) {
+        if self.held(entry).is_some() {
             return None;
         }
-        Some(holders.next().map_or(GidReason::Foreign, |held| GidReason::HeldBy(held.interface.clone())))
+        let holder = self.addresses.iter().find(|held| held.net.addr() == entry.gid.address());
+        Some(holder.map_or(GidReason::Foreign, |held| GidReason::HeldBy(held.interface.clone())))
     }
 }
 
@@ -276,11 +273,15 @@ pub(super) fn own_gid<'a>(machine: &Machine, port: &PortChoice<'a>) -> Option<&'
     })
 }
 
-/// How good a GID is, the best first: whether the user has chosen its interface, the interface's relation to
-/// the port, and what is known about the address.
+/// How good a GID is, the best first: whether the world has agreed on its network, whether the user has
+/// chosen its address, the interface's relation to the port, and what is known about the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct GidRank {
+pub(super) struct GidRank {
+    agreed: usize,
     preference: usize,
+    is_tunnel: bool,
+    /// Whether the host gave itself the address for lack of another (RFC 3927).
+    is_makeshift: bool,
     relation: Relation,
     standing: Option<Standing>,
     is_alone: bool,
@@ -288,15 +289,18 @@ struct GidRank {
 }
 
 impl Machine {
-    fn rank(&self, entry: &GidEntry) -> GidRank {
-        let interface = entry.interface.as_deref().unwrap_or_default();
-        let address = entry.gid.address();
-        let held = self.addresses.iter().find(|held| held.address == address && held.interface == interface);
-        let preference = self.preferred.iter().position(|name| name == interface);
+    pub(super) fn rank(&self, entry: &GidEntry) -> GidRank {
+        let held = self.held(entry);
+        let network = held.map(Network::of);
+        let agreed = self.agreed.iter().position(|agreed| Some(*agreed) == network);
+        let preference = self.preferred.iter().find(|(_, chosen)| Some(chosen) == held);
         GidRank {
-            preference: preference.unwrap_or(usize::MAX),
+            agreed: agreed.unwrap_or(usize::MAX),
+            preference: preference.map_or(usize::MAX, |(place, _)| *place),
+            is_tunnel: entry.relation == Relation::Tunnel,
+            is_makeshift: held.is_some_and(super::Address::is_link_local),
             relation: entry.relation,
-            standing: self.standings.get(&(interface.to_owned(), address)).copied(),
+            standing: held.and_then(|held| held.standing),
             is_alone: held.is_some_and(super::Address::is_alone),
             index: entry.index,
         }
@@ -327,17 +331,17 @@ impl Machine {
 impl GidRank {
     /// Why a GID of this rank comes after the best.
     fn reason(self, best: Self) -> GidReason {
-        if self.preference != best.preference {
-            GidReason::NotChosen
-        } else if self.relation != best.relation {
-            let is_tunnel = self.relation == Relation::Tunnel;
-            if is_tunnel { GidReason::Tunnel } else { GidReason::OtherInterface }
-        } else if let Some(standing) = self.standing.filter(|_| self.standing != best.standing) {
-            GidReason::Standing(standing)
-        } else if self.is_alone != best.is_alone {
-            GidReason::Alone
-        } else {
-            GidReason::Higher(best.index)
+        match self {
+            _ if self.agreed != best.agreed => GidReason::Network,
+            _ if self.preference != best.preference => GidReason::NotChosen,
+            _ if self.is_tunnel != best.is_tunnel => GidReason::Tunnel,
+            _ if self.is_makeshift != best.is_makeshift => GidReason::LinkLocal,
+            _ if self.relation != best.relation => GidReason::OtherInterface,
+            Self { standing: Some(standing), .. } if best.standing != Some(standing) => {
+                GidReason::Standing(standing)
+            }
+            _ if self.is_alone != best.is_alone => GidReason::Alone,
+            _ => GidReason::Higher(best.index),
         }
     }
 }
@@ -373,7 +377,7 @@ fn settle_rule(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<G
 }
 
 fn is_efa(device: &Device, port: &Port) -> bool {
-    device.node_type == Some(NodeType::Unspecified)
+    device.node_type == Some(NodeType::UNSPECIFIED)
         && port.link_layer == LinkLayer::Unknown
         && device.vendor.is_none_or(|vendor| vendor == AMAZON)
 }

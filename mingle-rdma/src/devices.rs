@@ -121,7 +121,7 @@ impl Library {
         let (is_pinned, is_ipv4) = (index.is_some(), addressing.family == AddressFamily::Ipv4);
         let name = if is_ipv4 { "AF_INET" } else { "AF_INET6" };
         let network = match rule {
-            Some(GidRule::Range(network, prefix)) => Some(format!("{network}/{prefix}")),
+            Some(GidRule::Range(network)) => Some(network.to_string()),
             _ => None,
         };
         let number = addressing.version.number();

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 /// The longest file with one value, in bytes: sysfs has none above a page.
 const LONGEST: usize = 4096;
 
-/// How the probe reads files. All paths are relative to the root of sysfs.
+/// The folder of a snapshot that stands for `/dev/infiniband`.
+pub(crate) const DEVICE_FILES: &str = "dev_infiniband";
+
+/// How the probe reads files. All paths are relative to the root of sysfs, and [`DEVICE_FILES`] is there.
 pub(crate) trait Files {
     /// The whole text of a file with one value, without white space at either end.
     fn read(&self, path: &str) -> io::Result<String>;
@@ -17,17 +20,16 @@ pub(crate) trait Files {
     /// The names in a folder, in no order. Skips names that are not UTF-8; the kernel makes none.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// Whether a folder exists.
-    fn exists(&self, path: &str) -> bool;
+    /// Whether a folder can be listed.
+    fn exists(&self, path: &str) -> bool {
+        self.list(path).is_ok()
+    }
 
     /// The target of a link, as a path relative to the root.
     fn resolve(&self, path: &str) -> io::Result<String>;
 
     /// Opens a file of `/dev/infiniband`, to see whether that is possible.
     fn open_device(&self, name: &str) -> io::Result<()>;
-
-    /// The names in `/dev/infiniband`.
-    fn devices(&self) -> io::Result<Vec<String>>;
 }
 
 /// Files on a disk: those of this machine, or a snapshot.
@@ -51,7 +53,7 @@ impl Disk {
     pub(crate) fn snapshot(folder: &Path) -> Self {
         // If the folder cannot be resolved, nothing below it can be: the first read returns the error.
         let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        Self { dev: sys.join("dev_infiniband"), sys, folders: Some(RefCell::default()) }
+        Self { dev: sys.join(DEVICE_FILES), sys, folders: Some(RefCell::default()) }
     }
 
     fn is_snapshot(&self) -> bool {
@@ -115,11 +117,15 @@ impl Files for Disk {
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        names(&self.folder(&self.sys.join(path))?)
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        self.folder(&self.sys.join(path)).is_ok_and(|path| path.is_dir())
+        let is_of_devices = path == DEVICE_FILES;
+        let folder = if is_of_devices { self.dev.clone() } else { self.sys.join(path) };
+        match self.folder(&folder).and_then(|folder| names(&folder)) {
+            // A container without the devices. In a snapshot of such a container the folder is empty.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_devices && !self.is_snapshot() => {
+                Ok(Vec::new())
+            }
+            listed => listed,
+        }
     }
 
     fn resolve(&self, path: &str) -> io::Result<String> {
@@ -135,14 +141,6 @@ impl Files for Disk {
         }
         // A container may show a device and refuse to open it: the kernel checks the cgroup's rules on open.
         File::options().read(true).write(true).open(path).map(drop)
-    }
-
-    fn devices(&self) -> io::Result<Vec<String>> {
-        match self.folder(&self.dev).and_then(|folder| names(&folder)) {
-            // A container without the devices. In a snapshot of such a container the folder is empty.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_snapshot() => Ok(Vec::new()),
-            listed => listed,
-        }
     }
 }
 
@@ -229,7 +227,7 @@ mod tests {
         assert!(disk.open_device("uverbs0").is_err());
         fs::remove_dir_all(folder.0.join("saved/dev_infiniband")).unwrap();
         folder.link("dev_infiniband", outside.join("nic"));
-        assert!(folder.disk().devices().is_err() && folder.disk().open_device("state").is_err());
+        assert!(folder.disk().list(DEVICE_FILES).is_err() && folder.disk().open_device("state").is_err());
     }
 
     #[test]
@@ -248,9 +246,9 @@ mod tests {
     fn a_machine_without_the_folder_of_devices_has_none_and_a_snapshot_without_it_is_an_error() {
         let folder = Folder::new("no-devices");
         let of = |dev: &str| Disk { sys: folder.0.clone(), dev: folder.0.join(dev), folders: None };
-        assert_eq!(of("missing").devices().unwrap(), Vec::<String>::new());
-        assert!(of("saved/devices/nic/state").devices().is_err(), "it is no folder");
+        assert_eq!(of("missing").list(DEVICE_FILES).unwrap(), Vec::<String>::new());
+        assert!(of("saved/devices/nic/state").list(DEVICE_FILES).is_err(), "it is no folder");
         fs::remove_dir_all(folder.0.join("saved/dev_infiniband")).unwrap();
-        assert!(folder.disk().devices().is_err());
+        assert!(folder.disk().list(DEVICE_FILES).is_err());
     }
 }

@@ -62,15 +62,9 @@ impl FromStr for Gid {
 
     /// Accepts only the kernel's form (`%pI6`), so that half a line is not taken for a GID.
     fn from_str(text: &str) -> Result<Self, InvalidGid> {
-        let mut gid = [0; 16];
-        let mut groups = text.split(':');
-        for bytes in gid.chunks_mut(2) {
-            let group = groups.next().filter(|group| group.len() == 4).ok_or(InvalidGid)?;
-            let hexadecimal = group.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let value = u16::from_str_radix(group, 16).ok().filter(|_| hexadecimal).ok_or(InvalidGid)?;
-            bytes.copy_from_slice(&value.to_be_bytes());
-        }
-        if groups.next().is_some() { Err(InvalidGid) } else { Ok(Self(gid)) }
+        let address: Result<Ipv6Addr, _> = text.parse();
+        // Eight groups of four digits, and the colons between them.
+        address.ok().filter(|_| text.len() == 39).map(Self::from).ok_or(InvalidGid)
     }
 }
 
@@ -130,11 +124,7 @@ impl Addressing {
 impl Addressing {
     /// Its place in [`Addressing::ALL`].
     pub fn place(self) -> usize {
-        let version = match self.version {
-            RoceVersion::V2 => 0,
-            RoceVersion::V1 => 2,
-        };
-        version + usize::from(self.family == AddressFamily::Ipv6)
+        Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
     }
 }
 

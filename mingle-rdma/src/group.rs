@@ -2,6 +2,9 @@
 //! the same kind of RDMA, the same card and the same rate, and are in one network.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
+
+use ipnet::IpNet;
 
 use super::choose::{PortChoice, own_gid};
 use super::machine::{LinkLayer, Machine};
@@ -49,7 +52,7 @@ struct PortFacts {
 }
 
 /// A network: that of an address, or an InfiniBand subnet's prefix.
-type Subnet = (bool, u128, u8);
+type Subnet = (bool, IpNet);
 
 /// The physical port behind a port. Several functions of a card may share it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,14 +64,12 @@ struct Physical {
 
 /// A group while the choice is made.
 struct Draft<'a> {
+    group: Group,
     ports: Vec<&'a PortFacts>,
     /// Those that are left out, and why.
     outsiders: Vec<Outsider<'a>>,
-    bandwidth: u32,
-    /// What they carry with the ports that have died.
+    /// What the ports carry with those that have died.
     whole: u32,
-    gpus: usize,
-    lost: Option<GroupReason>,
 }
 
 type Outsider<'a> = (&'a PortFacts, PortReason);
@@ -81,25 +82,24 @@ pub(super) fn choose(
 ) -> Vec<Group> {
     let facts = without_address(facts(machine, ports), ports);
     let nearness_says = facts.iter().any(|port| !port.near.is_empty());
-    let groups = split(&facts, &networks(machine, ports)).into_iter().map(Draft::new);
+    let groups =
+        split(&facts, &networks(machine, ports)).into_iter().map(|of_group| Draft::new(of_group, ports));
     let mut groups: Vec<Draft<'_>> = groups.collect();
     mourn(&mut groups, machine, ports);
     settle(&mut groups, nearness_says);
     if let Some(kind) = kind
-        && !groups.iter().any(|group| group.lost.is_none() && group.kind() == kind)
+        && !groups.iter().any(|group| group.group.excluded.is_none() && group.group.kind == kind)
     {
         for group in &mut groups {
-            group.lost = (group.kind() != kind).then_some(GroupReason::World);
+            group.group.excluded = (group.group.kind != kind).then_some(GroupReason::World);
         }
         settle(&mut groups, nearness_says);
     }
-    let shown = groups.iter().map(|group| group.shown(ports)).collect();
-    let best =
-        groups.iter().find(|group| group.lost.is_none()).and_then(|group| group.ports.first().copied());
+    let shown = groups.iter().map(|draft| draft.group.clone()).collect();
     for group in &groups {
-        if let Some(lost) = group.lost {
+        if let Some(lost) = group.group.excluded {
             for port in group.ports.iter().chain(group.outsiders.iter().map(|(port, _)| port)) {
-                ports[port.place].excluded = Some(reason(port, best, lost));
+                ports[port.place].excluded = Some(PortReason::Group(lost));
             }
         } else {
             for (port, reason) in &group.outsiders {
@@ -129,19 +129,6 @@ fn without_address(mut facts: Vec<PortFacts>, ports: &mut [PortChoice<'_>]) -> V
     facts
 }
 
-/// Why a port is not used whose group has lost, against that of `best` if any is used.
-fn reason(port: &PortFacts, best: Option<&PortFacts>, lost: GroupReason) -> PortReason {
-    let Some(best) = best.filter(|_| lost != GroupReason::World) else { return PortReason::Group(lost) };
-    match (port.kind, best.kind) {
-        (Capability::Roce | Capability::Efa, Capability::InfiniBand) => PortReason::BesideInfiniBand,
-        (Capability::Efa, Capability::Roce) => PortReason::BesideRdma,
-        (own, used) if own == used && port.rate < best.rate => {
-            PortReason::Slower { rate: port.rate, best: best.rate.unwrap_or(0) }
-        }
-        _ => PortReason::Group(lost),
-    }
-}
-
 pub(super) fn kind_of(port: &PortChoice<'_>) -> Capability {
     match port.port.link_layer {
         LinkLayer::InfiniBand => Capability::InfiniBand,
@@ -161,8 +148,7 @@ fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<PortFacts> {
             let near = machine.gpus.iter().enumerate().filter(|(_, gpu)| {
                 says && gpu.distance(port.device).is_some_and(|distance| distance <= Distance::Switches)
             });
-            let is_one_of =
-                |names: &[String]| interfaces(port).any(|own| names.iter().any(|name| name == own));
+            let is_of = |name: &str| interfaces(port).any(|own| name == own);
             let rate = port.port.rate;
             // Ports with the same address are the two halves of a bond.
             let address = own_gid(machine, port).map(|entry| entry.gid);
@@ -178,8 +164,8 @@ fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<PortFacts> {
                 rate,
                 network: network(machine, port),
                 near: near.map(|(at, _)| at).collect(),
-                has_default_route: is_one_of(&machine.default_routes),
-                is_of_rendezvous: is_one_of(&machine.preferred),
+                has_default_route: machine.default_routes.iter().any(|name| is_of(name)),
+                is_of_rendezvous: machine.preferred.iter().any(|(_, held)| is_of(&held.interface)),
                 physical,
                 address: pci.and_then(|path| path.rsplit('/').next()).map(str::to_owned),
                 carries: rate.unwrap_or(0).min(port.device.link.unwrap_or(u32::MAX)),
@@ -211,15 +197,10 @@ fn physical(port: &PortChoice<'_>) -> Physical {
 /// The network of a port, as far as it is known.
 fn network(machine: &Machine, port: &PortChoice<'_>) -> Option<Subnet> {
     if port.port.link_layer == LinkLayer::InfiniBand {
-        let gid = port.port.gids.first()?.gid;
-        return Some((true, u128::from_be_bytes(gid.0) >> 64, 64));
+        let gid = Ipv6Addr::from(port.port.gids.first()?.gid.0);
+        return Some((true, IpNet::new(gid.into(), 64).ok()?.trunc()));
     }
-    let entry = own_gid(machine, port)?;
-    let address = entry.gid.address();
-    let held = machine.addresses.iter().find(|held| {
-        held.address == address && entry.interface.as_ref().is_some_and(|name| *name == held.interface)
-    });
-    held.map(super::Address::network)
+    machine.held(own_gid(machine, port)?).map(|held| (false, held.net.trunc()))
 }
 
 /// How many ports each network has, by the card. Ports that are down count: they are in their network too.
@@ -359,7 +340,7 @@ fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
 /// Notes which groups lose, and why. Of those within a quarter of the largest bandwidth nearness decides,
 /// then the default route, then the kind.
 fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
-    let left = groups.iter().filter(|group| group.lost.is_none());
+    let left = groups.iter().filter(|group| group.group.excluded.is_none());
     let most = left.map(|group| group.whole).max().unwrap_or(0);
     let is_close = |own: u32| u64::from(own) * 4 >= u64::from(most) * 3;
     lose(
@@ -367,27 +348,36 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
         |group| is_close(group.whole),
         |group| GroupReason::Bandwidth { own: group.whole, best: most },
     );
-    let left = |groups: &[Draft<'_>]| groups.iter().filter(|group| group.lost.is_none()).count();
-    let gpus = groups.iter().filter(|group| group.lost.is_none()).map(|group| group.gpus).max().unwrap_or(0);
-    lose(groups, |group| group.gpus == gpus, |group| GroupReason::Gpus { own: group.gpus, best: gpus });
+    let left = |groups: &[Draft<'_>]| groups.iter().filter(|group| group.group.excluded.is_none()).count();
+    let gpus = groups
+        .iter()
+        .filter(|group| group.group.excluded.is_none())
+        .map(|group| group.group.gpus)
+        .max()
+        .unwrap_or(0);
+    lose(
+        groups,
+        |group| group.group.gpus == gpus,
+        |group| GroupReason::Gpus { own: group.group.gpus, best: gpus },
+    );
     let routed = |group: &Draft<'_>| group.ports.iter().any(|port| port.has_default_route);
     lose(groups, |group| !routed(group) || !nearness_says, |_| GroupReason::DefaultRoute);
-    lose(groups, |group| group.kind() == Capability::InfiniBand, |_| GroupReason::Kind);
+    lose(groups, |group| group.group.kind == Capability::InfiniBand, |_| GroupReason::Kind);
     if nearness_says && left(groups) > 1 {
         // Each has a port near to the same GPUs, so using both gains nothing.
-        let left = groups.iter().filter(|group| group.lost.is_none());
+        let left = groups.iter().filter(|group| group.group.excluded.is_none());
         let first = left.filter_map(Draft::address).min().map(str::to_owned);
         lose(groups, |group| group.address() == first.as_deref(), |_| GroupReason::PciAddress);
         return;
     }
     // Nothing says what the ports are for: all of the best kind and the highest rate are used.
-    lose(groups, |group| group.kind() == Capability::Roce, |_| GroupReason::Kind);
-    let rates = groups.iter().filter(|group| group.lost.is_none()).map(Draft::rate);
+    lose(groups, |group| group.group.kind == Capability::Roce, |_| GroupReason::Kind);
+    let rates = groups.iter().filter(|group| group.group.excluded.is_none()).map(|group| group.group.rate);
     let best = rates.max().flatten();
     lose(
         groups,
-        |group| group.rate() == best,
-        |group| GroupReason::Rate { own: group.rate().unwrap_or(0), best: best.unwrap_or(0) },
+        |group| group.group.rate == best,
+        |group| GroupReason::Rate { own: group.group.rate.unwrap_or(0), best: best.unwrap_or(0) },
     );
 }
 
@@ -397,48 +387,37 @@ fn lose(
     wins: impl Fn(&Draft<'_>) -> bool,
     reason: impl Fn(&Draft<'_>) -> GroupReason,
 ) {
-    if groups.iter().any(|group| group.lost.is_none() && wins(group)) {
-        for group in groups.iter_mut().filter(|group| group.lost.is_none()) {
-            group.lost = if wins(group) { None } else { Some(reason(group)) };
+    if groups.iter().any(|group| group.group.excluded.is_none() && wins(group)) {
+        for group in groups.iter_mut().filter(|group| group.group.excluded.is_none()) {
+            group.group.excluded = if wins(group) { None } else { Some(reason(group)) };
         }
     }
 }
 
 impl<'a> Draft<'a> {
-    fn new(ports: Vec<&'a PortFacts>) -> Self {
+    fn new(ports: Vec<&'a PortFacts>, choices: &[PortChoice<'_>]) -> Self {
         let (ports, outsiders) = without_outsiders(ports);
-        let bandwidth = bandwidth(&ports);
-        Self { bandwidth, whole: bandwidth, gpus: near(&ports).len(), ports, outsiders, lost: None }
-    }
-
-    fn kind(&self) -> Capability {
-        self.ports.first().map_or(Capability::NoUsablePort, |port| port.kind)
-    }
-
-    fn rate(&self) -> Option<u32> {
-        self.ports.iter().filter_map(|port| port.rate).max()
+        let whole = bandwidth(&ports);
+        let name = |port: &&PortFacts| {
+            let PortChoice { device, port, .. } = &choices[port.place];
+            device.name_of(port)
+        };
+        let card = ports.first().and_then(|port| port.card);
+        let group = Group {
+            kind: ports.first().map_or(Capability::NoUsablePort, |port| port.kind),
+            card: card.filter(|_| ports.iter().all(|port| port.card == card)),
+            rate: ports.iter().filter_map(|port| port.rate).max(),
+            ports: ports.iter().map(name).collect(),
+            bandwidth: whole,
+            gpus: near(&ports).len(),
+            excluded: None,
+        };
+        Self { group, ports, outsiders, whole }
     }
 
     /// The lowest PCI address of a port.
     fn address(&self) -> Option<&str> {
         self.ports.iter().filter_map(|port| port.address.as_deref()).min()
-    }
-
-    fn shown(&self, ports: &[PortChoice<'_>]) -> Group {
-        let name = |port: &&PortFacts| {
-            let PortChoice { device, port, .. } = &ports[port.place];
-            device.name_of(port)
-        };
-        let card = self.ports.first().and_then(|port| port.card);
-        Group {
-            kind: self.kind(),
-            card: card.filter(|_| self.ports.iter().all(|port| port.card == card)),
-            rate: self.rate(),
-            ports: self.ports.iter().map(name).collect(),
-            bandwidth: self.bandwidth,
-            gpus: self.gpus,
-            excluded: self.lost,
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
 //! group             the groups of ports among which a host chooses, and what a job gains by each
 //! nccl              NCCL's own choice of a GID, and what makes it choose the right one
+//! network           the networks of RoCE ports, on which the ranks agree
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
 //! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
@@ -41,6 +42,7 @@ mod machine;
 mod name;
 mod natural;
 mod nccl;
+mod network;
 mod pci;
 mod read;
 mod reason;
@@ -59,12 +61,12 @@ pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use group::Group;
 pub use list::nccl_list_has;
 pub use machine::{
-    Address, Device, GidEntry, HostNetwork, LinkLayer, Machine, NodeType, Port, PortState, Relation,
-    Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
 };
 pub use name::is_nameable;
 pub use natural::natural;
 pub use nccl::GidRule;
+pub use network::{Network, Networks};
 pub use pci::{Distance, Gpu};
 pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;

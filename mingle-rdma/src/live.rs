@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::files::{Disk, Files as _};
-use super::machine::{HostNetwork, Machine};
+use super::machine::Machine;
 use super::{pci, read, save};
 
 impl Machine {
@@ -13,7 +13,7 @@ impl Machine {
     ///
     /// # Errors
     /// The error of `surroundings`.
-    pub fn probe(surroundings: impl FnOnce() -> io::Result<HostNetwork>) -> io::Result<Self> {
+    pub fn probe(surroundings: impl FnOnce() -> io::Result<Self>) -> io::Result<Self> {
         let files = Disk::live();
         if !files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
             return Ok(Self::default());
@@ -24,7 +24,7 @@ impl Machine {
     }
 
     /// Reads this machine with its GPUs, whatever its ports.
-    pub fn survey(surroundings: HostNetwork) -> Self {
+    pub fn survey(surroundings: Self) -> Self {
         let files = Disk::live();
         Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) }
     }
@@ -34,7 +34,7 @@ impl Machine {
     ///
     /// # Errors
     /// If the folder is not empty, or a file cannot be written.
-    pub fn save(surroundings: HostNetwork, folder: &Path) -> io::Result<()> {
+    pub fn save(surroundings: Self, folder: &Path) -> io::Result<()> {
         save::save(&Disk::live(), surroundings, folder)
     }
 }

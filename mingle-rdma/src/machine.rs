@@ -2,12 +2,15 @@
 //!
 //! These are the facts as they were read. `choose` decides what to use.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::gid::{Addressing, Gid, RoceVersion};
+use super::network::Network;
 use super::pci::Gpu;
+use super::verdict::Verdict;
 
 /// The RDMA devices of one host, with all that matters for choosing among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,13 +20,13 @@ pub struct Machine {
     pub devices: Vec<Device>,
     /// The addresses of this network namespace.
     pub addresses: Vec<Address>,
-    /// The addresses that other hosts should rather not be given, by interface and address.
-    pub standings: BTreeMap<(String, IpAddr), Standing>,
     /// The interfaces that have the default route.
     pub default_routes: Vec<String>,
-    /// The interfaces that the user has chosen for the rendezvous, the preferred one first; see
+    /// The addresses that the user has chosen for the rendezvous, each with its place; see
     /// [`Machine::prefer`].
-    pub preferred: Vec<String>,
+    pub preferred: Vec<(usize, Address)>,
+    /// The networks on which the world has agreed, the best first; see [`Machine::agree`].
+    pub agreed: Vec<Network>,
     /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect
     /// RDMA needs DMA-BUF; no file shows whether that works.
     pub peer_memory: Option<String>,
@@ -37,40 +40,28 @@ impl Machine {
         self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
-    /// Prefers the interfaces to which `preference` gives a number, the lowest first: their GIDs come before
-    /// those of other interfaces, since the user has chosen them for the rendezvous.
+    /// Prefers the addresses to which `preference` gives a number, the lowest first: their GIDs come before
+    /// those of other addresses, since the user has chosen them for the rendezvous.
     #[must_use]
     pub fn prefer(mut self, preference: impl Fn(&Address) -> Option<usize>) -> Self {
-        let mut chosen: Vec<(usize, String)> = self
-            .addresses
-            .iter()
-            .filter_map(|address| Some((preference(address)?, address.interface.clone())))
-            .collect();
-        chosen.sort_unstable();
-        self.preferred = Vec::new();
-        for (_, interface) in chosen {
-            if !self.preferred.contains(&interface) {
-                self.preferred.push(interface);
-            }
-        }
+        let places = self.addresses.iter().filter_map(|held| Some((preference(held)?, held.clone())));
+        self.preferred = places.collect();
         self
     }
-}
 
-/// What the network of a host is like, without its RDMA devices.
-#[derive(Debug, Clone, Default)]
-pub struct HostNetwork {
-    /// See [`Machine::addresses`].
-    pub addresses: Vec<Address>,
-    /// See [`Machine::standings`].
-    pub standings: BTreeMap<(String, IpAddr), Standing>,
-    /// See [`Machine::default_routes`].
-    pub default_routes: Vec<String>,
-}
+    /// Prefers the networks on which the ranks of this verdict's world have agreed.
+    #[must_use]
+    pub fn agree(mut self, verdict: &Verdict) -> Self {
+        self.agreed.clone_from(&verdict.networks);
+        self
+    }
 
-impl From<Vec<Address>> for HostNetwork {
-    fn from(addresses: Vec<Address>) -> Self {
-        Self { addresses, ..Self::default() }
+    /// The address of this namespace that is the GID's.
+    pub(super) fn held(&self, entry: &GidEntry) -> Option<&Address> {
+        let is = |held: &&Address| {
+            held.net.addr() == entry.gid.address() && entry.interface.as_ref() == Some(&held.interface)
+        };
+        self.addresses.iter().find(is)
     }
 }
 
@@ -103,26 +94,16 @@ impl Standing {
 pub struct Address {
     /// The interface.
     pub interface: String,
-    /// The address.
-    pub address: IpAddr,
-    /// The length of its network's prefix, in bits.
-    pub prefix: u8,
+    /// The address, with the prefix of its network.
+    pub net: IpNet,
+    /// Why other hosts should rather not be given it, if there is a reason.
+    pub standing: Option<Standing>,
 }
 
 impl Address {
-    /// The network of the address: its family, its bits and the length of its prefix.
-    pub fn network(&self) -> (bool, u128, u8) {
-        let (bits, length) = match self.address {
-            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-            IpAddr::V6(address) => (u128::from(address), 128),
-        };
-        let host = u32::from(length - self.prefix.min(length));
-        (self.address.is_ipv6(), bits.checked_shr(host).unwrap_or(0), self.prefix)
-    }
-
     /// Whether every interface has such an address, whatever its use.
     pub(super) fn is_link_local(&self) -> bool {
-        match self.address {
+        match self.net.addr() {
             IpAddr::V4(address) => address.is_link_local(),
             IpAddr::V6(address) => address.is_unicast_link_local(),
         }
@@ -130,7 +111,7 @@ impl Address {
 
     /// Whether it is a network of its own (/32 or /128), as the addresses of services are.
     pub(super) fn is_alone(&self) -> bool {
-        self.prefix == if self.address.is_ipv4() { 32 } else { 128 }
+        self.net.prefix_len() == self.net.max_prefix_len()
     }
 }
 
@@ -140,7 +121,7 @@ impl Address {
 pub struct Device {
     /// Its name, such as `mlx5_0`.
     pub name: String,
-    /// The number in `node_type` (`enum rdma_node_type`, include/rdma/ib_verbs.h): see [`NodeType`].
+    /// The number in `node_type`.
     pub node_type: Option<NodeType>,
     /// Whether it is made by software (rxe, siw). Such a device has no `device` link.
     pub is_soft: bool,
@@ -177,29 +158,17 @@ impl Device {
     }
 }
 
-/// The protocol of a device's ports.
+/// The protocol of a device's ports (`enum rdma_node_type`, include/rdma/ib_verbs.h), by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NodeType {
-    /// 1, a channel adapter: InfiniBand or RoCE.
-    Ca,
-    /// 4, an iWARP adapter.
-    Rnic,
-    /// 7, unspecified: Amazon's EFA.
-    Unspecified,
-    /// Any other number: switches, routers, usNIC.
-    Other(u8),
-}
+pub struct NodeType(pub u8);
 
-impl From<u8> for NodeType {
-    fn from(number: u8) -> Self {
-        match number {
-            1 => Self::Ca,
-            4 => Self::Rnic,
-            7 => Self::Unspecified,
-            other => Self::Other(other),
-        }
-    }
+impl NodeType {
+    /// A channel adapter: InfiniBand or RoCE.
+    pub const CA: Self = Self(1);
+    /// An iWARP adapter.
+    pub const RNIC: Self = Self(4);
+    /// Amazon's EFA.
+    pub const UNSPECIFIED: Self = Self(7);
 }
 
 /// Whether `/dev/infiniband/uverbsN` can be opened. If not, no program can use the device.

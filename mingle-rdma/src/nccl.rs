@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::gid::{AddressFamily, Addressing, Gid};
+use ipnet::IpNet;
+
+use super::gid::{Addressing, Gid};
 use super::machine::{GidEntry, Port};
 
 /// How NCCL comes to use the right GID of each port of a process.
@@ -14,7 +16,7 @@ pub enum GidRule {
     /// By its own choice among the GIDs of the family and the version.
     Own,
     /// By its own choice among those in this network (`NCCL_IB_ADDR_RANGE`).
-    Range(IpAddr, u8),
+    Range(IpNet),
 }
 
 /// Whether a library is given an index. One that was right when the job started may have become another's
@@ -77,14 +79,14 @@ impl GidRule {
             return Some(Self::Own);
         }
         // The smallest network with all right GIDs admits the fewest others.
-        let (address, prefix) = smallest_network(ports.iter().map(|(_, right)| right.gid.address()))?;
-        is_right(Some((address, prefix))).then_some(Self::Range(address, prefix))
+        let range = smallest_network(ports.iter().map(|(_, right)| right.gid.address()))?;
+        is_right(Some(range)).then_some(Self::Range(range))
     }
 }
 
 /// The index that NCCL 2.21.5 to 2.30.7 takes (`ncclIbGetGidIndex` and `ncclUpdateGidIndex` in
 /// `src/transport/net_ib/connect.cc`). None if that cannot be known.
-fn chosen(port: &Port, addressing: Addressing, range: Option<(IpAddr, u8)>) -> Option<u32> {
+fn chosen(port: &Port, addressing: Addressing, range: Option<IpNet>) -> Option<u32> {
     let entry = |index: u32| port.gids.iter().find(|entry| entry.index == index);
     let last = port.gids.iter().map(|entry| entry.index).max()?;
     let gid = |index| entry(index).map_or(Gid::ZERO, |entry| entry.gid);
@@ -93,7 +95,7 @@ fn chosen(port: &Port, addressing: Addressing, range: Option<(IpAddr, u8)>) -> O
     for index in 1..=last.saturating_add(1) {
         let (own, candidate) = (gid(current), gid(index));
         let suits = candidate.family() == addressing.family
-            && range.is_none_or(|(address, prefix)| is_within(candidate, addressing, address, prefix));
+            && range.is_none_or(|range| range.contains(&candidate.address()));
         if !suits {
             continue;
         }
@@ -118,41 +120,20 @@ fn is_valid(gid: Gid) -> bool {
     gid != Gid::ZERO && gid.0[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0]
 }
 
-fn is_within(gid: Gid, addressing: Addressing, network: IpAddr, prefix: u8) -> bool {
-    let address = gid.address();
-    let family = if network.is_ipv4() { AddressFamily::Ipv4 } else { AddressFamily::Ipv6 };
-    addressing.family == family
-        && address.is_ipv4() == network.is_ipv4()
-        && (bits(address) ^ bits(network)).leading_zeros() >= u32::from(prefix)
-}
-
-/// The bits of an address, those of a prefix first.
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
 /// The smallest network with all these addresses. None if only all addresses are one.
-fn smallest_network(addresses: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, u8)> {
+fn smallest_network(addresses: impl Iterator<Item = IpAddr>) -> Option<IpNet> {
     let addresses: Vec<IpAddr> = addresses.collect();
-    let first = *addresses.first()?;
-    let longest = if first.is_ipv4() { 32 } else { 128 };
-    let common = addresses.iter().map(|address| (bits(*address) ^ bits(first)).leading_zeros()).min()?;
-    let prefix = u8::try_from(common.min(longest)).ok().filter(|prefix| *prefix > 0)?;
-    let network = bits(first) & !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-    let network = match first {
-        IpAddr::V4(_) => IpAddr::V4(u32::try_from(network >> 96).ok()?.into()),
-        IpAddr::V6(_) => IpAddr::V6(network.into()),
-    };
-    Some((network, prefix))
+    let mut networks =
+        std::iter::successors(addresses.first().map(|first| IpNet::from(*first)), IpNet::supernet);
+    networks
+        .find(|network| addresses.iter().all(|address| network.contains(address)))
+        .filter(|network| network.prefix_len() > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gid::RoceVersion;
+    use crate::gid::{AddressFamily, RoceVersion};
     use crate::machine::Relation;
 
     const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
@@ -183,10 +164,10 @@ mod tests {
     #[test]
     fn nccl_takes_the_first_gid_of_the_family_and_the_version_and_of_the_range() {
         let table = port(&["fe80::1", "10.0.0.1", "fe80::2", "10.77.0.50", "10.77.0.51", "fd00::1"]);
-        let range = |text: &str, prefix| Some((text.parse().unwrap(), prefix));
+        let range = |text: &str| Some(text.parse().unwrap());
         assert_eq!(chosen(&table, V4, None), Some(3));
-        assert_eq!(chosen(&table, V4, range("10.77.0.0", 16)), Some(7));
-        assert_eq!(chosen(&table, V4, range("10.77.0.51", 32)), Some(9));
+        assert_eq!(chosen(&table, V4, range("10.77.0.0/16")), Some(7));
+        assert_eq!(chosen(&table, V4, range("10.77.0.51/32")), Some(9));
         assert_eq!(chosen(&table, V6, None), Some(11));
         let v1 = Addressing { version: RoceVersion::V1, ..V4 };
         assert_eq!(chosen(&table, v1, None), Some(2));
@@ -206,7 +187,7 @@ mod tests {
             port(&["fe80::1", "10.0.0.1", "10.77.0.50"]),
             port(&["fe80::1", "10.0.0.2", "fe80::2", "10.77.0.51"]),
         );
-        assert_eq!(rule(&[(&a, 5), (&b, 7)], V4), Some(GidRule::Range("10.77.0.50".parse().unwrap(), 31)));
+        assert_eq!(rule(&[(&a, 5), (&b, 7)], V4), Some(GidRule::Range("10.77.0.50/31".parse().unwrap())));
         assert_eq!(rule(&[(&a, 5)], V4), Some(GidRule::Index(5)));
         assert_eq!(rule(&[(&a, 3), (&b, 3)], V4), Some(GidRule::Own));
         let c = port(&["fe80::1", "fe80::2", "10.0.0.3"]);
@@ -219,10 +200,10 @@ mod tests {
     #[test]
     fn the_smallest_network_has_all_addresses() {
         let network = |texts: &[&str]| smallest_network(texts.iter().map(|text| text.parse().unwrap()));
-        let expected = |text: &str, prefix| Some((text.parse().unwrap(), prefix));
-        assert_eq!(network(&["10.1.2.3"]), expected("10.1.2.3", 32));
-        assert_eq!(network(&["10.1.2.3", "10.1.2.4"]), expected("10.1.2.0", 29));
-        assert_eq!(network(&["fd00::1", "fd00::2:1"]), expected("fd00::", 110));
+        let expected = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(network(&["10.1.2.3"]), expected("10.1.2.3/32"));
+        assert_eq!(network(&["10.1.2.3", "10.1.2.4"]), expected("10.1.2.0/29"));
+        assert_eq!(network(&["fd00::1", "fd00::2:1"]), expected("fd00::/110"));
         assert_eq!(network(&["10.0.0.1", "200.0.0.1"]), None);
         assert_eq!(network(&[]), None);
     }

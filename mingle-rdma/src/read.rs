@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::files::Files;
+use super::files::{DEVICE_FILES, Files};
 use super::gid::{Gid, RoceVersion};
-use super::machine::{
-    Device, GidEntry, HostNetwork, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
-};
+use super::machine::{Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs};
 use super::natural::natural;
 
 /// The folder of all RDMA devices, below the root of sysfs.
@@ -22,30 +20,25 @@ pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 const TUNNELS: [&str; 10] =
     ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
 
-/// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a
-/// device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail
-/// (EIO).
-pub(crate) fn machine(files: &impl Files, surroundings: impl Into<HostNetwork>) -> Machine {
+/// Reads the devices of the machine whose network is in `surroundings`. A value that cannot be read is left
+/// out, whatever the reason: a device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read
+/// (EINVAL), hardware may fail (EIO).
+pub(crate) fn machine(files: &impl Files, surroundings: Machine) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
     let uverbs = uverbs(files);
-    let dev = files.devices().ok();
+    let dev = files.list(DEVICE_FILES).ok();
     let devices = names.into_iter().map(|name| {
         let verbs = verbs(files, uverbs.get(&name), dev.as_deref());
         device(files, name, verbs)
     });
-    let HostNetwork { addresses, standings, default_routes } = surroundings.into();
     Machine {
         devices: devices.collect(),
-        addresses,
-        standings,
-        default_routes,
-        preferred: Vec::new(),
         peer_memory: PEER_MEMORY
             .into_iter()
             .find(|module| files.exists(&format!("module/{module}")))
             .map(str::to_owned),
-        gpus: Vec::new(),
+        ..surroundings
     }
 }
 
@@ -84,7 +77,7 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     numbers.sort_unstable();
     let ports = numbers.into_iter().map(|number| port(files, &folder, number, &interfaces));
     Device {
-        node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType::from),
+        node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType),
         is_soft,
         vendor: value("device/vendor").and_then(|text| hexadecimal(&text)),
         card: hardware.card,

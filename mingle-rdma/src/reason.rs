@@ -23,17 +23,6 @@ pub enum PortReason {
     NoOwnGid,
     /// Its device is made by software, and the host has hardware devices too.
     Soft,
-    /// It is not InfiniBand, and the host has InfiniBand too. The two are never mixed.
-    BesideInfiniBand,
-    /// It is EFA, and the host has RoCE too.
-    BesideRdma,
-    /// It is slower than others, as ports for storage or management are. Both rates are in Mb/s.
-    Slower {
-        /// Its own rate, if it could be read.
-        rate: Option<u32>,
-        /// The rate of the ports that are used.
-        best: u32,
-    },
     /// Its group has another rate or another card, or is in another network, and another group is used.
     Group(GroupReason),
     /// Its interface has the default route, as a front end's has, and the interfaces of most others of its
@@ -109,7 +98,9 @@ pub enum GidReason {
     HeldBy(String),
     /// The ports use this other addressing.
     Addressing(Addressing),
-    /// The user has chosen another interface for the rendezvous, and it has a suitable GID.
+    /// All ranks have the network of another GID of the port, and have agreed on that.
+    Network,
+    /// The user has chosen another address for the rendezvous, and it has a suitable GID.
     NotChosen,
     /// Its address is a second choice, and another of the interface is not.
     Standing(Standing),
@@ -129,7 +120,7 @@ impl fmt::Display for PortReason {
             Self::State(Some(state)) => write!(f, "{state}, not ACTIVE"),
             Self::State(None) => f.write_str("its state cannot be read"),
             Self::LinkLayer => f.write_str("its link layer is neither InfiniBand nor Ethernet"),
-            Self::NodeType(Some(NodeType::Rnic)) => f.write_str("iWARP, which NCCL cannot use"),
+            Self::NodeType(Some(NodeType::RNIC)) => f.write_str("iWARP, which NCCL cannot use"),
             Self::NodeType(Some(_)) => f.write_str("its device is neither InfiniBand nor RoCE"),
             Self::NodeType(None) => f.write_str("its node type cannot be read"),
             Self::Verbs(Verbs::Refused { name, reason }) => {
@@ -139,14 +130,6 @@ impl fmt::Display for PortReason {
             Self::Name => f.write_str("NCCL's list of devices cannot carry its name"),
             Self::NoOwnGid => f.write_str("no GID is an address of its interface in this network namespace"),
             Self::Soft => f.write_str("a software device is not used beside hardware"),
-            Self::BesideInfiniBand => f.write_str("Ethernet is not used beside InfiniBand"),
-            Self::BesideRdma => f.write_str("EFA is not used beside RoCE"),
-            Self::Slower { rate: Some(rate), best } => {
-                write!(f, "{} is slower than {}", Rate(*rate), Rate(*best))
-            }
-            Self::Slower { rate: None, best } => {
-                write!(f, "its rate cannot be read, other ports have {}", Rate(*best))
-            }
             Self::Group(reason) => reason.fmt(f),
             Self::FrontEnd => {
                 f.write_str("its interface has the default route, those of most others have not")
@@ -195,6 +178,7 @@ impl fmt::Display for GidReason {
                 write!(f, "its address is on {interface}, so it belongs to another network namespace")
             }
             Self::Addressing(addressing) => write!(f, "{addressing} is used"),
+            Self::Network => f.write_str("all ranks use the network of another GID"),
             Self::NotChosen => f.write_str("the interface of the rendezvous has a suitable GID"),
             Self::Standing(standing) => {
                 let word = Standing::ALL.iter().find(|(own, _)| own == standing).map_or("", |(_, word)| word);

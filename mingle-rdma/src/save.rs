@@ -8,17 +8,12 @@ use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::gid::Gid;
-use super::machine::HostNetwork;
+use super::machine::Machine;
 use super::snapshot::{ADDRESSES, ROUTES, texts};
 use super::{pci, read};
 
 /// Writes all that the probe reads to `folder`.
-pub(crate) fn save(
-    files: &impl Files,
-    surroundings: impl Into<HostNetwork>,
-    folder: &Path,
-) -> io::Result<()> {
-    let surroundings = surroundings.into();
+pub(crate) fn save(files: &impl Files, surroundings: Machine, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     if fs::read_dir(folder)?.next().is_some() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty"));
@@ -75,14 +70,6 @@ impl<F: Files> Files for Recorder<'_, F> {
         Ok(names)
     }
 
-    fn exists(&self, path: &str) -> bool {
-        let exists = self.files.exists(path);
-        if exists {
-            self.folder(path);
-        }
-        exists
-    }
-
     fn resolve(&self, path: &str) -> io::Result<String> {
         let target = self.files.resolve(path)?;
         self.note(|| {
@@ -100,11 +87,5 @@ impl<F: Files> Files for Recorder<'_, F> {
         self.files.open_device(name)?;
         self.note(|| self.file(&format!("dev_infiniband/{name}"), ""));
         Ok(())
-    }
-
-    fn devices(&self) -> io::Result<Vec<String>> {
-        let names = self.files.devices()?;
-        self.folder("dev_infiniband");
-        Ok(names)
     }
 }

@@ -12,16 +12,19 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use super::files::{Disk, Files as _};
-use super::machine::{Address, HostNetwork, Machine, Standing};
+use super::machine::{Address, Machine, Standing};
 use super::{pci, read};
 
 pub(super) const ADDRESSES: &str = "addrs.txt";
 pub(super) const ROUTES: &str = "routes.txt";
+
+const NO_SNAPSHOT: &str = "not a snapshot: it has neither addrs.txt nor class/infiniband";
 
 impl Machine {
     /// The machine that was saved in `folder`, with its GPUs.
@@ -31,56 +34,36 @@ impl Machine {
     /// parsed.
     pub fn from_snapshot(folder: &Path) -> io::Result<Self> {
         let files = Disk::snapshot(folder);
-        let mut surroundings = match files.text(ADDRESSES) {
+        let addresses = match files.text(ADDRESSES) {
             Ok(text) => {
-                surroundings(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+                addresses(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(io::Error::new(error.kind(), format!("{ADDRESSES}: {error}")));
             }
-            Err(_) if files.exists(read::DEVICES) => HostNetwork::default(),
-            Err(error) => return Err(io::Error::new(error.kind(), NoSnapshot)),
+            Err(_) if files.exists(read::DEVICES) => Vec::new(),
+            Err(error) => return Err(io::Error::new(error.kind(), NO_SNAPSHOT)),
         };
         // Machines that were saved by earlier versions have no routes.
         let routes = files.text(ROUTES).unwrap_or_default();
-        surroundings.default_routes = routes.lines().filter_map(default_route).map(str::to_owned).collect();
+        let default_routes = routes.lines().filter_map(default_route).map(str::to_owned).collect();
+        let surroundings = Self { addresses, default_routes, ..Self::default() };
         Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) })
     }
 }
-
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("not a snapshot: it has neither addrs.txt nor class/infiniband")]
-struct NoSnapshot;
 
 /// A line of `addrs.txt` is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a line such as \"eth0 inet 10.1.2.3/24\" or \"eth0 inet6 fd00::1/64\"")]
 pub struct InvalidAddress(String);
 
-fn surroundings(text: &str) -> Result<HostNetwork, InvalidAddress> {
-    let mut found = HostNetwork::default();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let (address, rest) = words.split_at(words.len().min(3));
-        let address: Address = address.join(" ").parse().map_err(|_| InvalidAddress(line.to_owned()))?;
-        for word in rest {
-            let standing = Standing::ALL.iter().find(|(_, own)| own == word).map(|(standing, _)| *standing);
-            let standing = standing.ok_or_else(|| InvalidAddress(line.to_owned()))?;
-            let entry = found.standings.entry((address.interface.clone(), address.address));
-            entry.and_modify(|known| *known = standing.max(*known)).or_insert(standing);
-        }
-        found.addresses.push(address);
-    }
-    Ok(found)
+fn addresses(text: &str) -> Result<Vec<Address>, InvalidAddress> {
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::parse).collect()
 }
 
 /// The lines of [`ADDRESSES`] and of [`ROUTES`].
-pub(super) fn texts(surroundings: &HostNetwork) -> (String, String) {
-    let address = |address: &Address| {
-        let standing = surroundings.standings.get(&(address.interface.clone(), address.address));
-        let word = Standing::ALL.iter().find(|(own, _)| Some(own) == standing);
-        format!("{address}{}\n", word.map_or_else(String::new, |(_, word)| format!(" {word}")))
-    };
+pub(super) fn texts(surroundings: &Machine) -> (String, String) {
+    let address = |address: &Address| format!("{address}\n");
     let route = |interface: &String| format!("default dev {interface}\n");
     (
         surroundings.addresses.iter().map(address).collect(),
@@ -98,8 +81,10 @@ fn default_route(line: &str) -> Option<&str> {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = if self.address.is_ipv4() { "inet" } else { "inet6" };
-        write!(f, "{} {family} {}/{}", self.interface, self.address, self.prefix)
+        let family = if self.net.addr().is_ipv4() { "inet" } else { "inet6" };
+        write!(f, "{} {family} {}", self.interface, self.net)?;
+        let word = Standing::ALL.iter().find(|(own, _)| Some(*own) == self.standing);
+        word.map_or(Ok(()), |(_, word)| write!(f, " {word}"))
     }
 }
 
@@ -109,13 +94,19 @@ impl FromStr for Address {
     fn from_str(line: &str) -> Result<Self, InvalidAddress> {
         let invalid = || InvalidAddress(line.to_owned());
         let words: Vec<_> = line.split_whitespace().collect();
-        let [interface, family @ ("inet" | "inet6"), network] = words[..] else { return Err(invalid()) };
-        let (address, prefix) = network.split_once('/').ok_or_else(invalid)?;
-        let address: IpAddr = address.parse().map_err(|_| invalid())?;
-        let prefix = prefix.parse().map_err(|_| invalid())?;
-        let fits =
-            address.is_ipv4() == (family == "inet") && prefix <= if address.is_ipv4() { 32 } else { 128 };
-        fits.then(|| Self { interface: interface.to_owned(), address, prefix }).ok_or_else(invalid)
+        let [interface, family @ ("inet" | "inet6"), network, standings @ ..] = &words[..] else {
+            return Err(invalid());
+        };
+        let net: IpNet = network.parse().map_err(|_| invalid())?;
+        let known =
+            |word: &&str| Standing::ALL.iter().find(|(_, own)| own == word).map(|(standing, _)| *standing);
+        let standings: Option<Vec<Standing>> = standings.iter().map(known).collect();
+        let standing = standings
+            .filter(|_| net.addr().is_ipv4() == (*family == "inet"))
+            .ok_or_else(invalid)?
+            .into_iter()
+            .max();
+        Ok(Self { interface: (*interface).to_owned(), net, standing })
     }
 }
 
@@ -139,18 +130,20 @@ mod tests {
         ] {
             assert_eq!(wrong.parse::<Address>(), Err(InvalidAddress(wrong.to_owned())), "{wrong}");
         }
-        assert_eq!(surroundings("\n \n").unwrap().addresses, []);
+        assert_eq!(addresses("\n \n").unwrap(), []);
     }
 
     #[test]
     fn what_is_said_of_an_address_and_a_route_is_written_as_it_is_read() {
         let text =
             "eth0 inet 10.1.2.3/24\neth0 inet 10.1.2.9/32 secondary\neth0 inet6 fd00::7/64 temporary\n";
-        let mut found = surroundings(text).unwrap();
-        found.default_routes.push("eth0".to_owned());
-        assert_eq!(found.standings.len(), 2);
+        let found = Machine {
+            addresses: addresses(text).unwrap(),
+            default_routes: vec!["eth0".to_owned()],
+            ..Machine::default()
+        };
+        assert_eq!(found.addresses[1].standing, Some(Standing::Secondary));
         assert_eq!(texts(&found), (text.to_owned(), "default dev eth0\n".to_owned()));
-        assert!(surroundings("eth0 inet 10.1.2.3/24 brd").is_err());
         assert_eq!(default_route("default via 10.0.0.1 dev eth0 proto dhcp metric 100"), Some("eth0"));
         assert_eq!(default_route("10.0.0.0/24 dev eth1"), None);
         assert_eq!(default_route(""), None);

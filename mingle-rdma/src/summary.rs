@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::Choice;
 use super::gid::Addressing;
 use super::machine::Machine;
+use super::network::Networks;
 use super::verdict::Transport;
 
 /// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what
@@ -15,6 +16,8 @@ pub struct Summary {
     pub capability: Capability,
     /// What it would use of InfiniBand, RoCE and EFA, where the world uses that.
     pub groups: [Option<GroupSummary>; 3],
+    /// The networks of its RoCE ports; none where it has no such port.
+    pub networks: Option<Networks>,
     /// Whether a kernel module for GPUDirect RDMA is loaded.
     pub peer_memory: bool,
     /// Whether this node's job cannot do without RDMA.
@@ -80,7 +83,13 @@ impl Summary {
             (choice.kind == kind).then_some(group)
         };
         let (capability, groups) = (machine.choose().kind, KINDS.map(of));
-        Self { capability, groups, peer_memory: machine.peer_memory.is_some(), required: false }
+        Self {
+            capability,
+            groups,
+            networks: machine.networks(),
+            peer_memory: machine.peer_memory.is_some(),
+            required: false,
+        }
     }
 
     /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL
@@ -135,11 +144,6 @@ impl PortCounts {
     /// The ports for this RoCE addressing.
     pub(super) fn with(self, addressing: Addressing) -> u16 {
         self.0[addressing.place()]
-    }
-
-    /// The ports of a node without RoCE.
-    pub(super) fn without_addressing(self) -> u16 {
-        self.0[0]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -82,10 +82,6 @@ impl Files for Tree {
         }
     }
 
-    fn exists(&self, path: &str) -> bool {
-        self.list(path).is_ok()
-    }
-
     fn resolve(&self, path: &str) -> io::Result<String> {
         self.call()?;
         self.links.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -98,23 +94,21 @@ impl Files for Tree {
             .map(drop)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
-
-    fn devices(&self) -> io::Result<Vec<String>> {
-        self.list("dev_infiniband")
-    }
 }
 
 const OWN: [(&str, Ipv4Addr); 2] =
     [("eth1", Ipv4Addr::new(10, 1, 0, 5)), ("eth2", Ipv4Addr::new(10, 2, 0, 5))];
 
+fn read_with(files: &impl Files, addresses: Vec<Address>) -> Machine {
+    read::machine(files, Machine { addresses, ..Machine::default() })
+}
+
+fn held(interface: &str, network: &str) -> Address {
+    Address { interface: interface.to_owned(), net: network.parse().unwrap(), standing: None }
+}
+
 fn addresses() -> Vec<Address> {
-    OWN.iter()
-        .map(|&(interface, address)| Address {
-            interface: interface.to_owned(),
-            address: address.into(),
-            prefix: 24,
-        })
-        .collect()
+    OWN.iter().map(|(interface, address)| held(interface, &format!("{address}/24"))).collect()
 }
 
 /// Two RoCE devices with one port each. A port has `slots` GIDs, of which the fourth is the right one.
@@ -170,14 +164,14 @@ fn holds(choice: &Choice<'_>, whole: &Machine) {
         // The relation of the interface to the port is a guess if its files have failed.
         let same = |other: &&GidEntry| GidEntry { relation: other.relation, ..gid.entry.clone() } == **other;
         assert!(truth.gids.iter().any(|other| same(&other)), "{:?} is not in the table", gid.entry);
-        let is_held = whole.addresses.iter().any(|held| held.address == gid.entry.gid.address());
+        let is_held = whole.addresses.iter().any(|held| held.net.addr() == gid.entry.gid.address());
         assert!(is_held || gid.entry.gid.is_link_local(), "{:?}", gid.entry);
     }
 }
 
 #[test]
 fn two_equal_ports_get_a_list_and_what_makes_nccls_own_choice_certain() {
-    let machine = read::machine(&two_rails(8), addresses());
+    let machine = read_with(&two_rails(8), addresses());
     let found = variables(&machine);
     assert_eq!(found["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
     assert_eq!((&*found["NCCL_IB_ADDR_FAMILY"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("AF_INET", "2"));
@@ -187,14 +181,14 @@ fn two_equal_ports_get_a_list_and_what_makes_nccls_own_choice_certain() {
 #[test]
 fn a_file_that_fails_at_any_moment_leads_to_no_wrong_choice() {
     let tree = two_rails(8);
-    let whole = read::machine(&tree, addresses());
+    let whole = read_with(&tree, addresses());
     let calls = tree.calls.get();
     assert!(calls > 60, "{calls} calls");
     // EIO, ENODEV, EINVAL, EACCES.
     for errno in [5, 19, 22, 13] {
         for (first, lasting) in (0..calls).flat_map(|first| [(first, false), (first, true)]) {
             let faulty = two_rails(8).failing(Fault { first, lasting, errno });
-            let machine = read::machine(&faulty, addresses());
+            let machine = read_with(&faulty, addresses());
             let choice = machine.choose();
             holds(&choice, &whole);
             let found = variables(&machine);
@@ -218,13 +212,9 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
         tree.put(&format!("{port}/gid_attrs/ndevs/{slot}"), interface);
     }
     let mut held = addresses();
-    let also = |interface: &str, address: Ipv4Addr| Address {
-        interface: interface.to_owned(),
-        address: IpAddr::V4(address),
-        prefix: 24,
-    };
+    let also = |interface: &str, address: Ipv4Addr| super::tests::held(interface, &format!("{address}/24"));
     held.extend([also("vxlan0", tunnel), also("eth1.7", Ipv4Addr::new(10, 8, 0, 5))]);
-    let machine = read::machine(&tree, held.clone());
+    let machine = read_with(&tree, held.clone());
     let choice = machine.choose();
     let reasons: Vec<_> =
         choice.ports[0].gids.iter().map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect();
@@ -233,7 +223,7 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
     assert_eq!(reasons[6].as_deref(), Some("index 3 is equally suitable and lower"));
     // Without another GID the tunnel's is used.
     held.retain(|address| address.interface != "eth1" && address.interface != "eth1.7");
-    let machine = read::machine(&tree, held);
+    let machine = read_with(&tree, held);
     assert_eq!(machine.choose().ports[0].gid_index(), Some(1));
 }
 
@@ -242,7 +232,7 @@ fn every_interface_of_a_device_with_two_is_its_own() {
     let mut tree = two_rails(8);
     // The kernel lists both ports of a card with two below one PCI device.
     tree.put("devices/pci0000:00/0000:00:01.0/net/eth0/type", "1\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!(machine.devices[0].ports[0].gids[3].relation, Relation::Own);
     assert_eq!(machine.choose().ports[0].gid_index(), Some(3));
 }
@@ -260,7 +250,7 @@ fn infiniband() -> Tree {
 fn an_infiniband_port_needs_no_gid() {
     let mut tree = infiniband();
     tree.texts.retain(|path, _| !path.contains("gids") && !path.contains("gid_attrs"));
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
 }
 
@@ -269,7 +259,7 @@ fn an_infiniband_port_that_is_down_excludes_no_ethernet() {
     let mut tree = two_rails(8);
     tree.put("class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n");
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     let choice = machine.choose();
     assert_eq!((choice.kind, choice.used().count()), (Capability::Roce, 1));
     let reasons = |port: usize| {
@@ -278,7 +268,7 @@ fn an_infiniband_port_that_is_down_excludes_no_ethernet() {
     };
     assert_eq!(reasons(0), BTreeSet::from(["the port is not used".to_owned()]));
     tree.put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!((machine.choose().kind, machine.choose().used().count()), (Capability::InfiniBand, 1));
 }
 
@@ -287,20 +277,20 @@ fn a_gid_whose_interface_is_not_named_belongs_to_none() {
     let mut tree = two_rails(8);
     for name in ["\n", "a/b\n"] {
         tree.put("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3", name);
-        assert_eq!(read::machine(&tree, addresses()).devices[0].ports[0].gids[3].interface, None, "{name:?}");
+        assert_eq!(read_with(&tree, addresses()).devices[0].ports[0].gids[3].interface, None, "{name:?}");
     }
 }
 
 #[test]
 fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
-    let machine = read::machine(&Tree::default(), addresses());
+    let machine = read_with(&Tree::default(), addresses());
     assert_eq!(crate::beside(&machine, Transport::InfiniBand, &Users::default()).0, []);
 }
 
 #[test]
 fn a_summary_says_what_can_be_used_and_whether_a_module_for_gpus_is_loaded() {
     let mut tree = two_rails(8);
-    let summary = |tree: &Tree| Summary::new(&read::machine(tree, addresses()));
+    let summary = |tree: &Tree| Summary::new(&read_with(tree, addresses()));
     assert_eq!((summary(&tree).capability, summary(&tree).peer_memory), (Capability::Roce, false));
     tree.put("module/nv_peer_mem/refcnt", "0\n");
     assert!(summary(&tree).peer_memory);
@@ -314,7 +304,7 @@ fn a_summary_says_what_can_be_used_and_whether_a_module_for_gpus_is_loaded() {
 #[test]
 fn the_interface_on_which_a_software_device_runs_is_its_own() {
     let mut tree = two_rails(8);
-    let relation = |tree: &Tree| read::machine(tree, addresses()).devices[0].ports[0].gids[3].relation;
+    let relation = |tree: &Tree| read_with(tree, addresses()).devices[0].ports[0].gids[3].relation;
     tree.put("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3", "eth5\n");
     assert_ne!(relation(&tree), Relation::Own);
     tree.put("class/infiniband/mlx5_0/parent", "eth5\n");
@@ -327,17 +317,17 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     tree.put("class/infiniband/mlx5_1/node_type", "7: unspecified\n");
     tree.put("class/infiniband/mlx5_1/ports/1/link_layer", "Unspecified\n");
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x1d0f\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     let choice = machine.choose();
     assert_eq!((choice.kind, choice.used().count()), (Capability::Roce, 1));
-    assert_eq!(choice.ports[1].excluded.as_ref().unwrap().to_string(), "EFA is not used beside RoCE");
+    assert_eq!(choice.ports[1].excluded.as_ref().unwrap().to_string(), "another kind of RDMA is used");
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!(machine.choose().kind, Capability::Efa);
     let found = crate::beside(&machine, Transport::Sockets, &Users::default()).0;
     assert_eq!(found, [("NCCL_NET", "Socket".to_owned())]);
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
-    assert_eq!(read::machine(&tree, addresses()).choose().kind, Capability::NoUsablePort);
+    assert_eq!(read_with(&tree, addresses()).choose().kind, Capability::NoUsablePort);
 }
 
 /// A bus below each bus, as a link to a folder above it makes in a saved machine.
@@ -357,19 +347,11 @@ impl Files for Endless {
         }
     }
 
-    fn exists(&self, _: &str) -> bool {
-        false
-    }
-
     fn resolve(&self, _: &str) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
 
     fn open_device(&self, _: &str) -> io::Result<()> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn devices(&self) -> io::Result<Vec<String>> {
         Err(io::ErrorKind::NotFound.into())
     }
 }
@@ -385,12 +367,12 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let mut held = addresses();
     for n in 0..2 {
         let address = Ipv6Addr::new(0xfd00, 0, 0, n, 0, 0, 0, 5);
-        held[usize::from(n)].address = address.into();
+        held[usize::from(n)].net = ipnet::IpNet::new(address.into(), 24).unwrap();
         let gid = Gid::from(address).to_string();
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/2"), &gid);
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"), &gid);
     }
-    let machine = read::machine(&tree, held.clone());
+    let machine = read_with(&tree, held.clone());
     assert_eq!(machine.choose().addressing.map(|addressing| addressing.family), Some(AddressFamily::Ipv6));
     let found = variables(&machine);
     assert_eq!(found["NCCL_IB_ADDR_FAMILY"], "AF_INET6");
@@ -400,7 +382,7 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     for n in 0..2 {
         tree.texts.remove(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"));
     }
-    let machine = read::machine(&tree, held);
+    let machine = read_with(&tree, held);
     let found = variables(&machine);
     assert_eq!((found.get("NCCL_IB_GID_INDEX"), &*found["NCCL_IB_ROCE_VERSION_NUM"]), (None, "1"));
     let transport = Transport::alone(&machine.choose());
@@ -424,11 +406,11 @@ fn a_port_with_another_family_than_most_is_not_used() {
     tree.links
         .insert("class/infiniband/mlx5_2/device".to_owned(), "devices/pci0000:20/0000:10:01.0".to_owned());
     let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
-    held.push(Address { interface: "eth2".to_owned(), address: address.into(), prefix: 64 });
+    held.push(super::tests::held("eth2", &format!("{address}/64")));
     for slot in [2, 3] {
         tree.put(&format!("class/infiniband/mlx5_2/ports/1/gids/{slot}"), &Gid::from(address).to_string());
     }
-    let machine = read::machine(&tree, held);
+    let machine = read_with(&tree, held);
     let choice = machine.choose();
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
     let left = choice.ports[2].excluded.as_ref().unwrap().to_string();
@@ -439,7 +421,7 @@ fn a_port_with_another_family_than_most_is_not_used() {
 fn a_gid_that_could_not_be_used_anyway_keeps_its_reason_where_the_port_is_not_used() {
     let mut tree = two_rails(8);
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     let choice = machine.choose();
     let reason = |slot: usize| choice.ports[0].gids[slot].excluded.as_ref().map(ToString::to_string);
     assert!(choice.ports[0].excluded.is_some());
@@ -452,26 +434,26 @@ fn a_gid_that_could_not_be_used_anyway_keeps_its_reason_where_the_port_is_not_us
 fn a_traffic_class_is_printed_only_if_all_ports_have_the_same() {
     let mut tree = two_rails(8);
     tree.put("class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n");
-    assert!(!variables(&read::machine(&tree, addresses())).contains_key("NCCL_IB_TC"));
+    assert!(!variables(&read_with(&tree, addresses())).contains_key("NCCL_IB_TC"));
     tree.put("class/infiniband/mlx5_1/tc/1/traffic_class", "Global tclass=104\n");
-    assert!(!variables(&read::machine(&tree, addresses())).contains_key("NCCL_IB_TC"));
+    assert!(!variables(&read_with(&tree, addresses())).contains_key("NCCL_IB_TC"));
     tree.put("class/infiniband/mlx5_1/tc/1/traffic_class", "Global tclass=106\n");
-    assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_TC"], "106");
+    assert_eq!(variables(&read_with(&tree, addresses()))["NCCL_IB_TC"], "106");
 }
 
 #[test]
 fn a_device_that_programs_cannot_open_is_not_used() {
     let mut tree = two_rails(8);
     tree.texts.remove("dev_infiniband/uverbs1");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1");
     tree.texts.remove("class/infiniband_verbs/uverbs0/ibdev");
-    let machine = read::machine(&tree, addresses());
+    let machine = read_with(&tree, addresses());
     assert_eq!(machine.choose().kind, Capability::NoUsablePort);
     assert_eq!(variables(&machine), BTreeMap::from([("NCCL_NET", "Socket".to_owned())]));
     // If /dev/infiniband cannot be listed, nothing is concluded from that.
     tree.texts.retain(|path, _| !path.starts_with("dev_infiniband"));
-    assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
+    assert_eq!(variables(&read_with(&tree, addresses()))["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
 }
 
 #[test]
@@ -481,10 +463,10 @@ fn a_saved_machine_is_read_unchanged() {
     tree.put("module/nvidia_peermem/refcnt", "0\n");
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/class", "0x030200\n");
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor", "0x10de\n");
-    let machine = Machine { gpus: pci::gpus(&tree), ..read::machine(&tree, addresses()) };
-    let saved = save::save(&tree, addresses(), &folder);
+    let machine = Machine { gpus: pci::gpus(&tree), ..read_with(&tree, addresses()) };
+    let saved = save::save(&tree, read_with(&Tree::default(), addresses()), &folder);
     let again = Machine::from_snapshot(&folder);
-    let twice = save::save(&tree, addresses(), &folder);
+    let twice = save::save(&tree, read_with(&Tree::default(), addresses()), &folder);
     std::fs::remove_dir_all(&folder).unwrap();
     saved.unwrap();
     assert_eq!(again.unwrap(), machine);
@@ -545,7 +527,7 @@ proptest! {
             tree.put("dev_infiniband/uverbs7", "");
         }
         tree.fault = fault.map(|(first, lasting)| Fault { first, lasting, errno: 5 });
-        let machine = read::machine(&tree, addresses());
+        let machine = read_with(&tree, addresses());
         let _ = pci::gpus(&tree);
         let choice = machine.choose();
         for port in &choice.ports {

@@ -10,8 +10,6 @@
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`.
 
-use std::collections::BTreeSet;
-
 use super::choose::Choice;
 use super::devices::{LIBRARIES, Users};
 use super::gid::RoceVersion;
@@ -122,36 +120,22 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
     warnings
 }
 
-/// The warning for a host whose ports need different GID indices.
+/// The warning for a host whose ports need different GID indices, where NCCL by itself would choose GIDs that
+/// are not this host's own.
 fn of_indices(choice: &Choice<'_>) -> Option<String> {
-    let apart: Vec<_> = choice
-        .ports
-        .iter()
-        .filter_map(|port| match port.excluded {
-            Some(PortReason::Index { own, used }) => {
-                Some((format!("{} (index {own})", port.device.name_of(port.port)), used))
-            }
-            _ => None,
-        })
-        .collect();
-    if let Some((_, index)) = apart.first() {
-        let names: Vec<&str> = apart.iter().map(|(name, _)| name.as_str()).collect();
-        let used: Vec<_> = choice.used().map(|port| port.device.name_of(port.port)).collect();
-        return Some(format!(
-            "{} cannot be used together with {} (index {index}): NCCL has one GID index for all ports, and without \
-             one it would choose GIDs that are not this host's own",
-            names.join(", "),
-            used.join(", ")
-        ));
-    }
-    let indices: BTreeSet<_> = choice.gids().iter().map(|(_, gid)| gid.index).collect();
-    match choice.gid_rule.filter(|_| indices.len() > 1) {
-        Some(GidRule::Own) => Some(
-            "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
-             or later, in a pod 2.26 or later"
-                .to_owned(),
-        ),
-        Some(GidRule::Range(..)) => Some(
+    let apart = choice.ports.iter().filter_map(|port| match port.excluded {
+        Some(PortReason::Index { own, .. }) => {
+            Some(format!("{} (index {own})", port.device.name_of(port.port)))
+        }
+        _ => None,
+    });
+    let apart = apart.collect::<Vec<_>>().join(", ");
+    match choice.gid_rule? {
+        GidRule::Index(used) if !apart.is_empty() => Some(format!(
+            "{apart} cannot be used together with the other ports (index {used}): NCCL has one GID index for all \
+             ports, and without one it would choose GIDs that are not this host's own"
+        )),
+        GidRule::Range(_) => Some(
             "no GID index is right for all RoCE ports of this host, so NCCL must choose from NCCL_IB_ADDR_RANGE: \
              that takes NCCL 2.21.5 or later, in a pod 2.26.2 or later; UCX chooses by itself"
                 .to_owned(),

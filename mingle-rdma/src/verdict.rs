@@ -15,11 +15,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::choose::Choice;
 use super::frequent::most_frequent;
 use super::gid::Addressing;
+use super::network::Network;
 use super::reason::Rate;
 use super::summary::{Capability, KINDS, PortCounts, Summary};
 
 /// The most ranks that a verdict names. The others are counted.
 pub const NAMED: usize = 6;
+
+/// The most networks in a verdict.
+const AGREED: usize = 16;
 
 /// The transport that all ranks of a world use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -52,9 +56,24 @@ impl Transport {
         }
     }
 
+    /// The kind of RDMA, if it is RDMA.
+    pub(super) fn kind(self) -> Option<Capability> {
+        match self {
+            Self::InfiniBand => Some(Capability::InfiniBand),
+            Self::Roce(_) => Some(Capability::Roce),
+            Self::Efa => Some(Capability::Efa),
+            Self::NotExamined | Self::NoDevice | Self::Sockets => None,
+        }
+    }
+
+    /// How the ports of RoCE are addressed.
+    pub(super) fn addressing(self) -> Option<Addressing> {
+        if let Self::Roce(addressing) = self { Some(addressing) } else { None }
+    }
+
     /// Whether it is RDMA.
     pub fn is_rdma(self) -> bool {
-        matches!(self, Self::InfiniBand | Self::Roce(_) | Self::Efa)
+        self.kind().is_some()
     }
 }
 
@@ -76,17 +95,23 @@ impl fmt::Display for Transport {
 pub struct Verdict {
     /// The transport that all ranks use.
     pub transport: Transport,
-    #[serde(deserialize_with = "few")]
+    #[serde(deserialize_with = "few::<NAMED, _, _>")]
     /// The ranks that differ from most others, in order: at most six of them.
     pub differences: Vec<RankDifference>,
     /// How many further ranks differ.
     pub unnamed: u32,
+    /// The networks that all ranks use where they have several on a RoCE port, the best first; empty where
+    /// each rank chooses them by itself.
+    #[serde(deserialize_with = "few::<AGREED, _, _>")]
+    pub networks: Vec<Network>,
 }
 
-/// The named ranks of a verdict from the network: no more than a leader names.
-fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RankDifference>, D::Error> {
-    let ranks = Vec::deserialize(deserializer)?;
-    if ranks.len() > NAMED { Err(D::Error::custom("too many ranks")) } else { Ok(ranks) }
+/// A list from the network: no longer than a leader makes it.
+fn few<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let list = Vec::deserialize(deserializer)?;
+    if list.len() > MOST { Err(D::Error::custom("too many")) } else { Ok(list) }
 }
 
 /// A rank that differs from most others. Its Display says how: `rank 3 (10.0.0.7): no active RDMA port`.
@@ -213,51 +238,17 @@ impl fmt::Display for RankDifference {
     }
 }
 
-/// A warning that follows from a verdict. Its Display states the facts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum VerdictWarning<'a> {
-    /// One rank differs.
-    Rank {
-        /// Which, and how.
-        difference: &'a RankDifference,
-        /// Whether all ranks use sockets because of it.
-        all_use_sockets: bool,
-    },
-    /// So many further ranks differ.
-    MoreRanks(u32),
-}
-
-impl<'a> VerdictWarning<'a> {
-    /// How one rank differs, if the line is about one rank.
-    pub fn difference(&self) -> Option<&'a Difference> {
-        match self {
-            Self::Rank { difference, .. } => Some(&difference.difference),
-            Self::MoreRanks(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for VerdictWarning<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rank { difference, all_use_sockets: true } => {
-                write!(f, "{difference}; all ranks use sockets")
-            }
-            Self::Rank { difference, all_use_sockets: false } => difference.fmt(f),
-            Self::MoreRanks(ranks) => write!(f, "{ranks} more ranks differ from the others"),
-        }
-    }
-}
+/// A warning that follows from a verdict: its text, and the rank that differs, if it is about a single one.
+pub type VerdictWarning<'a> = (String, Option<&'a RankDifference>);
 
 impl Verdict {
     /// Compares the ranks of a world, which are given in order.
     pub fn of(ranks: &[RankSummary]) -> Self {
         let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
         let transport = comparison.transport();
-        if transport.is_rdma() {
-            comparison.compare_ports(transport);
-            comparison.compare_modules(transport);
+        if let Some(kind) = transport.kind() {
+            comparison.compare_ports(kind, transport.addressing());
+            comparison.compare_modules(kind);
         }
         comparison.verdict(transport)
     }
@@ -273,11 +264,12 @@ impl Verdict {
     }
 
     fn lines(&self, sockets: bool) -> Vec<VerdictWarning<'_>> {
-        let ranks = self.differences.iter().map(|difference| {
-            let all_use_sockets = sockets && difference.difference.prevents_rdma();
-            VerdictWarning::Rank { difference, all_use_sockets }
+        let ranks = self.differences.iter().map(|rank| {
+            let end = if sockets && rank.difference.prevents_rdma() { "; all ranks use sockets" } else { "" };
+            (format!("{rank}{end}"), Some(rank))
         });
-        ranks.chain((self.unnamed > 0).then_some(VerdictWarning::MoreRanks(self.unnamed))).collect()
+        let more = format!("{} more ranks differ from the others", self.unnamed);
+        ranks.chain((self.unnamed > 0).then_some((more, None))).collect()
     }
 
     /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
@@ -438,17 +430,10 @@ impl<'a> Comparison<'a> {
         common.max_by_key(|&addressing| (addressing.version, fewest(addressing)))
     }
 
-    fn compare_ports(&mut self, transport: Transport) {
-        let (kind, addressing) = match transport {
-            Transport::Roce(addressing) => (Capability::Roce, Some(addressing)),
-            Transport::Efa => (Capability::Efa, None),
-            _ => (Capability::InfiniBand, None),
-        };
+    fn compare_ports(&mut self, kind: Capability, addressing: Option<Addressing>) {
         let groups = self.examined().map(|(rank, summary)| (rank, summary.group(kind).unwrap_or_default()));
-        let count = |ports: PortCounts| match addressing {
-            Some(addressing) => ports.with(addressing),
-            None => ports.without_addressing(),
-        };
+        // Where there is no addressing, the first number is that of all.
+        let count = |ports: PortCounts| ports.with(addressing.unwrap_or(Addressing::ALL[0]));
         let counts = groups.clone().map(|(rank, group)| (rank, count(group.ports)));
         self.compare(counts, |own, most| Difference::PortCount { own, most });
         let rates = groups.map(|(rank, group)| (rank, group.rate));
@@ -457,8 +442,8 @@ impl<'a> Comparison<'a> {
 
     /// Notes the ranks without a module for GPUDirect RDMA, where others have one. EFA has a module of its
     /// own.
-    fn compare_modules(&mut self, transport: Transport) {
-        let is_loaded = |summary: &Summary| summary.peer_memory || transport == Transport::Efa;
+    fn compare_modules(&mut self, kind: Capability) {
+        let is_loaded = |summary: &Summary| summary.peer_memory || kind == Capability::Efa;
         if self.ranks.iter().any(|rank| is_loaded(&rank.summary)) {
             for (rank, _) in self.examined().filter(|(_, summary)| !is_loaded(summary)) {
                 self.note(rank, Difference::PeerMemory);
@@ -466,7 +451,27 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// The networks that all ranks have, and some rank would use by itself, in the order of these ranks; none
+    /// where all would use them anyway. Hosts that are routed to have none in common, or a network beside
+    /// those, which no rank would use.
+    fn networks(&self) -> Vec<Network> {
+        let networks = self.examined().map(|(_, summary)| summary.networks.unwrap_or_default());
+        let all = |is: &dyn Fn(Network) -> bool| networks.clone().all(|own| own.into_iter().any(is));
+        let firsts = networks.clone().flatten().filter(|network| network.is_first());
+        let mut agreed: Vec<Network> = Vec::new();
+        for first in firsts.map(Network::plain) {
+            if all(&|own| own.plain() == first) && !agreed.contains(&first) {
+                agreed.push(first);
+            }
+        }
+        let is_needed = agreed.iter().any(|network| !all(&|own| own == network.first()));
+        agreed.truncate(if is_needed { AGREED } else { 0 });
+        agreed
+    }
+
     fn verdict(self, transport: Transport) -> Verdict {
+        let is_roce = matches!(transport, Transport::Roce(_));
+        let networks = if is_roce { self.networks() } else { Vec::new() };
         let unnamed = self.differences.len().saturating_sub(NAMED);
         let differences = self.differences.into_iter().map(|(rank, difference)| RankDifference {
             rank: u32::try_from(rank).unwrap_or(u32::MAX),
@@ -477,6 +482,7 @@ impl<'a> Comparison<'a> {
             transport,
             differences: differences.take(NAMED).collect(),
             unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
+            networks,
         }
     }
 }
@@ -510,7 +516,7 @@ mod tests {
 
     fn concluded(ranks: &[RankSummary]) -> (Transport, Vec<String>) {
         let verdict = Verdict::of(ranks);
-        (verdict.transport, verdict.warnings().iter().map(ToString::to_string).collect())
+        (verdict.transport, verdict.warnings().into_iter().map(|(text, _)| text).collect())
     }
 
     #[test]
@@ -682,8 +688,8 @@ mod tests {
         assert_eq!(lines[NAMED], "994 more ranks differ from the others");
         let verdict = Verdict::of(&ranks);
         let difference = Difference::Capability { own: Capability::NoDevice, most: Capability::Roce };
-        assert_eq!(verdict.warnings()[0].difference(), Some(&difference));
-        assert_eq!(verdict.warnings()[NAMED].difference(), None);
+        assert_eq!(verdict.warnings()[0].1.map(|rank| rank.difference), Some(difference));
+        assert_eq!(verdict.warnings()[NAMED].1, None);
         assert_eq!((verdict.differences.len(), verdict.unnamed), (6, 994));
     }
 }

@@ -165,14 +165,14 @@ fn is_in(gid: Gid, (network, length): (IpAddr, u32)) -> bool {
 fn connects(machine: &Machine, device: &Device, port: &Port, index: u32) -> bool {
     let has = |entry: &GidEntry| {
         let is = |held: &mingle_rdma::Address| {
-            held.address == entry.gid.address() && Some(&held.interface) == entry.interface.as_ref()
+            held.net.addr() == entry.gid.address() && Some(&held.interface) == entry.interface.as_ref()
         };
         machine.addresses.iter().any(is)
     };
     let is_whole = port.gids.iter().all(|entry| entry.gid.is_link_local() || has(entry));
     let reaches = |entry: &GidEntry| if entry.gid.is_link_local() { is_whole } else { has(entry) };
     let entry = port.gids.iter().find(|entry| entry.index == index);
-    device.node_type == Some(NodeType::Ca)
+    device.node_type == Some(NodeType::CA)
         && (port.link_layer == LinkLayer::InfiniBand || entry.is_some_and(reaches))
 }
 

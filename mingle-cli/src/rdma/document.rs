@@ -70,9 +70,9 @@ fn port(machine: &Machine, choice: &PortChoice<'_>) -> Value {
     let (device, port) = (choice.device, choice.port);
     let near = nearest(machine, device);
     let node_type = device.node_type.map(|node_type| match node_type {
-        NodeType::Ca => "CA",
-        NodeType::Rnic => "RNIC",
-        NodeType::Unspecified => "unspecified",
+        NodeType::CA => "CA",
+        NodeType::RNIC => "RNIC",
+        NodeType::UNSPECIFIED => "unspecified",
         _ => "other",
     });
     let verbs = match device.verbs {

@@ -60,7 +60,7 @@ impl<'a> Document<'a> {
             unset: variables.unset(),
             fabric: Fabric {
                 transport: formed.verdict.transport.to_string(),
-                warnings: formed.verdict.warnings().iter().map(ToString::to_string).collect(),
+                warnings: formed.verdict.warnings().into_iter().map(|(text, _)| text).collect(),
             },
             differences: formed.sameness.lines().iter().map(ToString::to_string).collect(),
             roster: formed.roster.as_ref().map(entries),

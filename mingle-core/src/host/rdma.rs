@@ -1,11 +1,10 @@
 //! What an RDMA machine is known by besides its devices: the addresses and routes of this network namespace.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use mingle_rdma::{Address, HostNetwork, Machine, Standing};
+use mingle_rdma::{Address, Machine, Standing};
 
 /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
 /// read; its GPUs are read only if several ports can be used.
@@ -35,37 +34,28 @@ pub fn save(folder: &Path) -> io::Result<()> {
 
 /// The addresses and routes of this network namespace. They come from netlink and from /proc/net, since sysfs
 /// may be that of another namespace.
-fn surroundings() -> io::Result<HostNetwork> {
+fn surroundings() -> io::Result<Machine> {
     let held = super::addresses()?;
     let flags = super::flags_of_ipv6();
-    let address = |(interface, net): &(String, ipnet::IpNet)| Address {
-        interface: interface.clone(),
-        address: net.addr(),
-        prefix: net.prefix_len(),
-    };
-    let addresses: Vec<Address> = held.iter().map(address).collect();
-    let mut standings = BTreeMap::new();
-    for (at, address) in addresses.iter().enumerate() {
-        let standing = match address.address {
+    let mut addresses: Vec<Address> = Vec::new();
+    for (interface, net) in held {
+        let standing = match net.addr() {
             // The kernel lists the primary address of a network before the secondary ones, and getifaddrs
             // keeps that order.
             IpAddr::V4(_) => {
-                let is_same = |other: &Address| {
-                    other.interface == address.interface
-                        && other.prefix == address.prefix
-                        && other.network() == address.network()
-                };
-                addresses[..at].iter().any(is_same).then_some(Standing::Secondary)
+                let is_same =
+                    |other: &Address| other.interface == interface && other.net.trunc() == net.trunc();
+                addresses.iter().any(is_same).then_some(Standing::Secondary)
             }
-            IpAddr::V6(ip) => flags.get(&(ip, address.interface.clone())).and_then(|flags| of_flags(*flags)),
+            IpAddr::V6(ip) => flags.get(&(ip, interface.clone())).and_then(|flags| of_flags(*flags)),
         };
-        if let Some(standing) = standing {
-            standings.insert((address.interface.clone(), address.address), standing);
-        }
+        addresses.push(Address { interface, net, standing });
     }
     let interfaces = super::list()?.into_iter().filter(|interface| interface.default_route);
     let default_routes = interfaces.map(|interface| interface.name).collect();
-    Ok(HostNetwork { addresses, standings, default_routes })
+    let mut machine = Machine::default();
+    (machine.addresses, machine.default_routes) = (addresses, default_routes);
+    Ok(machine)
 }
 
 /// include/uapi/linux/if_addr.h: `IFA_F_TEMPORARY`, `IFA_F_DEPRECATED`, `IFA_F_PERMANENT`.

@@ -127,7 +127,7 @@ impl fmt::Display for Failure {
                 if verdict.differences.is_empty() {
                     f.write_str("; no rank has a port for it")?;
                 }
-                verdict.facts().iter().try_for_each(|difference| write!(f, "; {difference}"))
+                verdict.facts().iter().try_for_each(|(fact, _)| write!(f, "; {fact}"))
             }
             Self::JobFinished => {
                 f.write_str("the job has ended well, and no seat has become free for this node")

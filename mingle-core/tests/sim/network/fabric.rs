@@ -132,7 +132,7 @@ impl Fabric {
             Unusable => port.state = Some(PortState(1)),
             InfiniBand => port.link_layer = LinkLayer::InfiniBand,
             Efa => {
-                device.node_type = Some(NodeType::Unspecified);
+                device.node_type = Some(NodeType::UNSPECIFIED);
                 port.link_layer = LinkLayer::Unknown;
             }
             Roce4 => port.gids.retain(|entry| entry.gid.family() == AddressFamily::Ipv4),

@@ -13,9 +13,13 @@ job=$1 nodes=$2
 shift 2
 
 hostfile=$(mktemp)
-trap 'rm -f -- "$hostfile"' EXIT
+variables=$(mktemp)
+trap 'rm -f -- "$hostfile" "$variables"' EXIT
 # Only mingle sets this variable. It is checked because eval of nothing succeeds if mingle is not in PATH.
-eval "$(mingle --job-id "$job" --world "$nodes" --output "deepspeed=$hostfile")"
+eval "$(mingle --job-id "$job" --world "$nodes" --output "deepspeed=$hostfile" --output "sh=$variables")"
 : "${MINGLE_ROSTER_DIGEST:?}"
+# The devices and interfaces of this host, which deepspeed without --no_ssh would give to all hosts.
+# shellcheck source=/dev/null
+. "$variables"
 deepspeed --hostfile "$hostfile" --no_ssh --node_rank "$RANK" \
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$@"

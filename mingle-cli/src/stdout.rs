@@ -272,10 +272,10 @@ mod tests {
                 "GLOO_SOCKET_IFNAME": "eth0",
                 "TORCHCOMM_GLOO_INTERFACE": "eth0",
                 "TP_SOCKET_IFNAME": "eth0",
-                "NCCL_RAS_ADDR": "localhost:28375",
+                "NCCL_RAS_ADDR": "localhost:28354",
                 "MINGLE_SET": "PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,\
                     NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME:2c357982,GLOO_SOCKET_IFNAME:c3e607cf,\
-                    TORCHCOMM_GLOO_INTERFACE:c3e607cf,TP_SOCKET_IFNAME:c3e607cf,NCCL_RAS_ADDR:96d7df56",
+                    TORCHCOMM_GLOO_INTERFACE:c3e607cf,TP_SOCKET_IFNAME:c3e607cf,NCCL_RAS_ADDR:c0c05e54",
             },
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },

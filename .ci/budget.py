@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The size of the whole, held to a budget.
 
-    .ci/budget.py              prints each number beside its limit, and fails if one is above it
+    .ci/budget.py              prints each number beside its limit, and fails if one is above it; and if a document for
+                               users has too many "one" or too few "you"
     .ci/budget.py --lower      writes each number that is below its limit into .ci/budget.txt
     .ci/budget.py --history    fails if a commit raised a limit and its message has no line "Budget: <reason>"
 
@@ -26,6 +27,9 @@ ENUMS = {
     "warnings": ("mingle-core/src/proto/report/warning.rs", "pub enum Warning {"),
 }
 DOCUMENTS = ["PROTOCOL.md", "docs/reference.md", "README.md"]
+# The documents for users, beside those in docs. A document that is still to be rewritten is not looked at.
+FOR_USERS = ["README.md", "SECURITY.md", "python/README.md", "examples/README.md"]
+TO_REWRITE = ["docs/launchers.md", "docs/performance.md", "docs/rdma.md", "docs/reference.md"]
 
 
 def is_test(path):
@@ -158,6 +162,25 @@ def measure():
     return found
 
 
+def frequency(text, *wanted):
+    """How often these words are in 1,000 of a text, without its blocks of code.
+
+    >>> frequency("You see one.\\n\\n    one\\n\\n```\\none\\n```\\nIt is yours.", "one", "you")
+    333.3
+    """
+    text = re.sub(r"(?ms)^```.*?^```$|^    .*?$", "", text)
+    words = re.findall("[a-z']+", text.lower())
+    return round(1000 * sum(word in wanted for word in words) / len(words), 1)
+
+
+def unclear(documents):
+    """The documents for users whose sentences name things by "one", or do not speak to their reader."""
+    texts = [(str(path.relative_to(ROOT)), path.read_text()) for path in documents]
+    counts = [(name, frequency(text, "one"), frequency(text, "you", "your")) for name, text in texts]
+    return [f'{name} has {one} "one" (limit: 4) and {you} "you" (at least 3) in 1,000 words: name things, and say what '
+            "you do with them" for name, one, you in counts if name not in TO_REWRITE and (one >= 4 or you <= 3)]
+
+
 def parse(text):
     """The limits in a table, by their names.
 
@@ -227,7 +250,7 @@ def main(arguments):
     if arguments == ["--lower"]:
         lower(found, limits)
         limits = parse(TABLE.read_text())
-    return compare(found, limits)
+    return compare(found, limits) + unclear([*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in FOR_USERS)])
 
 
 if __name__ == "__main__":

@@ -79,8 +79,6 @@ def judge(name, spec, *, is_restricted):
         wrong.append(f"{name}: a volume has no sizeLimit")
     if spec.get("automountServiceAccountToken") is not False:
         wrong.append(f"{name}: the pod gets a token of the cluster")
-    if not any(env["name"] == "MINGLE_SECRET" for env in containers[0]["env"]):
-        wrong.append(f"{name}: no secret")
 
 
 def main(files):
@@ -101,6 +99,8 @@ def main(files):
                 if template["kind"] == "Pod":
                     judge(name, template["spec"], is_restricted='passes the Pod Security Standard "restricted"' in text)
                     pods += 1
+        if "name: MINGLE_SECRET" not in text or "--private" not in text:
+            wrong.append(f"{file}: no secret, or no --private")
         # A policy of the network does not concern pods on the host's network.
         if "NetworkPolicy" not in kinds and "hostNetwork: true" not in text:
             wrong.append(f"{file}: no NetworkPolicy")

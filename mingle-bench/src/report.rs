@@ -94,7 +94,7 @@ impl Table {
     pub fn render(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let mut text = format!("### {}\n\n`{}`, {cores} cores.\n\n", self.title, self.name);
-        text.push_str("| | n | median | worst | unit | x floor | at most |\n| --- | --: | --: | --: | --- | --: | --- |\n");
+        text.push_str("| | runs | median | worst | unit | times the floor | target, at most |\n| --- | --: | --: | --: | --- | --: | --- |\n");
         for row in &self.rows {
             let [median, worst] = [row.sample.median(), row.sample.worst()].map(figure);
             let ratio = row.ratio().map(figure).unwrap_or_default();

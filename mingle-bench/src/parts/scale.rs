@@ -31,7 +31,7 @@ impl Start {
         match self {
             Self::Together => "at once",
             Self::Within => "within 1 s",
-            Self::WorstOrder => "one by one, the lowest address last",
+            Self::WorstOrder => "in turn, the lowest address last",
         }
     }
 }

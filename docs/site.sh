@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the documents a site with search, in target/site/book: a page for each Markdown file of the project, the files
-# that they link to, and the library's documentation in api. Fails if a page is missing in the contents below, or if a
-# link or an anchor leads nowhere. Needs python3, and mdBook in PATH or from `.ci/tools mdbook`.
+# Makes the documents a site with search, in target/site/book: a page for each Markdown file of the project, except those
+# about its tests, the files that they link to, and the library's documentation in api. Fails if a page is missing in the
+# contents below, or if a link or an anchor leads nowhere. Needs python3, and mdBook in PATH or from `.ci/tools mdbook`.
 
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -11,18 +11,33 @@ PATH=$PWD/target/tools/bin:$PATH
 site=$target/site
 rm -rf -- "$site"
 mkdir -p -- "$site/src"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+url=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 
-cat >"$site/book.toml" <<'END'
+cat >"$site/book.toml" <<END
 [book]
-title = "mingle"
+title = "mingle $version"
 description = "The nodes of a training job find each other from a job ID and the number of nodes"
 [build]
 create-missing = false
 [output.html]
 default-theme = "light"
 preferred-dark-theme = "navy"
+git-repository-url = "$url"
+additional-css = ["narrow.css"]
 [output.html.print]
 enable = false
+END
+
+# On a phone, long lines of shell wrap, and pictures keep a legible size and scroll sideways.
+cat >"$site/narrow.css" <<'END'
+@media (max-width: 700px) {
+    pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+    .content td { padding: 3px 6px; }
+    .content td code { white-space: normal; overflow-wrap: anywhere; }
+    .content p:has(> img) { overflow-x: auto; }
+    .content p > img { max-width: none; width: 700px; }
+}
 END
 
 cat >"$site/src/SUMMARY.md" <<'END'
@@ -49,8 +64,6 @@ cat >"$site/src/SUMMARY.md" <<'END'
 - [Architecture](ARCHITECTURE.md)
 - [Contributing](CONTRIBUTING.md)
 - [The RDMA crate](mingle-rdma/README.md)
-- [Saved machines](tests/fixtures/README.md)
-- [Planted bugs](tests/planted/README.md)
 END
 
 cat >"$site/src/library.md" <<'END'
@@ -63,9 +76,11 @@ cat >"$site/src/library.md" <<'END'
 END
 
 # mdBook copies each file beside the pages that is no page itself, so only the project's documents may be there.
-find . \( -name '.?*' -o -name target \) -prune -o -type f -name '*.md' -exec cp --parents -t "$site/src" -- {} +
+find . \( -name '.?*' -o -name target -o -name tests \) -prune -o -type f -name '*.md' -exec cp --parents -t "$site/src" -- {} +
+find "$site/src" -name '*.md' -exec sed -i "s#](\(\.\./\)*tests/#]($url/blob/HEAD/tests/#g" {} +
 # mdBook makes index.html of README.md, but leaves links to it alone.
 find "$site/src" -name '*.md' ! -name SUMMARY.md -exec sed -i 's/\(](\([^):]*\/\)\?\)README\.md/\1index.md/g' {} +
+sed -i "1a\\\nVersion $version, [repository]($url)" "$site/src/README.md"
 cp -r -- examples LICENSE-APACHE LICENSE-MIT "$site/src/"
 cp -- docs/*.svg "$site/src/docs/"
 

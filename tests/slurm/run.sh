@@ -2,8 +2,8 @@
 # Real Slurm: one slurmctld and four slurmd of Debian's slurm-wlm, each in a network namespace with its own host name,
 # run examples/slurm. Needs root, munge, slurm-wlm, iproute2 and a built mingle: tests/slurm/run.sh [MINGLE]
 #
-# Three things are checked: a job of four nodes; several tasks a node, whose message must name the option that mends
-# it; and a job of which a node is killed, which ends and names it.
+# Four things are checked: a job of four nodes; several tasks a node, whose message must name the option that mends it;
+# examples/slurm/mingle.sh as TaskProlog; and a job of which a node is killed, which ends and names it.
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -69,6 +69,7 @@ AuthType=auth/munge
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog=$here/examples/slurm/mingle.sh
 SelectType=select/linear
 SchedulerType=sched/backfill
 MpiDefault=none
@@ -142,7 +143,7 @@ echo "Slurm $(slurmctld -V | cut -d ' ' -f 2) runs on four nodes"
 # The example, with a torchrun that says what it was given instead of training.
 cat >torchrun <<'END'
 #!/bin/sh
-echo "$(hostname) rank $RANK of $WORLD_SIZE at $MASTER_ADDR"
+echo "$(hostname) rank ${RANK:-} of ${WORLD_SIZE:-} at ${MASTER_ADDR:-}"
 [ "${1}" != sleep ] || exec sleep 120
 END
 chmod +x torchrun
@@ -169,6 +170,39 @@ srun --nodes=4 --ntasks-per-node=2 --overcommit --kill-on-bad-exit=1 mingle run 
     { echo "FAILED: several tasks a node form a world"; exit 1; }
 grep -q -e '--ntasks-per-node=1' many.txt || { echo "FAILED: several tasks a node:"; cat many.txt; exit 1; }
 echo "ok: several tasks a node are told to give --ntasks-per-node=1"
+
+# The TaskProlog: a step that asks has variables, and no other step has.
+steps() { MINGLE_SLURM=${asks-1} srun --overcommit "$@" torchrun >prolog.txt 2>&1; }
+begun=$(date +%s%N)
+steps --nodes=4
+check "srun --nodes=4 torchrun alone, $((($(date +%s%N) - begun) / 1000000)) ms" prolog.txt
+four=$expected
+expected=$(for i in 0 1 2 3 4 5 6 7; do echo "gpu$((i / 2 + 1)) rank $i of 8 at 10.78.0.10"; done)
+steps --nodes=4 --ntasks-per-node=2
+check "several tasks a node are ranks of their own" prolog.txt
+expected='gpu1 rank  of  at '
+steps --nodes=1 --nodelist=gpu1
+check "a step of one node is left alone" prolog.txt
+expected=$(for i in 1 2 3 4; do echo "gpu$i rank  of  at "; done)
+asks='' steps --nodes=4
+check "a step that does not ask is left alone" prolog.txt
+expected=$four
+
+# No world: nothing starts, the user reads why, and all nodes are there for the next job.
+if MINGLE_WORLD=5 MINGLE_TIMEOUT=2s steps --nodes=4; then echo "FAILED: torchrun starts without a world"; exit 1; fi
+if ! grep -q '^mingle: ' prolog.txt || grep -q ' rank ' prolog.txt; then echo "FAILED: no world:"; cat prolog.txt; exit 1; fi
+await "four nodes are up after a step without a world" up 4
+echo "ok: without a world nothing starts, and the message arrives: $(grep -m 1 '^mingle: ' prolog.txt)"
+
+# As a hook of enroot, which gives it the environment of the host and the file from which the container has its own.
+cat >hook <<END
+#!/bin/sh
+ENROOT_ENVIRON=\$(mktemp) && export ENROOT_ENVIRON && MINGLE_SLURM=1 $here/examples/slurm/mingle.sh &&
+    exec env -i \$(grep -v ' ' "\$ENROOT_ENVIRON") $WORK/torchrun
+END
+chmod +x hook
+srun --nodes=4 ./hook >hook.txt 2>&1
+check "the hook of enroot" hook.txt
 
 # A node that is killed while the job runs: mingle names it on all others and ends there, and Slurm ends the job.
 sed 's/mingle run/mingle run --max-restarts 0 --workers 1/; s/torchrun train.py/torchrun sleep/' train.sbatch >killed.sbatch

@@ -22,9 +22,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     facts.interface = assignment.interface.as_deref();
     let variables = Format::C10D.variables(facts, |name| env::var(name).ok())?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables.set().iter().map(|(name, value)| (&**name, value)));
-    for name in variables.unset() {
-        command.env_remove(name);
-    }
+    variables.apply(command.args(arguments));
     Err(command.exec().into())
 }

@@ -92,6 +92,63 @@ fn without_restarts_left_all_end_with_the_code_of_the_failed_command() {
 }
 
 #[test]
+fn a_node_whose_command_is_twice_the_first_to_fail_gives_its_seat_to_a_spare() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 2 ] && exit 0
+        [ -z \"$BAD\" ] && exec sleep 1000; until [ -e /run/go ]; do sleep 0.1; done; exit 17";
+    let two = |node: usize| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "two", "-w", "2", "--max-restarts", "9", "--restart-delay", "0"]);
+        command.args(["--timeout", "60s", "--", "sh", "-c", script]);
+        if node == 1 {
+            command.env("BAD", "1");
+        }
+        lab.start(node, command)
+    };
+    let mut procs = vec![two(0), two(1)];
+    for proc in &procs {
+        proc.expect_stderr("world of 2 formed");
+    }
+    procs.push(two(2));
+    procs[2].expect_stderr("this job already runs");
+    lab.shell(0, "sh", "touch /run/go");
+    let bad = procs.remove(1).finish();
+    assert_eq!(bad.status.code(), Some(17), "{}", bad.render());
+    assert!(
+        bad.stderr.contains("first to fail twice in a row: this node gives up its seat"),
+        "{}",
+        bad.render()
+    );
+    assert_ended(&finish_all(procs), 0);
+}
+
+#[test]
+fn the_last_line_and_the_events_say_how_long_no_world_was_there_and_why() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ \"$MINGLE_GENERATION-$1\" = 0-1 ] && { sleep 1; exit 7; }; [ $MINGLE_GENERATION = 0 ] && sleep 100; exit 0";
+    let start = |node: usize| {
+        run(&lab, node, &["--max-restarts", "1", "--events", &format!("/run/events.{node}")], script)
+    };
+    let outcomes = finish_all(vec![start(0), start(1)]);
+    assert_ended(&outcomes, 0);
+    for (node, outcome) in outcomes.iter().enumerate() {
+        let last = outcome.stderr.lines().last().unwrap_or_default();
+        assert!(
+            last.contains("the commands ran for ") && last.contains("; no world was there for "),
+            "{last}"
+        );
+        assert!(
+            last.contains(if node == 0 { "failed: exit code 7)" } else { "has failed here (exit code 7))" }),
+            "{last}"
+        );
+        let events = lab.shell(node, "sh", &format!("cat /run/events.{node}")).stdout;
+        assert!(events.contains("\"lost\":{\"ms\":"), "{events}");
+        let sum = events.lines().last().unwrap_or_default();
+        assert!(sum.contains("\"event\":\"goodput\"") && sum.contains("\"worlds\":2"), "{sum}");
+    }
+}
+
+#[test]
 fn a_dead_node_is_replaced_although_the_other_commands_hang() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "echo \"$1 in $MINGLE_GENERATION\"; [ $MINGLE_GENERATION = 0 ] && sleep 1000; exit 0";

@@ -285,7 +285,9 @@ impl Storm {
                 self.note(&format!("process {process} on node{node} has ended with {code:?}"));
                 // SIGTERM may come before the program is ready to take it.
                 let has_left = code == Some(143) || outcome.status.signal() == Some(15);
-                if self.processes[process].drained.is_none() || !has_left {
+                // Its command was the first to fail twice in a row.
+                let gives_seat = outcome.stderr.contains("this node gives up its seat");
+                if !gives_seat && (self.processes[process].drained.is_none() || !has_left) {
                     self.broken.push(format!("process {process} on node{node} ends with {code:?}"));
                 }
                 let pause = self.drawn(3_000);

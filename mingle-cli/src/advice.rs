@@ -78,6 +78,11 @@ pub(crate) fn error(error: &Error) -> String {
     join(fact, about_error(error))
 }
 
+/// A sentence of the library about restarts, with the option that sets their number.
+pub(crate) fn name_options(sentence: &str) -> String {
+    sentence.replace("no restart is left of ", "no restart is left of --max-restarts ")
+}
+
 /// The text of a warning: the fact and the advice.
 pub(crate) fn warning(warning: &Warning) -> String {
     join(warning, about_warning(warning))

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use clap::{ArgAction, Args as _, Parser as _};
 use mingle_core::Error;
-use mingle_core::env::Format;
 use mingle_core::error::{Failure, Report};
 use serde_json::{Value, json};
 
@@ -16,14 +15,11 @@ pub use crate::caller::Told;
 pub use crate::stay::Word;
 
 use crate::args::{self, Action, JoinArgs, LowArgs, RunArgs, check_variables};
-use crate::config::{Settings, Split};
+use crate::config::{Restarts, Settings, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
-use crate::formation::Formation;
 use crate::nccl_conf::environment_or_files;
-use crate::output::Holder;
-use crate::prepare::prepare;
-use crate::{caller, join, stay, usage};
+use crate::{caller, stay, usage};
 
 /// Why no world has formed, as `mingle` would say it.
 #[derive(Debug)]
@@ -48,38 +44,34 @@ impl std::error::Error for Failed {}
 
 /// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
 /// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has
-/// formed and [`Told::Formed`] is told.
+/// formed and [`Told::Formed`] is told. To end it early, the caller makes the socket `ends`, which must not
+/// block, readable: all sockets are closed, and the other nodes know at once that this one is gone.
 ///
-/// To end it early, the caller makes the socket `ends`, which must not block, readable: all sockets are
-/// closed, and the other nodes know at once that this one is gone. Nothing else is shared with other threads,
-/// so this one may have a table of file descriptors of its own. It must be in no tokio runtime.
+/// A node that `stays` does so with one world after the other: this returns once the caller has left or all
+/// nodes have finished. The options of `mingle run` count too that say when a world is over. The caller
+/// writes a [`Word`] in a packet to `ends`, or closes it; while no world has formed, each leaves at once.
+///
+/// Nothing else is shared with other threads, so this one may have a table of file descriptors of its own. It
+/// must be in no tokio runtime.
 ///
 /// # Errors
 /// Each failure that `mingle` has an exit code for, a bug included.
 pub fn join(
     arguments: Vec<String>,
-    keeps_listener: bool,
-    ends: UnixStream,
-    told: impl Fn(Told) + 'static,
-) -> Result<(), Failed> {
-    caller::during(told, ends, || exit::contain(|| attend(arguments, keeps_listener))).map_err(Failed::new)
-}
-
-/// As [`join`], and stays with the world: it returns once the caller has left or all nodes have finished.
-/// The options of `mingle run` count too that say when a world is over. The caller writes a [`Word`] in a
-/// packet to the socket `ends`, or closes it; while no world has formed, each leaves at once.
-///
-/// # Errors
-/// As for [`join`], in the first formation and in each later one.
-pub fn stay(
-    arguments: Vec<String>,
-    keeps_listener: bool,
+    (keeps_listener, stays): (bool, bool),
     ends: UnixStream,
     told: impl Fn(Told) + 'static,
 ) -> Result<(), Failed> {
     let work = || {
-        let args = run_args(arguments)?;
-        stay::stay(args, keeps_listener, now())
+        let started = now();
+        let (low, restarts) = parsed(arguments, stays)?;
+        let mut config = Settings::scheduled(low, environment_or_files)?;
+        match &restarts {
+            Some(restarts) => restarts.check(&config)?,
+            None => Split::Unattended.check(config.world)?,
+        }
+        (config.keeps_listener, config.stays) = (keeps_listener, stays);
+        Journal::during(&config, started, |journal| stay::all_worlds(&config, restarts, journal))
     };
     caller::during(told, ends, || exit::contain(work)).map_err(Failed::new)
 }
@@ -98,7 +90,7 @@ pub enum Takes {
     Many,
 }
 
-/// The options of [`join`], or of [`stay`], by name.
+/// The options of [`join`] for a node that stays, or for another, by name.
 pub fn options(stays: bool) -> Vec<(String, Takes)> {
     let none = clap::Command::new("mingle");
     let command = if stays { RunArgs::augment_args(none) } else { JoinArgs::augment_args(none) };
@@ -121,13 +113,19 @@ pub fn instead_of(name: &str) -> Option<String> {
     args::instead_of(&format!("--{name}"))
 }
 
-fn run_args(arguments: Vec<String>) -> Result<RunArgs, Stop> {
-    let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+/// The arguments as the program would take them, those of `mingle run` for a node that stays.
+fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Restarts>), Stop> {
+    let (command, format) = (["mingle", "run"], ["--format=json", "--", ":"]);
     // A command is required there, and none is started here.
-    let words =
-        own(&["mingle", "run"]).into_iter().chain(arguments).chain(own(&["--format=json", "--", ":"]));
-    match parse(words)?.command {
-        Some(Action::Run(args)) => Ok(*args),
+    let (before, after) = if stays { (&command[..], &format[..]) } else { (&command[..1], &format[..1]) };
+    let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let low = parse(own(before).into_iter().chain(arguments).chain(own(after)))?;
+    match low.command {
+        Some(Action::Run(args)) => {
+            let restarts = Restarts { most: None, ..Restarts::new(&args)? };
+            Ok((args.join, Some(restarts)))
+        }
+        None => Ok((low.join, None)),
         _ => Err(Stop::Usage("these options are of another command".to_owned())),
     }
 }
@@ -147,24 +145,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
 #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
 fn now() -> Instant {
     Instant::now()
-}
-
-fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
-    let started = now();
-    let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
-    let mut config = Settings::scheduled(parse(words)?.join, environment_or_files)?;
-    Split::Unattended.check(config.world)?;
-    config.keeps_listener = keeps_listener;
-    Journal::during(&config, started, |journal| {
-        let found = prepare(&config)?;
-        join::join_and_then(&config, &found, journal, async |mut assignment, journal| {
-            let listener = assignment.listener.take();
-            let formation = Formation::new(&config, &found, &assignment, journal.timings());
-            let variables = formation.variables(Format::JSON)?;
-            formation.write_outputs(Holder::own()).await?;
-            formation.tell(&variables, 0, listener)
-        })
-    })
 }
 
 impl Failed {

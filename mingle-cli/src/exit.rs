@@ -8,8 +8,8 @@ use std::num::NonZeroU8;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
-use mingle_core::Error;
 use mingle_core::env::{Unfit, UnsafeStatement};
+use mingle_core::{End, Error, Outlook};
 use nix::sys::signal::Signal;
 
 use crate::{advice, stderr};
@@ -120,6 +120,25 @@ impl fmt::Display for Stop {
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
             Self::Unsafe(error) => write!(f, "{error}; please report this"),
         }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        let Error::Ended(ended) = &error else { return Self::Rendezvous(error) };
+        // The node that failed ends with the same exit code, and has said why.
+        let is_told = ended.is_own && ended.outlook != Outlook::GivesSeat;
+        let text = (!is_told).then(|| advice::name_options(&error.to_string()));
+        Self::Ended(NonZeroU8::new(of_command(ended.over.end)).unwrap_or(NonZeroU8::MIN), text)
+    }
+}
+
+/// The exit code for the end of a command, as a shell gives it.
+pub(crate) fn of_command(end: End) -> u8 {
+    match end {
+        End::Exited(code) => code,
+        End::Killed(signal) => 128_u8.saturating_add(signal),
+        _ => 1,
     }
 }
 

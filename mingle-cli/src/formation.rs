@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
 use mingle_core::env::{Facts, Format, Template, Variable, Variables};
-use mingle_core::tools::{HeldPorts, host_name, interfaces};
+use mingle_core::tools::{HeldPorts, duration, host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
 
@@ -17,8 +17,8 @@ use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
 use crate::output::Holder;
+use crate::stderr;
 use crate::stdout::Text;
-use crate::{progress, stderr};
 
 /// Where the drivers of GPUs and TPUs show themselves.
 const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];
@@ -160,7 +160,7 @@ impl<'a> Formation<'a> {
         self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
         let Formed { world, rank, master, .. } = &self.assignment.formed;
-        let time = progress::duration(self.timings.formed());
+        let time = duration(self.timings.formed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }
 

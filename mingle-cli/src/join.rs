@@ -1,10 +1,9 @@
-//! The rendezvous itself: runs it, shows its events, and ends it early on a signal.
+//! The session of a node with its job: runs it, shows what happens, and ends it early on a signal.
 
 use std::pin::pin;
 
-use mingle_core::{Assignment, Error, Event};
+use mingle_core::{Assignment, Change, End, Happening, Session};
 use nix::sys::signal::Signal;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::Settings;
 use crate::doctor;
@@ -14,6 +13,7 @@ use crate::fabric::Found;
 use crate::progress::ProgressView;
 use crate::runtime::runtime;
 use crate::signals::{self, ENDING, Signals};
+use crate::{advice, stderr};
 
 /// Waits for the world, and then runs `then` with it. However this ends, all sockets are closed, which
 /// notifies the other nodes at once. A signal that arrives meanwhile ends this process.
@@ -25,11 +25,8 @@ pub(crate) fn join_and_then<T>(
 ) -> Result<T, Stop> {
     block_on(config, async {
         let mut signals = Signals::new(&ENDING)?;
-        let (sender, mut events) = unbounded_channel();
-        let rendezvous = found.describe(config.rendezvous());
-        let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
-        let assignment =
-            watch(joining, &mut events, &mut ProgressView::new(config, journal), &mut signals).await?;
+        let mut session = found.describe(config.rendezvous()).session();
+        let assignment = meet(&mut session, config, journal, &mut signals).await?;
         let done = unless_ended(pin!(then(assignment, journal)), &mut signals).await?;
         match signals.arrived().await.and_then(ending) {
             Some(signal) => Err(Stop::Signal(signal)),
@@ -80,36 +77,68 @@ fn ending(signal: Signal) -> Option<Signal> {
     }
 }
 
-/// Waits for the end of `joining`, and shows its events until then.
-pub(crate) async fn watch(
-    mut joining: impl Future<Output = Result<Assignment, Error>> + Unpin,
-    events: &mut UnboundedReceiver<Event>,
-    progress: &mut ProgressView<'_>,
+/// Waits until the next world has formed, and shows what happens until then.
+pub(crate) async fn meet(
+    session: &mut Session,
+    config: &Settings,
+    journal: &mut Journal,
     signals: &mut Signals,
 ) -> Result<Assignment, Stop> {
+    let mut progress = ProgressView::new(config, journal);
     loop {
-        tokio::select! {
+        let happening = tokio::select! {
             // The outcome first: once agreed with the other nodes it holds, even if a signal has arrived too.
             biased;
-            joined = &mut joining => {
-                rest(events, progress);
-                if let Ok(assignment) = &joined {
-                    progress.formed(assignment);
+            happening = session.next() => happening?,
+            signal = signals.next() => match ending(signal) {
+                Some(signal) => {
+                    session.leave(End::Left).await;
+                    return Err(Stop::Signal(signal));
                 }
-                return joined.map_err(Stop::Rendezvous);
-            }
-            signal = signals.next() => if let Some(signal) = ending(signal) {
-                return Err(Stop::Signal(signal));
+                None => continue,
             },
-            Some(event) = events.recv() => progress.show(&event),
-            () = progress.tick() => {}
+            () = progress.tick() => continue,
+        };
+        match happening {
+            Happening::Meeting(event) => progress.show(&event),
+            Happening::Restarting(generation) => progress.restart(generation),
+            Happening::Formed(assignment) => {
+                progress.formed(&assignment);
+                return Ok(*assignment);
+            }
+            other => tell(session, &other, config, progress.journal()),
         }
     }
 }
 
-/// Shows the events that came before the end.
-fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut ProgressView<'_>) {
-    while let Ok(event) = events.try_recv() {
-        progress.show(&event);
+/// Begins what this node does in the world, and collects what happens to the world meanwhile. It ends before
+/// that if the world is over, so a node whose output waits for a reader holds up no other node.
+pub(crate) async fn unless_over<T>(
+    begun: impl Future<Output = Result<T, Stop>>,
+    session: &mut Session,
+) -> Result<(Option<T>, Vec<Happening>), Stop> {
+    let mut begun = pin!(begun);
+    let mut early = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            begun = &mut begun => return Ok((Some(begun?), early)),
+            happening = session.next() => early.push(happening?),
+        }
+        if matches!(early.last(), Some(Happening::Running(Change::Over(_)))) {
+            return Ok((None, early));
+        }
+    }
+}
+
+/// Tells programs and people what has happened.
+pub(crate) fn tell(session: &Session, happening: &Happening, config: &Settings, journal: &mut Journal) {
+    if let Happening::Running(change) = happening {
+        journal.change(change);
+    }
+    if !config.quiet
+        && let Some(sentence) = session.sentence(happening)
+    {
+        stderr::say(format_args!("{}", advice::name_options(&sentence)));
     }
 }

@@ -40,7 +40,6 @@ mod events;
 mod exit;
 mod fabric;
 mod formation;
-mod growth;
 mod host;
 mod install;
 mod intent;

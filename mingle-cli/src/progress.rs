@@ -23,7 +23,7 @@ const NAMES: usize = 3;
 pub(crate) struct ProgressView<'a> {
     journal: &'a mut Journal,
     lines: EventLines,
-    quiet: bool,
+    config: &'a Settings,
     live: Option<Live>,
 }
 
@@ -36,15 +36,20 @@ struct Live {
 
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
-    pub(crate) fn new(config: &Settings, journal: &'a mut Journal) -> Self {
-        // The log's lines and a live line would overwrite each other.
-        let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
-        Self {
-            journal,
-            lines: EventLines::new(config.job.clone(), config.world, host_name()),
-            quiet: config.quiet,
-            live,
-        }
+    pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
+        let lines = EventLines::new(config.job.clone(), config.world, host_name());
+        let live = if journal.has_formed() { None } else { Live::new(config) };
+        Self { journal, lines, config, live }
+    }
+
+    pub(crate) fn journal(&mut self) -> &mut Journal {
+        self.journal
+    }
+
+    /// All nodes restart: the pause before is over.
+    pub(crate) fn restart(&mut self, generation: u32) {
+        self.journal.restart(generation);
+        self.live = Live::new(self.config);
     }
 
     /// Shows what happened.
@@ -52,7 +57,7 @@ impl<'a> ProgressView<'a> {
         self.journal.event(event);
         let Some(line) = self.lines.describe(event) else { return };
         match &self.live {
-            _ if self.quiet => {}
+            _ if self.config.quiet => {}
             // Progress is redrawn in place; lines that may explain a failure later stay on the screen.
             Some(live) if matches!(event, Event::Progress(_) | Event::Preparing { .. }) => {
                 live.bar.set_message(printable(&line).into_owned());
@@ -80,7 +85,11 @@ impl<'a> ProgressView<'a> {
 }
 
 impl Live {
-    fn new() -> Self {
+    fn new(config: &Settings) -> Option<Self> {
+        // The log's lines and a live line would overwrite each other.
+        if config.quiet || config.verbose > 0 || !stderr::is_live() {
+            return None;
+        }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
             // Cleared when dropped, so that nothing of it is left beside the next line.
             .with_finish(ProgressFinish::AndClear);
@@ -90,7 +99,7 @@ impl Live {
         };
         let second = Duration::from_secs(1);
         bar.set_message("looking for the other nodes");
-        Self { bar, redraw: interval_at(Instant::now() + second, second) }
+        Some(Self { bar, redraw: interval_at(Instant::now() + second, second) })
     }
 }
 
@@ -185,15 +194,6 @@ fn nodes(world: WorldSize) -> String {
     if world.max().get() == 1 { "1 node".to_owned() } else { format!("{world} nodes") }
 }
 
-/// `12 ms`, `3.4 s`, `2 min 5 s`.
-pub(crate) fn duration(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        1..60 => format!("{:.1} s", time.as_secs_f64()),
-        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use mingle_core::Warning;
@@ -253,13 +253,5 @@ mod tests {
         assert!(lines.describe(&here(2, &[], &[])).is_some());
         assert_eq!(lines.describe(&here(2, &[], &[])), None);
         assert!(lines.describe(&here(2, &[], &[(7, 7)])).is_some());
-    }
-
-    #[test]
-    fn a_duration_is_short_to_read() {
-        for (milliseconds, text) in [(12, "12 ms"), (999, "999 ms"), (3_449, "3.4 s"), (125_000, "2 min 5 s")]
-        {
-            assert_eq!(duration(Duration::from_millis(milliseconds)), text);
-        }
     }
 }

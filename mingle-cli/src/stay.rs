@@ -14,31 +14,24 @@
 //! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
 //! none then but Leave.
 
+use std::future::ready;
 use std::io;
 use std::pin::pin;
-use std::time::{Duration, Instant};
 
 use mingle_core::env::{Format, Variables};
-use mingle_core::{Assignment, Change, End, Metadata, RendezvousBuilder, RunningWorld, World};
+use mingle_core::{Assignment, Change, End, Happening, Session};
 use tokio::net::UnixStream;
-use tokio::time::{MissedTickBehavior, interval};
 
-use crate::args::RunArgs;
 use crate::caller;
 use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
-use crate::nccl_conf::environment_or_files;
+use crate::join;
 use crate::output::Holder;
 use crate::prepare::prepare;
-use crate::run::{Meeting, others, unless_over};
 use crate::signals::Signals;
-use crate::{join, stderr};
-
-/// How often to count the newcomers that wait.
-const COUNT: Duration = Duration::from_millis(500);
 
 /// A word of a caller about its part in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,166 +75,87 @@ impl Word {
     }
 }
 
-/// How a world has ended for this node.
-enum WorldEnd {
-    /// The caller starts again. It may still hold the socket of the port.
-    Again { holds_port: bool, end: End },
-    /// This node takes part in no other.
-    Gone,
-}
-
-/// Looks for the others, and stays until the caller leaves or all have finished.
-pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Result<(), Stop> {
-    let restarts = Restarts { most: u32::MAX, ..Restarts::new(&args)? };
-    let mut config = Settings::scheduled(args.join, environment_or_files)?;
-    restarts.check(&config)?;
-    (config.keeps_listener, config.stays) = (keeps_listener, true);
-    Journal::during(&config, started, |journal| {
-        let found = prepare(&config)?;
-        join::block_on(&config, all_worlds(&config, &found, restarts, journal))
-    })
-}
-
-async fn all_worlds(
+/// Looks for the others, and with restarts stays until the caller leaves or all have finished.
+pub(crate) fn all_worlds(
     config: &Settings,
-    found: &Found,
-    restarts: Restarts,
+    restarts: Option<Restarts>,
     journal: &mut Journal,
 ) -> Result<(), Stop> {
-    let mut signals = Signals::new(&[])?;
-    let mut words = Words::new()?;
-    let mut meeting = Meeting::new((config, found), restarts, 0);
-    let (mut assignment, mut running) = meeting.join(&mut signals, journal).await?;
-    loop {
-        let early =
-            tell_formed(config, found, (&mut assignment, &mut running), &mut signals, journal).await?;
-        let world = WorldThatStays::new(config, restarts, assignment.formed.world);
-        let end = match attend(world, (&mut running, early), &mut words, journal).await? {
-            WorldEnd::Gone => return Ok(()),
-            WorldEnd::Again { holds_port, end } => {
-                let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
-                running.set_port_grace(grace);
-                end
+    let found = prepare(config)?;
+    let builder = restarts.map_or_else(|| config.rendezvous(), |restarts| restarts.rendezvous(config));
+    let mut session = found.describe(builder).session();
+    join::block_on(config, async {
+        let mut words = Words::new()?;
+        loop {
+            // The word that was read has made the earlier ones ready.
+            let mut signals = Signals::new(&[])?;
+            let mut assignment = join::meet(&mut session, config, journal, &mut signals).await?;
+            let told = tell_formed(config, &found, (&mut assignment, &mut session), &mut signals, journal);
+            let early = told.await?;
+            if restarts.is_none() || !attend(config, (&mut session, early), &mut words, journal).await? {
+                return Ok(());
             }
-        };
-        // The word that was read has made the earlier ones ready.
-        signals = Signals::new(&[])?;
-        (assignment, running) =
-            meeting.again((running, end), Metadata::default(), &mut signals, journal).await?;
-    }
+        }
+    })
 }
 
 /// Tells the caller what it has in this world, and returns what the world has done meanwhile.
 async fn tell_formed(
     config: &Settings,
     found: &Found,
-    (assignment, running): (&mut Assignment, &mut RunningWorld),
+    (assignment, session): (&mut Assignment, &mut Session),
     signals: &mut Signals,
     journal: &mut Journal,
-) -> Result<Vec<Change>, Stop> {
+) -> Result<Vec<Happening>, Stop> {
     let listener = assignment.listener.take();
     let formation = Formation::new(config, found, assignment, journal.timings());
-    let generation = running.generation();
+    let generation = session.generation();
     let written = async {
         let variables: Variables = formation.variables(Format::JSON)?;
         formation.write_outputs(Holder::own()).await?;
         Ok(variables)
     };
-    let (variables, early) = join::unless_ended(pin!(unless_over(written, running)), signals).await?;
+    let (variables, early) = join::unless_ended(pin!(join::unless_over(written, session)), signals).await?;
     if let Some(variables) = variables {
         formation.tell(&variables, generation, listener)?;
     }
     Ok(early)
 }
 
-/// Stays with the world until it is over, all know that, and the caller has said what follows.
+/// Stays with the world until the caller starts again, and returns whether it does.
 async fn attend(
-    mut world: WorldThatStays<'_>,
-    (running, early): (&mut RunningWorld, Vec<Change>),
+    config: &Settings,
+    (session, early): (&mut Session, Vec<Happening>),
     words: &mut Words,
     journal: &mut Journal,
-) -> Result<WorldEnd, Stop> {
-    for change in early {
-        world.change(change, journal);
-    }
-    let mut waiting = 0;
-    let mut count = interval(COUNT);
-    count.set_missed_tick_behavior(MissedTickBehavior::Delay);
+) -> Result<bool, Stop> {
+    let mut early = early.into_iter();
     loop {
-        tokio::select! {
+        let happening = tokio::select! {
             biased;
-            change = running.next() => world.change(change, journal),
-            word = words.next(), if !matches!(world.after, Some(WorldEnd::Gone)) => world.hear(word, running),
-            _ = count.tick() => {
-                let newcomers = running.newcomers();
-                if std::mem::replace(&mut waiting, newcomers) != newcomers {
-                    journal.waiting(newcomers);
+            Some(happening) = ready(early.next()) => happening,
+            happening = session.next() => happening?,
+            word = words.next() => {
+                match word {
+                    Word::Finish => session.succeed(),
+                    Word::Next { code, holds_port } => {
+                        session.fail(End::Exited(code));
+                        session.stopped_with_port(holds_port);
+                        return Ok(true);
+                    }
+                    Word::Fail(code) => session.give_up(End::Exited(code)).await,
+                    Word::Leave(0) => session.leave(End::Left).await,
+                    Word::Leave(code) => session.leave(End::Exited(code)).await,
                 }
-            }
-        }
-        if world.is_notified
-            && let Some(after) = world.after.take()
-        {
-            if matches!(after, WorldEnd::Gone) {
-                running.leave().await;
-            }
-            return Ok(after);
-        }
-    }
-}
-
-/// A world that has formed.
-struct WorldThatStays<'a> {
-    config: &'a Settings,
-    restarts: Restarts,
-    /// How many nodes are in it.
-    size: World,
-    /// It is over, and all nodes that can be notified of the end have been.
-    is_notified: bool,
-    end: Option<End>,
-    /// The wish of the caller for the time after it.
-    after: Option<WorldEnd>,
-}
-
-impl<'a> WorldThatStays<'a> {
-    fn new(config: &'a Settings, restarts: Restarts, size: World) -> Self {
-        Self { config, restarts, size, is_notified: false, end: None, after: None }
-    }
-
-    fn change(&mut self, change: Change, journal: &mut Journal) {
-        journal.change(&change);
-        others::warn(&change, self.size, self.restarts, self.config);
-        match change {
-            Change::Notified => self.is_notified = true,
-            Change::Finished => (self.is_notified, self.after) = (true, Some(WorldEnd::Gone)),
-            Change::Over(over) => {
-                if !self.config.quiet {
-                    stderr::say(format_args!("{over}; this world is over"));
+                if word != Word::Finish {
+                    return Ok(false);
                 }
-                self.end = Some(over.end);
+                continue;
             }
-            Change::Cause(over) => others::say_cause(&over, "", self.config),
-            _ => {}
-        }
-    }
-
-    fn hear(&mut self, word: Word, running: &mut RunningWorld) {
-        match word {
-            Word::Finish => running.succeed(),
-            Word::Next { code, holds_port } => {
-                let end = *self.end.get_or_insert(End::Exited(code));
-                self.after = Some(WorldEnd::Again { holds_port, end });
-                running.fail(End::Exited(code));
-            }
-            Word::Fail(code) => {
-                self.after = Some(WorldEnd::Gone);
-                running.release_newcomers();
-                running.fail(End::Exited(code));
-            }
-            Word::Leave(code) => {
-                self.after = Some(WorldEnd::Gone);
-                running.fail(if code == 0 { End::Left } else { End::Exited(code) });
-            }
+        };
+        join::tell(session, &happening, config, journal);
+        if matches!(happening, Happening::Running(Change::Finished)) {
+            return Ok(false);
         }
     }
 }

@@ -19,7 +19,7 @@
 //! | choose interfaces, ports and seeds | [`Network`] |
 //! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
 //! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
-//! | restart all nodes if one fails | [`RendezvousBuilder::stay`], [`RunningWorld`] |
+//! | restart all nodes if one fails | [`RendezvousBuilder::session`], [`Session`] |
 //! | start a launcher with the right variables | [`mod@env`] |
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
@@ -57,4 +57,15 @@ pub use proto::{Change, Event, Formed, Paths, Warning};
 #[cfg(feature = "net")]
 pub use host::Filter;
 #[cfg(feature = "net")]
-pub use net::{Assignment, Network, Rendezvous, RendezvousBuilder, RunningWorld, Seed};
+pub use net::{Assignment, Happening, Network, Outlook, Rendezvous, RendezvousBuilder, Seed, Session};
+
+#[cfg(feature = "net")]
+impl Assignment {
+    /// The variables of this world for a command, without those of RDMA and of launchers: MASTER_ADDR, RANK
+    /// and their like, and advice for NCCL and Gloo where the environment of this process has none.
+    pub fn variables(&self) -> env::Variables {
+        let mut facts = env::Facts::new(&self.job, &self.formed);
+        facts.interface = self.interface.as_deref();
+        env::Variables::new(facts, |name| std::env::var(name).ok())
+    }
+}

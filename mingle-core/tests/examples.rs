@@ -79,3 +79,22 @@ fn one_node_hosts_the_store_of_torchruns_rendezvous() {
     );
     assert!(printed.iter().all(|printed| printed.trim_end().ends_with(" 127.0.0.1")), "{printed:?}");
 }
+
+#[test]
+fn a_launcher_starts_all_commands_again_when_one_fails() {
+    let folder = env::temp_dir().join(format!("mingle-restarts-{}", std::process::id()));
+    // The first command that makes the folder fails, once.
+    let script =
+        format!("mkdir {} 2>/dev/null && exit 7; echo $RANK of $WORLD_SIZE; sleep 1", folder.display());
+    let outputs = four_times("restarts", &["sh", "-c", &script]);
+    std::fs::remove_dir(&folder).unwrap();
+    for output in &outputs {
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(stdout.ends_with(" of 4\n"), "{stdout}{stderr}");
+        assert_eq!(stderr.matches("world of 4 formed: rank").count(), 2, "{stderr}");
+    }
+    let told = outputs
+        .iter()
+        .filter(|output| text(&output.stderr).contains("exit code 7; all commands restart, 1 of 3"));
+    assert_eq!(told.count(), 3);
+}

@@ -46,12 +46,7 @@ impl Joining {
             let Ok(ends) = writer.socket() else { return };
             let teller = writer.clone();
             let told = move |told| teller.tell(told);
-            let done = if stays {
-                embed::stay(arguments, keeps_listener, ends, told)
-            } else {
-                embed::join(arguments, keeps_listener, ends, told)
-            };
-            if let Err(failed) = done {
+            if let Err(failed) = embed::join(arguments, (keeps_listener, stays), ends, told) {
                 writer.put(Item::Failed(failed));
             }
         })?;

@@ -172,6 +172,12 @@ class Plugin(unittest.TestCase):
         with self.assertRaisesRegex(RendezvousTimeoutError, "no world of 2"):
             create(f"{JOB}-alone", join_timeout=1).next_rendezvous()
 
+    def test_a_silent_agent_is_gone_sooner_only_where_the_job_can_go_on_without_it(self):
+        limits = [create(min_nodes=fewest)._options.get("gone_after") for fewest in (1, 2)]
+        self.assertEqual(limits, [10, None])
+        with mock.patch.dict(os.environ, MINGLE_GONE_AFTER="7s"):
+            self.assertNotIn("gone_after", create(min_nodes=1)._options)
+
     def test_unsupported_options_are_refused_at_once(self):
         for wanted, arguments in [
             ("--rdzv-id", {"job": "none"}),

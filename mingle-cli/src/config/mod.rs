@@ -225,8 +225,8 @@ impl Settings {
 /// What `mingle run` does when a command fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restarts {
-    /// The most restarts in a row of all nodes.
-    pub(crate) most: u32,
+    /// The most restarts in a row of all nodes; none where the caller decides each time.
+    pub(crate) most: Option<u32>,
     /// How long a command may take to stop before it is killed.
     pub(crate) stop_timeout: Duration,
     /// The pause before the second restart in a row.
@@ -251,7 +251,7 @@ impl Restarts {
         let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
         let (most, forget) = given.unwrap_or_default();
         Ok(Self {
-            most,
+            most: Some(most),
             stop_timeout: time(&args.stop_timeout, "stop-timeout", RendezvousBuilder::STOP_TIMEOUT)?
                 .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
@@ -263,11 +263,23 @@ impl Restarts {
         })
     }
 
+    /// The rendezvous of a node that stays with its worlds so.
+    pub(crate) fn rendezvous(&self, config: &Settings) -> RendezvousBuilder {
+        let builder = config
+            .rendezvous()
+            .stop_timeout(self.stop_timeout)
+            .gone_after(self.gone_after)
+            .grow(self.grows)
+            .restart_delay(self.delay)
+            .forget_restarts(self.forget);
+        self.most.map_or(builder.clone(), |most| builder.max_restarts(most))
+    }
+
     /// Refuses a range of sizes of which two worlds could form at once, and `--grow` where none could grow.
     pub(crate) fn check(&self, config: &Settings) -> Result<(), Stop> {
         let world = config.world;
         let split = match (self.most, self.allows_split) {
-            (0, _) => Split::Unattended,
+            (Some(0), _) => Split::Unattended,
             (_, false) => Split::Attended,
             (_, true) => Split::Allowed,
         };
@@ -276,7 +288,7 @@ impl Restarts {
             return Ok(());
         } else if !world.is_range() {
             &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
-        } else if self.most == 0 {
+        } else if self.most == Some(0) {
             "nobody stays to take nodes in; give --max-restarts as well"
         } else if config.paths == Some(Paths::Master) {
             "nodes that wait have to reach rank 0 at its port for paths; leave --paths master away"

@@ -3,6 +3,7 @@
 
 pub(crate) mod clock;
 mod file;
+mod goodput;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -21,6 +22,7 @@ use crate::caller::{self, Told};
 use crate::config::Settings;
 use crate::exit::{self, Stop};
 use crate::{advice, stderr, stdout};
+use goodput::Goodput;
 
 /// The file of `--events`, if there is one, and the state that shows which events bring a change.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(crate) struct Journal {
     joined: u32,
     missing: Vec<RankRange>,
     timings: Timings,
+    goodput: Goodput,
 }
 
 /// When each phase of a formation had ended, in milliseconds since its start.
@@ -90,7 +93,13 @@ impl Journal {
             joined: 0,
             missing: Vec::new(),
             timings: Timings::default(),
+            goodput: Goodput::default(),
         })
+    }
+
+    /// Whether a world has formed since this node has begun to look for it.
+    pub(crate) fn has_formed(&self) -> bool {
+        self.timings.formed_ms.is_some()
     }
 
     /// How long the phases of the last formation took.
@@ -174,16 +183,33 @@ impl Journal {
         self.timings.formed_ms = Some(since(self.begun));
         let Formed { rank, world, master, sameness, .. } = &assignment.formed;
         let differences: Vec<String> = sameness.lines().iter().map(ToString::to_string).collect();
-        self.write(
-            "formed",
-            json!({
-                "rank": rank.get(),
-                "world": world.get(),
-                "master": { "address": master.ip(), "port": master.port() },
-                "differences": differences,
-                "timings": self.timings,
-            }),
-        );
+        let mut facts = json!({
+            "rank": rank.get(),
+            "world": world.get(),
+            "master": { "address": master.ip(), "port": master.port() },
+            "differences": differences,
+            "timings": self.timings,
+        });
+        if let Some(lost) = self.goodput.formed(now()) {
+            facts["lost"] = lost;
+        }
+        self.write("formed", facts);
+    }
+
+    /// The world is over for this reason: its commands stop.
+    pub(crate) fn lost(&mut self, why: &str) {
+        self.goodput.ended(now(), Some(why));
+    }
+
+    /// How long the commands of a job with restarts have run, and how long no world was there.
+    pub(crate) fn sum(&mut self) {
+        self.goodput.ended(now(), None);
+        if let Some(facts) = self.goodput.facts() {
+            self.write("goodput", facts);
+        }
+        if let Some(line) = self.goodput.line().filter(|_| !self.quiet) {
+            stderr::say(format_args!("{line}"));
+        }
     }
 
     /// The command of `mingle run` starts, as this process or its child.
@@ -202,15 +228,13 @@ impl Journal {
         self.write("command_ended", facts);
     }
 
-    /// So many nodes wait for a seat in the world in which this node stays.
-    pub(crate) fn waiting(&mut self, nodes: u32) {
-        self.write("waiting", json!({ "nodes": nodes }));
-    }
-
     /// A change of a world in which this node stays.
     pub(crate) fn change(&mut self, change: &Change) {
         match change {
-            Change::Over(over) => self.write("over", end(over)),
+            Change::Over(over) => {
+                self.lost(&over.to_string());
+                self.write("over", end(over));
+            }
             Change::Cause(over) => self.write("cause", end(over)),
             Change::Suspected(rank, node) => {
                 self.write("suspected", json!({ "rank": rank.get(), "node": peer(node) }));
@@ -219,6 +243,7 @@ impl Journal {
                 self.write("back", json!({ "rank": rank.get(), "node": peer(node) }));
             }
             Change::CutOff => self.write("cut_off", json!({})),
+            Change::Waiting(nodes) => self.write("waiting", json!({ "nodes": nodes })),
             Change::Finished => self.write("finished", json!({})),
             _ => {}
         }
@@ -226,10 +251,8 @@ impl Journal {
 
     /// All nodes restart.
     pub(crate) fn restart(&mut self, generation: u32) {
-        #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
-        let now = Instant::now();
         self.meet(None);
-        self.begun = now;
+        self.begun = now();
         self.timings = Timings::default();
         self.write("restart", json!({ "generation": generation }));
     }
@@ -299,6 +322,11 @@ pub(crate) fn add_fewest(facts: &mut Value, world: Option<WorldSize>) {
     if let Some(world) = world.filter(|world| world.is_range()) {
         facts["world_min"] = world.min().get().into();
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the times that messages and events report")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn since(origin: Instant) -> u64 {

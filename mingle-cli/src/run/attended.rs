@@ -3,19 +3,17 @@
 
 use std::time::Duration;
 
-use mingle_core::proto::Over;
-use mingle_core::{Change, End, RunningWorld, World};
+use mingle_core::{Change, End, Error, Happening, Session};
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::time::{Instant, sleep};
 
 use super::crew::{self, Crew, FirstFailure};
-use super::others;
-use super::row::Row;
-use crate::config::Settings;
+use crate::config::{Restarts, Settings};
 use crate::events::Journal;
+use crate::exit::of_command;
 use crate::signals::{self, Signals};
-use crate::{progress, stderr};
+use crate::{advice, join, stderr};
 
 /// The signals that ask a command to end.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
@@ -28,11 +26,12 @@ const FLUSH: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The next step after the command, or its world, has ended.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum After {
-    /// The world has ended so, and this node restarts with the next one.
-    Again { row: Row, end: End },
-    /// This node ends with this exit code and this message.
-    Ends(u8, Option<String>),
+    /// The session says what follows: a restart, or its end.
+    Stopped,
+    /// This node ends with this exit code.
+    Ends(u8),
 }
 
 /// How long the parent goes on waiting.
@@ -48,24 +47,18 @@ pub(super) enum Wait {
 /// A world in which the command runs, or has run.
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct Attended<'a> {
-    running: RunningWorld,
+    session: &'a mut Session,
     crew: Crew,
-    row: Row,
+    restarts: Restarts,
     config: &'a Settings,
-    /// How many nodes are in this world.
-    world: World,
     /// Whether the command still runs.
     runs: bool,
-    /// Why the world ended, if another node ended it.
-    over: Option<Over>,
-    /// The failure of this node's own command.
-    own: Option<FirstFailure>,
+    /// Whether another node has ended the world.
+    is_over: bool,
     /// Whether all nodes that can be notified of the end have been.
     is_notified: bool,
     /// The signal that has asked this node to end.
     asked: Option<Signal>,
-    /// Whether the commands have run for so long that earlier restarts do not count.
-    is_forgotten: bool,
     /// Whether the processes that the command left behind are being stopped.
     is_clearing: bool,
     /// Whether SIGKILL has been sent.
@@ -74,36 +67,33 @@ pub(super) struct Attended<'a> {
 
 impl<'a> Attended<'a> {
     pub(super) fn new(
-        running: RunningWorld,
+        session: &'a mut Session,
         crew: Crew,
-        row: Row,
-        (config, world): (&'a Settings, World),
+        restarts: Restarts,
+        config: &'a Settings,
     ) -> Self {
         Self {
-            running,
+            session,
             runs: crew.runs(),
             crew,
-            row,
+            restarts,
             config,
-            world,
-            over: None,
-            own: None,
+            is_over: false,
             is_notified: false,
             asked: None,
-            is_forgotten: false,
             is_clearing: false,
             has_killed: false,
         }
     }
 
     /// Cancel-safe.
-    pub(super) async fn next(&mut self) -> Change {
-        self.running.next().await
+    pub(super) async fn next(&mut self) -> Result<Happening, Error> {
+        self.session.next().await
     }
 
     /// Ends this world here once the workers' output is written. A signal ends the wait for that, and so does
     /// [`FLUSH`], unless a slow reader holds the output up.
-    pub(super) async fn end(mut self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
+    pub(super) async fn end(self, after: After, signals: &mut Signals) -> After {
         if let Some(relay) = self.crew.relay() {
             let ends = Instant::now() + FLUSH;
             while relay.is_busy() || Instant::now() < ends {
@@ -115,48 +105,25 @@ impl<'a> Attended<'a> {
                 }
             }
         }
-        if matches!(after, After::Ends(..)) {
-            self.running.leave().await;
+        match after {
+            After::Stopped => self.session.stopped(),
+            After::Ends(_) => self.session.leave(End::Left).await,
         }
-        (self.running, after)
+        after
     }
 
     pub(super) fn is_clearing(&self) -> bool {
         self.is_clearing
     }
 
-    pub(super) fn is_forgotten(&self) -> bool {
-        self.is_forgotten
-    }
-
-    /// The commands have run for the time of `--max-restarts`.
-    pub(super) fn forget(&mut self) -> Wait {
-        self.is_forgotten = true;
-        if self.over.is_none() && self.own.is_none() && self.asked.is_none() {
-            self.row.forget();
-            self.running.set_restarts_left(self.row.left());
-        }
-        Wait::On
-    }
-
-    pub(super) fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
-        journal.change(&change);
-        others::warn(&change, self.world, self.row.restarts, self.config);
-        match change {
-            Change::Finished => return Wait::Over(After::Ends(0, None)),
-            Change::Notified => self.is_notified = true,
-            Change::Over(over) => {
-                self.say(&over.to_string(), over.end);
-                self.over = Some(over);
+    pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) -> Wait {
+        join::tell(self.session, happening, self.config, journal);
+        match happening {
+            Happening::Running(Change::Finished) => return Wait::Over(After::Ends(0)),
+            Happening::Running(Change::Notified) => self.is_notified = true,
+            Happening::Running(Change::Over(_)) => {
+                self.is_over = true;
                 return self.terminate();
-            }
-            Change::Cause(over) => {
-                // What comes after the notice changes nothing: other nodes may have left the job by now.
-                let counts = over.end == End::Gone && !self.is_notified;
-                if counts {
-                    self.row.blame();
-                }
-                others::say_cause(&over, if counts { self.row.refund() } else { "" }, self.config);
             }
             _ => {}
         }
@@ -178,7 +145,7 @@ impl<'a> Attended<'a> {
         }
         self.asked = Some(signal);
         if !self.runs {
-            self.running.fail(End::Left);
+            self.session.fail(End::Left);
         }
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
         if signal != Signal::SIGTERM {
@@ -187,7 +154,7 @@ impl<'a> Attended<'a> {
         if !self.config.quiet {
             stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
         }
-        Wait::AtMost(self.row.restarts.stop_timeout)
+        Wait::AtMost(self.restarts.stop_timeout)
     }
 
     /// The command, or a process that it left behind, has taken too long to stop.
@@ -209,7 +176,7 @@ impl<'a> Attended<'a> {
         }
         let after = self.after();
         // Processes left behind would hold ports and GPUs, or are still saving their state.
-        let matters = matches!(after, After::Again { .. }) || self.over.is_some();
+        let matters = matches!(after, After::Stopped) && self.session.outlook().is_restart() || self.is_over;
         let left = if matters { self.crew.left() } else { Vec::new() };
         if left.is_empty() {
             return Wait::Over(after);
@@ -218,12 +185,12 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         crew::signal_all(&left, Signal::SIGTERM);
-        if self.over.is_none() { Wait::AtMost(self.row.restarts.stop_timeout) } else { Wait::On }
+        if self.is_over { Wait::On } else { Wait::AtMost(self.restarts.stop_timeout) }
     }
 
     fn terminate(&self) -> Wait {
         self.crew.terminate();
-        Wait::AtMost(self.row.restarts.stop_timeout)
+        Wait::AtMost(self.restarts.stop_timeout)
     }
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.
@@ -241,9 +208,9 @@ impl<'a> Attended<'a> {
             journal.command_ended(failure.map_or(Ok(()), |failed| Err(failed.end)));
         }
         if is_first || !self.runs && !had_failed {
-            self.ended(failure);
+            self.ended(failure, journal);
         }
-        let is_stopping = self.over.is_some() || self.asked == Some(Signal::SIGTERM);
+        let is_stopping = self.is_over || self.asked == Some(Signal::SIGTERM);
         if is_first && self.runs && !is_stopping {
             return self.terminate();
         }
@@ -251,74 +218,31 @@ impl<'a> Attended<'a> {
     }
 
     /// The command has ended, by itself or because it was stopped.
-    fn ended(&mut self, failure: Option<FirstFailure>) {
-        self.own = failure;
-        if self.over.is_some() {
+    fn ended(&mut self, failure: Option<FirstFailure>, journal: &mut Journal) {
+        if self.is_over {
             return;
         }
         match (failure, self.asked) {
-            (None, None) => self.running.succeed(),
+            (None, None) => self.session.succeed(),
             // The other nodes cannot go on without this one, even though its command has succeeded.
-            (_, Some(_)) => self.running.fail(End::Left),
+            (_, Some(_)) => self.session.fail(End::Left),
             (Some(FirstFailure { end, worker }), None) => {
-                let what = match worker {
-                    Some(rank) => format!("worker {rank} has failed here ({end})"),
-                    None => format!("the command has failed here ({end})"),
-                };
-                self.running.fail(end);
-                self.say(&what, end);
+                self.session.fail(end);
+                let what = worker.map_or("the command".to_owned(), |rank| format!("worker {rank}"));
+                let what = format!("{what} has failed here ({end})");
+                journal.lost(&what);
+                if !self.config.quiet {
+                    let sentence = format!("{what}; {}", self.session.outlook());
+                    stderr::say(format_args!("{}", advice::name_options(&sentence)));
+                }
             }
         }
     }
 
-    /// Prints the message, and whether the commands restart.
-    fn say(&self, what: &str, end: End) {
-        if self.config.quiet {
-            return;
-        }
-        let Some(next) = self.row.after(end) else {
-            let last = self.last(what);
-            let hesitates = self.row.hesitates();
-            let hope =
-                if hesitates { "; the job ends, unless another node turns out to be gone" } else { "" };
-            return stderr::say(format_args!("{last}{hope}"));
-        };
-        let delay = Some(next.delay(end)).filter(|delay| !delay.is_zero());
-        let delay = delay.map(|delay| format!(" in {}", progress::duration(delay))).unwrap_or_default();
-        let number = next.number(end).map(|number| format!(", {number}")).unwrap_or_default();
-        stderr::say(format_args!("{what}; all commands restart{delay}{number}"));
-    }
-
-    fn last(&self, what: &str) -> String {
-        format!("{what}; no restart is left of --max-restarts {}", self.row.restarts.most)
-    }
-
+    /// The code for a signal is that which a shell gives for a process that this signal has ended, even if
+    /// the command has ended with another code.
     fn after(&self) -> After {
-        if let Some(signal) = self.asked {
-            // The code that a shell gives for a process that this signal has ended, even if the command has
-            // ended with another one.
-            return After::Ends(code(End::Killed(number(signal))), None);
-        }
-        let own = self.own.map_or(End::Unknown, |failed| failed.end);
-        let end = self.over.as_ref().map_or(own, |over| over.end);
-        match (self.row.after(end), &self.over) {
-            (Some(next), _) => After::Again { row: next, end },
-            (None, None) => After::Ends(code(own), None),
-            // The node that failed ends with the same exit code.
-            (None, Some(over)) => After::Ends(code(over.end).max(1), Some(self.last(&over.to_string()))),
-        }
+        let code = |signal| of_command(End::Killed(u8::try_from(signal as i32).unwrap_or(0)));
+        self.asked.map_or(After::Stopped, |signal| After::Ends(code(signal)))
     }
-}
-
-/// The exit code for the end of a command, as a shell gives it.
-fn code(end: End) -> u8 {
-    match end {
-        End::Exited(code) => code,
-        End::Killed(signal) => 128_u8.saturating_add(signal),
-        _ => 1,
-    }
-}
-
-fn number(signal: Signal) -> u8 {
-    u8::try_from(signal as i32).unwrap_or(0)
 }

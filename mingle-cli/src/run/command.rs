@@ -163,10 +163,7 @@ impl Command {
         } else {
             of_words(words)
         };
-        for name in variables.unset() {
-            process.env_remove(name);
-        }
-        process.envs(variables.set().iter().map(|(name, value)| (&**name, value)));
+        variables.apply(&mut process);
         if let Some(worker) = worker {
             // The names of torchrun, where RANK and WORLD_SIZE count workers.
             let own = [

@@ -4,9 +4,6 @@
 //! command     the command, and its variables
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
 //! attended    reacts to changes of the world, signals, and ends of processes
-//! meeting     the rendezvous of a node that stays, one after the other
-//! others      what it tells people of the other nodes
-//! row         how many restarts are left, and how long each waits
 //! crew        the processes: starting them, signalling them, waiting for them
 //! relay       what workers print
 //! guard       stops them where the parent is killed
@@ -16,11 +13,8 @@ mod attended;
 pub(crate) mod command;
 mod crew;
 pub(crate) mod guard;
-mod meeting;
-pub(crate) mod others;
 mod parent;
 mod relay;
-mod row;
 
 use std::time::Instant;
 
@@ -37,9 +31,6 @@ use crate::prepare::prepare;
 use command::Command;
 use parent::Run;
 
-pub(crate) use meeting::Meeting;
-pub(crate) use parent::unless_over;
-
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
@@ -47,7 +38,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     restarts.check(&config)?;
     let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;
-    config.stays = restarts.most > 0 || workers;
+    config.stays = restarts.most != Some(0) || workers;
     config.hostfile = command.hostfile_format();
     config.command_lists_all = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.

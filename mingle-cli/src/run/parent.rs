@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use mingle_core::env::Variables;
-use mingle_core::{Assignment, Change, End, Error, Failure, RunningWorld};
+use mingle_core::{Assignment, End, Error, Failure, Session};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
@@ -15,8 +15,6 @@ use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, CrewMember, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
-use super::meeting::Meeting;
-use super::row::Row;
 use crate::config::{LONGEST, Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
@@ -63,6 +61,7 @@ impl<'a> Run<'a> {
 pub(super) fn supervise(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
     crew::adopt_orphans();
     let ended = join::block_on(run.config, supervised(run, restarts, journal));
+    journal.sum();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
         // Nothing is left to do here, and that is no failure.
         if !run.config.quiet {
@@ -74,51 +73,30 @@ pub(super) fn supervise(run: &Run<'_>, restarts: Restarts, journal: &mut Journal
 }
 
 async fn supervised(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
-    let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
-    let mut meeting = Meeting::new((config, run.found), restarts, restarts.most);
-    let (mut assignment, mut running) = meeting.join(&mut signals, journal).await?;
-    let _guard = Guard::start(&run.mark, restarts.stop_timeout);
-    let mut row = Row::new(restarts, config.world.is_range());
+    let mut session = run.found.describe(restarts.rendezvous(run.config)).session();
+    let mut guard = None;
     loop {
-        row.agree(assignment.formed.roster.as_ref());
-        let attended = Box::pin(attend(run, row, (&assignment, running), &mut signals, journal));
-        let (mut ended, after) = attended.await?;
-        let end;
-        (row, end) = match after {
-            After::Again { row, end } => (row, end),
-            After::Ends(code, message) => {
-                return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, message)));
-            }
-        };
-        join::unless_ended(pin!(pause(&mut ended, row.delay(end))), &mut signals).await?;
-        (assignment, running) = meeting.again((ended, end), row.metadata(), &mut signals, journal).await?;
+        let assignment = join::meet(&mut session, run.config, journal, &mut signals).await?;
+        guard.get_or_insert_with(|| Guard::start(&run.mark, restarts.stop_timeout));
+        let attended = Box::pin(attend(run, restarts, (&assignment, &mut session), &mut signals, journal));
+        if let After::Ends(code) = attended.await? {
+            return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, None)));
+        }
     }
-}
-
-/// Waits before a restart, and still answers the other nodes.
-async fn pause(running: &mut RunningWorld, delay: Duration) -> Result<(), Stop> {
-    let answering = async { while running.next().await != Change::Finished {} };
-    tokio::select! {
-        biased;
-        () = sleep(delay) => {}
-        () = answering => {}
-    }
-    Ok(())
 }
 
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
-    row: Row,
-    (assignment, mut running): (&Assignment, RunningWorld),
+    restarts: Restarts,
+    (assignment, session): (&Assignment, &mut Session),
     signals: &mut Signals,
     journal: &mut Journal,
-) -> Result<(RunningWorld, After), Stop> {
-    running.set_restarts_left(row.left());
+) -> Result<After, Stop> {
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
-    let begun = begin(run, &formation, running.generation());
-    let begun = join::unless_ended(pin!(unless_over(begun, &mut running)), signals).await;
+    let begun = begin(run, &formation, session.generation());
+    let begun = join::unless_ended(pin!(join::unless_over(begun, session)), signals).await;
     let (crew, _hostfile, early) = match begun {
         Ok((Some((crew, variables, hostfile)), early)) => {
             formation.report(&variables);
@@ -128,9 +106,7 @@ async fn attend(
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
             let is_asked = matches!(stop, Stop::Signal(_));
-            running.fail(if is_asked { End::Left } else { End::Exited(stop.code().get()) });
-            while running.next().await != Change::Notified {}
-            running.leave().await;
+            session.leave(if is_asked { End::Left } else { End::Exited(stop.code().get()) }).await;
             return Err(stop);
         }
     };
@@ -138,18 +114,16 @@ async fn attend(
         journal.command_started(id);
     }
 
-    let mut attended = Attended::new(running, crew, row, (run.config, assignment.formed.world));
+    let mut attended = Attended::new(session, crew, restarts, run.config);
     let mut early = early.into_iter();
     let mut limit = pin!(sleep(LONGEST));
-    let mut healthy = pin!(sleep(row.restarts.forget));
     loop {
         let wait = tokio::select! {
             biased;
-            Some(change) = ready(early.next()) => attended.on_change(change, journal),
-            change = attended.next() => attended.on_change(change, journal),
+            Some(happening) = ready(early.next()) => attended.hear(&happening, journal),
+            happening = attended.next() => attended.hear(&happening?, journal),
             signal = signals.next() => attended.on_signal(signal, journal),
             () = &mut limit => attended.on_limit(),
-            () = &mut healthy, if !attended.is_forgotten() => attended.forget(),
             () = sleep(LOOK), if attended.is_clearing() => Wait::On,
         };
         let wait = if matches!(wait, Wait::On) { attended.after_command() } else { wait };
@@ -157,26 +131,6 @@ async fn attend(
             Wait::On => {}
             Wait::AtMost(time) => limit.set(sleep(time)),
             Wait::Over(after) => return Ok(attended.end(after, signals).await),
-        }
-    }
-}
-
-/// Begins what this node does in the world, and collects the changes of the world meanwhile. It ends before
-/// that if the world is over, so a node whose output waits for a reader holds up no other node.
-pub(crate) async fn unless_over<T>(
-    begun: impl Future<Output = Result<T, Stop>>,
-    running: &mut RunningWorld,
-) -> Result<(Option<T>, Vec<Change>), Stop> {
-    let mut begun = pin!(begun);
-    let mut changes = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            begun = &mut begun => return Ok((Some(begun?), changes)),
-            change = running.next() => changes.push(change),
-        }
-        if matches!(changes.last(), Some(Change::Over(_))) {
-            return Ok((None, changes));
         }
     }
 }

@@ -21,7 +21,6 @@ pub struct Assignment {
     /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does
     /// not block.
     pub listener: Option<TcpListener>,
-    /// This node's part in the running world, if [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay)
-    /// asked for it.
-    pub running: Option<RunningWorld>,
+    /// This node's part in the running world, if it stays.
+    pub(super) running: Option<RunningWorld>,
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::proto::Failure;
+use super::worlds::Outlook;
+use crate::proto::{Failure, Over};
 
 /// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed
 /// and nothing of the attempt is left behind.
@@ -67,6 +68,21 @@ pub enum Error {
     /// The protocol ended without a world.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// A [`Session`](crate::Session) is over: no further world follows for this node.
+    #[error("{}; {}", .0.over, .0.outlook)]
+    Ended(Box<Ended>),
+}
+
+/// How a job has ended for a node that stayed with it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Why the last world has ended.
+    pub over: Over,
+    /// Whether it was this node's own command.
+    pub is_own: bool,
+    /// Why no world follows.
+    pub outlook: Outlook,
 }
 
 impl Error {

@@ -5,6 +5,7 @@
 //! rendezvous, network, assignment   what a caller gives and gets
 //! driver/       the loop between sockets and state machine; the node of a running world
 //! sockets/      a node's own port, the multicast groups, and TCP connections
+//! worlds/       a node that stays with its job: the supervisor of its worlds
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
 //! station, listener   the same sockets for `mingle doctor` and `mingle watch`
 //! prover        the proof of paths for `mingle doctor`
@@ -23,17 +24,18 @@ mod session;
 mod sessions;
 mod sockets;
 mod station;
+mod worlds;
 
 #[cfg(test)]
 mod namespace_tests;
 
 pub use assignment::Assignment;
 pub use discovery::{InvalidSeed, Seed};
-pub use driver::RunningWorld;
-pub use error::Error;
+pub use error::{Ended, Error};
 pub use listener::Listener;
 pub use network::Network;
 pub use prover::{Prover, broken_path};
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
 pub use sockets::held::HeldPorts;
 pub use station::{Judged, Station, interfaces, random_id, reset, run_id};
+pub use worlds::{Happening, Outlook, Session, duration};

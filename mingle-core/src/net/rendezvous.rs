@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_rdma::Summary;
+use tokio::runtime::Builder;
 
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
+use super::worlds::{Restarts, Session};
 use crate::model::{HostName, JobId, Metadata, Paths, Rank, RankKey, Secret, Traits, WorldSize};
 use crate::net::error::Error;
 use crate::proto::{self, Event};
@@ -54,6 +56,7 @@ pub struct Rendezvous {
     pub(super) gone_after: Duration,
     pub(super) growth: Option<Duration>,
     pub(super) port_grace: Duration,
+    pub(super) restarts: Restarts,
     events: Option<Notify>,
 }
 
@@ -75,11 +78,12 @@ impl Rendezvous {
             attributes: Attributes::default(),
             traits: Traits::default(),
             keep_listener: false,
-            stays: false,
+            stays: true,
             own_ports: false,
             gone_after: RendezvousBuilder::GONE_AFTER,
             growth: None,
             port_grace: RendezvousBuilder::PORT_GRACE,
+            restarts: Restarts { most: None, delay: Duration::ZERO, forget: Duration::MAX },
             events: None,
         })
     }
@@ -94,9 +98,31 @@ impl Rendezvous {
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
-    pub async fn join(self) -> Result<Assignment, Error> {
+    pub async fn join(mut self) -> Result<Assignment, Error> {
+        self.stays = false;
         // On the heap: the driver is large, and callers keep this future on their stacks.
         Box::pin(driver::join(self)).await
+    }
+
+    /// As [`join`](Self::join), for a program without a tokio runtime.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    ///
+    /// # Panics
+    /// Within a tokio runtime.
+    pub fn join_blocking(self) -> Result<Assignment, Error> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(Error::socket("cannot start the runtime"))?;
+        let joined = runtime.block_on(self.join());
+        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
+        runtime.shutdown_background();
+        joined
+    }
+
+    /// Calls `notify` with each event.
+    pub(super) fn notify_of(&mut self, notify: impl Fn(Event) + Send + Sync + 'static) {
+        self.events = Some(Arc::new(notify));
     }
 
     /// Whether the world has no other node to find.
@@ -265,30 +291,52 @@ impl RendezvousBuilder {
         self
     }
 
-    /// Whether this node stays with its world as [`Assignment::running`], so that all nodes start again if
-    /// one fails. Should be the same on every node. Costs the transfer of the roster. Default: no.
+    /// Whether a [`session`](Self::session) stays with its world, so that all nodes start again if one fails.
+    /// Must be the same on every node. Costs the transfer of the roster. Default: yes; without it nothing
+    /// happens after the first world.
     pub fn stay(mut self, stays: bool) -> Self {
         self.0.stays = stays;
         self
     }
 
-    /// In each world that this node [stays](Self::stay) with, how long a suspected node may stay silent
+    /// The most restarts in a row of a [`session`](Self::session): then a failure is the end of the job.
+    /// Should be the same on every node. Default: no limit, and the caller decides each time.
+    pub fn max_restarts(mut self, most: u32) -> Self {
+        self.0.restarts.most = Some(most);
+        self
+    }
+
+    /// How long all nodes wait before the second restart in a row; before each later one they wait twice as
+    /// long, five minutes at most. Default: not at all.
+    pub fn restart_delay(mut self, delay: Duration) -> Self {
+        self.0.restarts.delay = delay;
+        self
+    }
+
+    /// How long all commands must have run before earlier restarts do not count. Default: forever.
+    pub fn forget_restarts(mut self, after: Duration) -> Self {
+        self.0.restarts.forget = after;
+        self
+    }
+
+    /// In each world of a [`session`](Self::session), how long a suspected node may stay silent
     /// before it is gone and the world is over. Default: 30 seconds.
     pub fn gone_after(mut self, gone_after: Duration) -> Self {
         self.0.gone_after = gone_after;
         self
     }
 
-    /// From so long after the formation on, each world that this node [stays](Self::stay) with and that may
-    /// have more nodes ends so that newcomers get a seat. A newcomer must have waited for a last call. The
-    /// setting of the node that leads counts. Default: newcomers wait until a member is gone.
-    pub fn grow(mut self, after: Duration) -> Self {
-        self.0.growth = Some(after);
+    /// Whether each world of a [`session`](Self::session) that may have more nodes ends so that newcomers get
+    /// a seat. A newcomer must have waited for a last call, and growths that follow one another soon have
+    /// longer and longer pauses, from five minutes to a day. The setting of the node that leads counts.
+    /// Default: no, and newcomers wait until a member is gone.
+    pub fn grow(mut self, grows: bool) -> Self {
+        self.0.growth = grows.then_some(Duration::ZERO);
         self
     }
 
-    /// How long [`RunningWorld::again`](crate::RunningWorld::again) waits until the port that the command has
-    /// used is free. With zero it takes another port at once. A
+    /// How long the next world of a [`session`](Self::session) waits until the port that the command has used
+    /// is free. With zero it takes another port at once. A
     /// [`Network::master_port`](crate::Network::master_port) that is set has 5 seconds always. Default: 5
     /// seconds.
     pub fn port_grace(mut self, grace: Duration) -> Self {
@@ -296,12 +344,18 @@ impl RendezvousBuilder {
         self
     }
 
-    /// Calls `notify` with each event, on the task that awaits [`join`](Self::join) or
-    /// [`RunningWorld::next`](crate::RunningWorld::next). It must not block: the node's timers wait for it.
-    /// Default: events are dropped.
+    /// Calls `notify` with each event, on the task that awaits [`join`](Self::join). It must not block: the
+    /// node's timers wait for it. A [`session`](Self::session) returns its events instead. Default: events
+    /// are dropped.
     pub fn events(mut self, notify: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        self.0.events = Some(Arc::new(notify));
+        self.0.notify_of(notify);
         self
+    }
+
+    /// A session with the job: the world forms, runs, and forms again where that is asked for. It begins when
+    /// [`Session::next`] is awaited.
+    pub fn session(self) -> Session {
+        Session::new(self.0)
     }
 
     /// The rendezvous as described so far.
@@ -325,7 +379,6 @@ impl RendezvousBuilder {
 mod tests {
     use super::*;
     use crate::model::World;
-    use crate::net::RunningWorld;
 
     #[test]
     fn a_rendezvous_and_its_results_move_between_threads() {
@@ -335,7 +388,7 @@ mod tests {
         is_send_and_sync::<RendezvousBuilder>();
         is_send_and_sync::<Network>();
         is_send_and_sync::<Assignment>();
-        is_send_and_sync::<RunningWorld>();
+        is_send(Rendezvous::builder("foo".parse().unwrap(), World::new(2).unwrap()).session());
         is_send_and_sync::<Error>();
         is_send_and_sync::<proto::Node>();
         is_send_and_sync::<Event>();

@@ -70,7 +70,8 @@ TIMES = {"join_timeout": "timeout", "last_call_timeout": "last_call"}
 # What a store raises, depending on the version of torch.
 FAILED = (RuntimeError, OSError)
 
-# Seconds. A suspected agent is gone after this time, unless MINGLE_GONE_AFTER says otherwise; c10d takes 15.
+# Seconds. Where the job can go on without it, a suspected agent is gone after this time; c10d takes 15. Where it cannot, the
+# agents sit an outage out for as long as `mingle run` does. MINGLE_GONE_AFTER replaces both.
 GONE_AFTER = 10
 # How long to try to reach the store before looking whether the world is over, and how long to wait after an error.
 CONNECT = 3
@@ -122,7 +123,7 @@ def create_handler(params: RendezvousParameters) -> RendezvousHandler:
         seconds = params.get_as_int(name)
         if seconds is not None:
             options[option] = seconds
-    if not os.environ.get("MINGLE_GONE_AFTER"):
+    if params.min_nodes != params.max_nodes and not os.environ.get("MINGLE_GONE_AFTER"):
         options["gone_after"] = GONE_AFTER
     # Seconds. torchrun always sets a timeout, 900 by default.
     timeout = timedelta(seconds=params.get_as_int("timeout", 900) or 900)

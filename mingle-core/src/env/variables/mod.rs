@@ -5,6 +5,7 @@ mod own;
 mod result;
 
 use std::borrow::Cow;
+use std::process::Command;
 
 use mingle_rdma::is_nameable;
 
@@ -177,6 +178,14 @@ impl Variables {
     /// The variables to remove: an earlier `mingle` has set them, and they have no value now.
     pub fn unset(&self) -> &[String] {
         &self.unset
+    }
+
+    /// Sets and removes them for a command that this process starts.
+    pub fn apply(&self, command: &mut Command) {
+        for name in &self.unset {
+            command.env_remove(name);
+        }
+        command.envs(self.set.iter().map(|(name, value)| (&**name, value)));
     }
 
     /// The advice that was dropped, because the user has set these variables.

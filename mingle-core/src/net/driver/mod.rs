@@ -42,7 +42,7 @@ use peers::Peers;
 use receive::BATCH;
 use upkeep::Upkeep;
 
-pub use running::RunningWorld;
+pub(super) use running::RunningWorld;
 
 /// The most nodes of a world whose leader has sessions with all under the usual limit of open files, 1,024.
 const SMALL: u32 = 512;

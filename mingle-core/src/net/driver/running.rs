@@ -33,44 +33,14 @@ const SETTLES: Duration = Duration::from_millis(1600);
 /// The pause between two attempts to listen on the port that the command has used.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
+/// A node's part in a running world, which a [`Session`](crate::Session) drives.
 ///
 /// It holds the node's datagram sockets, and its sessions with the other nodes; the node's own TCP port
 /// belongs to the job.
 /// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the
 /// others. Dropping it leaves the world without a message, as a crash does.
-///
-/// ```no_run
-/// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
-/// use mingle_core::{Change, End, Rendezvous, World};
-/// use tokio::process::Command;
-///
-/// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
-/// while let Some(mut running) = assignment.running.take() {
-///     let mut command = Command::new("train").env("RANK", assignment.formed.rank.to_string()).spawn()?;
-///     let mut is_running = true;
-///     loop {
-///         tokio::select! {
-///             change = running.next() => match change {
-///                 Change::Finished => return Ok(()),
-///                 Change::Notified => break,
-///                 Change::Over(_) => command.start_kill()?,
-///                 _ => {}
-///             },
-///             status = command.wait(), if is_running => {
-///                 is_running = false;
-///                 if status?.success() { running.succeed() } else { running.fail(End::Exited(1)) }
-///             }
-///         }
-///     }
-///     command.wait().await?;
-///     assignment = running.again().await?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
-pub struct RunningWorld {
+pub(crate) struct RunningWorld {
     pub(super) driver: Box<Driver>,
     pub(super) sessions: Sessions,
     pub(super) world: World,
@@ -93,6 +63,8 @@ pub struct RunningWorld {
     /// This node leaves the job.
     leaves: bool,
     restarts_left: Option<u32>,
+    /// How many nodes wait for a seat, as the leader has said last.
+    waiting: u32,
     /// When this node, which is alone, looks for others again.
     pub(super) asks: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
@@ -173,6 +145,7 @@ impl RunningWorld {
             has_failed: false,
             leaves: false,
             restarts_left: None,
+            waiting: 0,
             asks: None,
             settles: None,
             ended: None,
@@ -186,6 +159,7 @@ impl RunningWorld {
         self.rank = Some(formed.rank);
         (self.has_failed, self.leaves) = (false, false);
         self.changes.clear();
+        self.waiting = 0;
         (self.asks, self.settles) = (None, None);
         self.driver.keep_seed_file();
         self.driver.lower_open_files();
@@ -193,7 +167,7 @@ impl RunningWorld {
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
     /// the next formation.
-    pub fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u32 {
         self.world.epoch().generation.saturating_add(u32::from(self.world.is_over()))
     }
 
@@ -202,7 +176,7 @@ impl RunningWorld {
     /// After [`Change::Over`] the caller stops its command. After [`Change::Notified`], once the command has
     /// ended, the caller may call [`again`](RunningWorld::again). [`Change::Finished`] follows
     /// [`RunningWorld::succeed`], unless the world is over before.
-    pub async fn next(&mut self) -> Change {
+    pub(crate) async fn next(&mut self) -> Change {
         loop {
             self.advance().await;
             if let Some(change) = self.changes.pop_front() {
@@ -259,6 +233,10 @@ impl RunningWorld {
                 Action::Prove(plan) => self.planned = Some(plan),
                 Action::Report(change) => self.report(change),
             }
+        }
+        let waiting = self.world.reign().waiting;
+        if std::mem::replace(&mut self.waiting, waiting) != waiting {
+            self.changes.push_back(Change::Waiting(waiting));
         }
         self.desk.set_epoch(self.world.epoch());
         while let Some(output) = self.desk.poll_output() {
@@ -424,57 +402,62 @@ impl RunningWorld {
         });
     }
 
-    /// How many failures may still be followed by a restart, for `mingle watch`.
-    pub fn set_restarts_left(&mut self, left: u32) {
-        self.restarts_left = Some(left);
+    /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
+    pub(crate) fn set_restarts_left(&mut self, left: Option<u32>) {
+        self.restarts_left = left;
     }
 
-    /// Replaces [`RendezvousBuilder::grow`](crate::RendezvousBuilder::grow) for this world, from now on, and
-    /// for those that follow: a world that grows again and again wants longer pauses.
-    pub fn set_growth(&mut self, after: Duration) {
+    /// How long after now this world may end so that newcomers get a seat.
+    pub(crate) fn set_growth(&mut self, after: Duration) {
         self.driver.settings.growth = Some(after);
         self.world.set_growth(self.driver.now(), after);
     }
 
-    /// How many nodes wait for a seat, as the leader has said last.
-    pub fn newcomers(&mut self) -> u32 {
-        self.world.reign().waiting
+    /// How long a node may stay silent, and when the world may grow.
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> (Duration, Option<Duration>) {
+        (self.driver.settings.gone_after, self.driver.settings.growth)
+    }
+
+    /// Whether this node's own command was the first to fail in the world that is over.
+    pub(crate) fn is_at_fault(&self) -> bool {
+        let failed = self.ended.filter(|cause| matches!(cause.end, End::Exited(_) | End::Killed(_)));
+        failed.is_some_and(|cause| cause.rank.map(Rank) == self.rank)
     }
 
     /// Tells the nodes that wait for a seat that no world follows this one: their rendezvous ends with
     /// [`Failure::JobFinished`](crate::Failure::JobFinished). Does nothing on a node that does not lead.
-    pub fn release_newcomers(&mut self) {
+    pub(crate) fn release_newcomers(&mut self) {
         self.world.release_all(self.driver.now());
     }
 
-    /// Replaces [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) from this world on: a
-    /// program that still holds its listening socket wants another port at once.
-    pub fn set_port_grace(&mut self, grace: Duration) {
+    /// Replaces [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) from this world on.
+    pub(crate) fn set_port_grace(&mut self, grace: Duration) {
         self.driver.settings.port_grace = grace;
     }
 
     /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
     /// the next world.
-    pub fn set_metadata(&mut self, metadata: Metadata) {
+    pub(crate) fn set_metadata(&mut self, metadata: Metadata) {
         self.driver.settings.attributes.metadata = metadata;
     }
 
     /// Reports that this node's command has failed, or with [`End::Left`] that it has ended and this node
     /// leaves the job. [`RunningWorld::next`] then reports [`Change::Notified`], once the others know.
-    pub fn fail(&mut self, end: End) {
+    pub(crate) fn fail(&mut self, end: End) {
         self.has_failed = true;
         self.leaves |= end == End::Left;
         self.world.ended(self.driver.now(), Some(end));
     }
 
     /// Reports that this node's command has ended well. The world runs until every node's command has.
-    pub fn succeed(&mut self) {
+    pub(crate) fn succeed(&mut self) {
         self.world.ended(self.driver.now(), None);
     }
 
     /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
     /// form the next world. Returns when they have read that, after 3 seconds at most.
-    pub async fn leave(&mut self) {
+    pub(crate) async fn leave(&mut self) {
         if !self.leaves {
             self.fail(End::Left);
         }
@@ -495,7 +478,7 @@ impl RunningWorld {
     /// holds the port, this waits as long as
     /// [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes another
     /// port unless [`Network::master_port`](crate::Network::master_port) is set.
-    pub async fn again(mut self) -> Result<Assignment, Error> {
+    pub(crate) async fn again(mut self) -> Result<Assignment, Error> {
         self.driver.begin_again().await?;
         let until = clock() + self.driver.port_grace();
         // While it waits for the port, this node answers the others.
@@ -530,64 +513,6 @@ impl Driver {
             stop_timeout: settings.stop_timeout,
             grow_after: settings.growth,
             last_call: settings.last_call,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::World as Size;
-    use crate::net::Rendezvous;
-    use crate::net::network::Network;
-
-    #[tokio::test]
-    async fn settings_of_a_running_world_survive_a_restart() {
-        let builder = Rendezvous::builder("settings".parse().unwrap(), Size::new(1).unwrap());
-        let builder = builder.stay(true).gone_after(Duration::from_secs(9)).grow(Duration::from_secs(7));
-        let mut assignment = builder.join().await.unwrap();
-        for generation in 0..2 {
-            let mut running = assignment.running.take().unwrap();
-            assert_eq!(running.generation(), generation);
-            let settings = running.driver.world_settings();
-            assert_eq!(settings.gone_after, Duration::from_secs(9));
-            assert_eq!(settings.grow_after, Some(Duration::from_secs(7)));
-            running.set_port_grace(Duration::ZERO);
-            running.fail(End::Exited(1));
-            while running.next().await != Change::Notified {}
-            assignment = running.again().await.unwrap();
-        }
-        let running = assignment.running.unwrap();
-        assert_eq!(running.driver.settings.port_grace, Duration::ZERO);
-    }
-
-    async fn stops(mut running: RunningWorld) -> RunningWorld {
-        while running.next().await != Change::Notified {}
-        running
-    }
-
-    #[tokio::test]
-    async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
-        let job = format!("holds-{}", std::process::id());
-        let join = || {
-            let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
-            let builder = Rendezvous::builder(job.parse().unwrap(), Size::new(2).unwrap());
-            builder.network(network).stay(true).join()
-        };
-        let (one, other) = tokio::try_join!(join(), join()).unwrap();
-        let is_first = one.formed.rank.get() == 0;
-        let (mut first, second) = if is_first { (one, other) } else { (other, one) };
-        let _held = std::net::TcpListener::bind(first.formed.master).unwrap();
-        let mut leader = first.running.take().unwrap();
-        leader.fail(End::Exited(1));
-        let leaves = async {
-            let begun = clock();
-            stops(second.running.unwrap()).await.leave().await;
-            begun.elapsed()
-        };
-        tokio::select! {
-            _ = async { stops(leader).await.again().await } => panic!("the port is held"),
-            taken = leaves => assert!(taken < Duration::from_secs(4), "{taken:?}"),
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum Change {
     /// So few other nodes answer that this one may be cut off. Its command goes on: the job may have another
     /// network.
     CutOff,
+    /// So many nodes wait for a seat now, as the leader says.
+    Waiting(u32),
     /// Every node's command has ended well.
     Finished,
 }

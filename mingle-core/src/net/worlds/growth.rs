@@ -1,4 +1,4 @@
-//! When a world may end to take in nodes that wait (`--grow`): each growth stops all commands, and a node
+//! When a world may end to take in nodes that wait: each growth stops all commands, and a node
 //! that starts and dies again and again must not do that every minute.
 
 use std::time::{Duration, Instant};
@@ -10,27 +10,27 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The growths of a job, as this node has seen them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Growth {
+pub(super) struct Growth {
     last: Option<Instant>,
     pause: Duration,
 }
 
 impl Growth {
     /// Of a node that comes to the job in this generation: its first world has just grown by it.
-    pub(crate) fn new(generation: u32, now: Instant) -> Self {
+    pub(super) fn new(generation: u32, now: Instant) -> Self {
         Self { last: (generation > 0).then_some(now), pause: PAUSE }
     }
 
     /// The world ends to grow. The pause doubles with each growth that comes soon after the last one: a node
     /// that never gets its seat would otherwise stop all commands every few minutes.
-    pub(crate) fn grows(&mut self, now: Instant) {
+    pub(super) fn grows(&mut self, now: Instant) {
         let is_soon = self.last.is_some_and(|last| now < last + self.pause * 2);
         self.pause = if is_soon { (self.pause * 2).min(LONGEST) } else { PAUSE };
         self.last = Some(now);
     }
 
     /// How long after `now` the next growth may be.
-    pub(crate) fn wait(self, now: Instant) -> Duration {
+    pub(super) fn wait(self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |last| (last + self.pause).saturating_duration_since(now))
     }
 }

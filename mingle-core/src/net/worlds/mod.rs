@@ -1,0 +1,487 @@
+//! A node that stays with its job, one world after the other: it looks for the others, watches the world
+//! that has formed, and decides whether another follows.
+
+mod growth;
+mod row;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::unix::process::ExitStatusExt as _;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::sleep_until;
+
+use super::assignment::Assignment;
+use super::clock::clock;
+use super::driver::{self, RunningWorld};
+use super::error::{Ended, Error};
+use super::rendezvous::Rendezvous;
+use crate::model::{End, Peer, Rank};
+use crate::proto::{Change, Event, Failure, Formed, Over};
+use growth::Growth;
+use row::Row;
+
+pub(super) use row::Restarts;
+pub use row::{Outlook, duration};
+
+/// From here on a limit is none.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// One node's part in a job whose worlds follow one another, from
+/// [`RendezvousBuilder::session`](crate::RendezvousBuilder::session).
+///
+/// [`Session::next`] must be awaited while the command runs, or the node neither hears nor answers the
+/// others. The caller runs the command of each world, and says how it has [`ended`](Self::ended). Dropping
+/// the session leaves the world without a message, as a crash does; see [`leave`](Self::leave).
+/// The settings hold for all of its worlds.
+///
+/// ```no_run
+/// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
+/// use mingle_core::{Change, Happening, Rendezvous, World};
+/// use tokio::process::{Child, Command};
+///
+/// let rendezvous = Rendezvous::builder("foo".parse()?, World::new(4)?).max_restarts(3);
+/// let (mut session, mut train) = (rendezvous.session(), None::<Child>);
+/// loop {
+///     let happening = tokio::select! {
+///         happening = session.next() => happening?,
+///         status = async { train.as_mut().unwrap().wait().await }, if train.is_some() => {
+///             train = None;
+///             session.ended(status?);
+///             continue;
+///         }
+///     };
+///     match happening {
+///         Happening::Formed(world) => {
+///             let mut command = Command::new("train");
+///             world.variables().apply(command.as_std_mut());
+///             train = Some(command.spawn()?);
+///         }
+///         Happening::Running(Change::Over(_)) => train.iter_mut().try_for_each(Child::start_kill)?,
+///         Happening::Running(Change::Finished) => return Ok(()),
+///         _ => {}
+///     }
+/// }
+/// # }
+/// ```
+#[must_use = "nothing happens before `next` is awaited"]
+pub struct Session {
+    settings: Rendezvous,
+    state: State,
+    /// The reports of the current formation.
+    events: UnboundedReceiver<Event>,
+    happenings: VecDeque<Happening>,
+    row: Row,
+    growth: Option<Growth>,
+    /// How often a formation with an unknown outcome may still be followed by another.
+    doubts: u32,
+    generation: u32,
+    /// How many worlds in a row have ended because of this node's command.
+    faults: u32,
+    world: Part,
+}
+
+/// What is known of the world that has formed last.
+#[derive(Default)]
+struct Part {
+    /// How many nodes are in it, and which of them this node is.
+    nodes: u32,
+    own: Option<(Rank, Peer)>,
+    /// When its commands have run for so long that earlier restarts do not count.
+    forgets: Option<Instant>,
+    /// How this node's command has ended, if it has failed.
+    failed: Option<End>,
+    /// Why the world has ended, if another node has ended it.
+    over: Option<Over>,
+    /// The other nodes know that it is over.
+    is_notified: bool,
+    /// This node's command has stopped.
+    is_stopped: bool,
+    /// How many nodes wait for a seat.
+    waiting: u32,
+}
+
+enum State {
+    /// The next world forms.
+    Meets(Pin<Box<dyn Future<Output = Result<Assignment, Error>> + Send>>),
+    /// A world runs, or is over and its command stops.
+    Runs(Box<RunningWorld>),
+    /// The next formation begins then.
+    Pauses(Box<RunningWorld>, Option<Instant>),
+    /// This node leaves the job, for this reason.
+    Leaves(Box<RunningWorld>, Ended),
+    /// Nothing more happens, but this error.
+    Ended(Option<Error>),
+}
+
+/// What has happened to a node that stays with its job.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Happening {
+    /// On the way to a world: progress, a warning.
+    Meeting(Event),
+    /// The last world has ended for all nodes, and the formation of this generation begins.
+    Restarting(u32),
+    /// The outcome of the first formation is not known here: nothing has started, and this node joins again.
+    Unclear(Failure),
+    /// A world has formed: the command starts.
+    Formed(Box<Assignment>),
+    /// A change of the world that has formed.
+    Running(Change),
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("job", &self.settings.job).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn new(settings: Rendezvous) -> Self {
+        let row = Row::new(settings.restarts, settings.world.is_range());
+        let (_, events) = unbounded_channel();
+        let mut session = Self {
+            state: State::Ended(None),
+            events,
+            happenings: VecDeque::new(),
+            row,
+            growth: None,
+            doubts: row.restarts.most.unwrap_or(0),
+            generation: 0,
+            faults: 0,
+            world: Part::default(),
+            settings,
+        };
+        session.join();
+        session
+    }
+
+    /// Begins as a node that has seen no world.
+    fn join(&mut self) {
+        let mut settings = self.settings.clone();
+        self.row.write(&mut settings.attributes.metadata);
+        let (sender, events) = unbounded_channel();
+        self.events = events;
+        settings.notify_of(move |event| drop(sender.send(event)));
+        self.state = State::Meets(Box::pin(driver::join(settings)));
+    }
+
+    /// Waits for what happens next. Cancel-safe.
+    ///
+    /// After [`Change::Over`] the caller stops its command, and says that it has [`ended`](Self::ended).
+    /// The session ends with [`Change::Finished`], or with an error.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] where no further world follows for this node, and otherwise as
+    /// [`Rendezvous::join`](crate::Rendezvous::join). After the end [`Failure::JobFinished`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub async fn next(&mut self) -> Result<Happening, Error> {
+        loop {
+            if let Some(happening) = self.happenings.pop_front() {
+                return Ok(happening);
+            }
+            match &mut self.state {
+                State::Meets(joining) => tokio::select! {
+                    biased;
+                    joined = joining => self.joined(joined),
+                    Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
+                },
+                State::Runs(_) if self.world.is_notified && self.world.is_stopped => self.go_on(),
+                State::Runs(running) => {
+                    let forgets = self.world.forgets;
+                    tokio::select! {
+                        biased;
+                        change = running.next() => {
+                            self.hear(&change);
+                            return Ok(Happening::Running(change));
+                        }
+                        () = until(forgets) => self.forget(),
+                    }
+                }
+                State::Pauses(running, ends) => {
+                    let ends = *ends;
+                    let answering = async { while running.next().await != Change::Finished {} };
+                    tokio::select! {
+                        biased;
+                        () = until(ends) => {}
+                        () = answering => {}
+                    }
+                    self.again();
+                }
+                State::Leaves(running, _) => {
+                    running.leave().await;
+                    if let State::Leaves(_, ended) = std::mem::replace(&mut self.state, State::Ended(None)) {
+                        return Err(Error::Ended(Box::new(ended)));
+                    }
+                }
+                State::Ended(error) => {
+                    return Err(error.take().unwrap_or(Error::Failed(Failure::JobFinished)));
+                }
+            }
+        }
+    }
+
+    /// This node's command has ended, and nothing of it runs any more: as [`succeed`](Self::succeed) or
+    /// [`fail`](Self::fail), and [`stopped`](Self::stopped).
+    pub fn ended(&mut self, status: ExitStatus) {
+        let number = |number: i32| u8::try_from(number).unwrap_or(1).max(1);
+        match (status.code(), status.signal()) {
+            _ if self.world.over.is_some() => {}
+            (Some(0), _) => self.succeed(),
+            (Some(code), _) => self.fail(End::Exited(number(code))),
+            (None, signal) => self.fail(End::Killed(number(signal.unwrap_or(9)))),
+        }
+        self.stopped();
+    }
+
+    /// This node's command has ended well. The world runs until every node's command has.
+    pub fn succeed(&mut self) {
+        if let State::Runs(running) = &mut self.state {
+            running.succeed();
+        }
+    }
+
+    /// This node's command has failed, or with [`End::Left`] it has ended and this node leaves the job: the
+    /// world is over for all nodes.
+    pub fn fail(&mut self, end: End) {
+        if let State::Runs(running) = &mut self.state {
+            running.fail(end);
+            self.world.failed.get_or_insert(end);
+        }
+    }
+
+    /// Nothing of this node's command runs any more: once the world is over, the next may form.
+    pub fn stopped(&mut self) {
+        self.world.is_stopped = true;
+    }
+
+    /// As [`stopped`](Self::stopped), but this process itself still listens on the port of the last world:
+    /// the next takes another at once.
+    pub fn stopped_with_port(&mut self, holds_port: bool) {
+        if let State::Runs(running) = &mut self.state {
+            running.set_port_grace(if holds_port { Duration::ZERO } else { self.settings.port_grace });
+        }
+        self.stopped();
+    }
+
+    /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
+    /// form the next world. A world that still runs is over for all, with this end. Returns when they have
+    /// read that, after some 3 seconds at most.
+    pub async fn leave(&mut self, end: End) {
+        let (State::Runs(mut running) | State::Pauses(mut running, _) | State::Leaves(mut running, _)) =
+            std::mem::replace(&mut self.state, State::Ended(None))
+        else {
+            return;
+        };
+        if end != End::Left || self.world.failed.is_none() {
+            running.fail(end);
+        }
+        while !self.world.is_notified {
+            let change = running.next().await;
+            self.hear(&change);
+        }
+        running.leave().await;
+    }
+
+    /// As [`leave`](Self::leave), and no world follows: where this node leads, nodes that wait for a seat end
+    /// with [`Failure::JobFinished`].
+    pub async fn give_up(&mut self, end: End) {
+        if let State::Runs(running) = &mut self.state {
+            running.release_newcomers();
+        }
+        self.leave(end).await;
+    }
+
+    /// The number of the world that has formed last: how often the job has started again.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What follows the world that is over, as far as this node knows.
+    pub fn outlook(&self) -> Outlook {
+        self.row.outlook(self.end())
+    }
+
+    /// What people should read of this, in one sentence; nothing where it concerns programs alone. A warning
+    /// begins with `warning: `.
+    pub fn sentence(&self, happening: &Happening) -> Option<String> {
+        Some(match happening {
+            Happening::Meeting(Event::Progress(progress)) => progress.to_string(),
+            Happening::Meeting(Event::Warning(warning)) => format!("warning: {warning}"),
+            Happening::Unclear(failure) => {
+                format!("{failure}; nothing has started here, so this node joins again")
+            }
+            Happening::Formed(assignment) => {
+                let Formed { world, rank, master, .. } = &assignment.formed;
+                format!("world of {world} formed: rank {rank}, master {master}")
+            }
+            Happening::Running(Change::Over(over)) => format!("{over}; {}", self.outlook()),
+            Happening::Running(Change::Cause(over)) => {
+                format!("the first cause: {over}{}", self.row.refund())
+            }
+            Happening::Running(Change::Suspected(rank, peer)) => {
+                let limit = self.settings.gone_after;
+                // In a smaller world either side may be the one that is cut off.
+                let after = if self.world.nodes < 3 || limit >= FOREVER {
+                    String::new()
+                } else {
+                    format!("; if that lasts for {}, it is gone", duration(limit))
+                };
+                format!("warning: rank {rank}, {peer}, does not answer{after}")
+            }
+            Happening::Running(Change::Back(rank, peer)) => {
+                format!("warning: rank {rank}, {peer}, answers again")
+            }
+            Happening::Running(Change::CutOff) => {
+                "warning: most other nodes do not answer; this node may be cut off, and goes on".to_owned()
+            }
+            _ => return None,
+        })
+    }
+
+    fn joined(&mut self, joined: Result<Assignment, Error>) {
+        while let Ok(event) = self.events.try_recv() {
+            self.happenings.push_back(Happening::Meeting(event));
+        }
+        match joined {
+            Ok(mut assignment) => {
+                self.state = match assignment.running.take() {
+                    Some(running) => State::Runs(Box::new(running)),
+                    // Nothing happens after the first world.
+                    None => State::Meets(Box::pin(std::future::pending())),
+                };
+                self.enter(&assignment.formed);
+                self.happenings.push_back(Happening::Formed(Box::new(assignment)));
+            }
+            // If the leader dies at its commit, the other nodes may have started without this one. Nothing
+            // has started here, so this node joins again: as a newcomer, which takes its own seat if they
+            // have.
+            Err(Error::Failed(failure @ Failure::OutcomeUnknown { .. })) if self.doubts > 0 => {
+                self.doubts -= 1;
+                self.happenings.push_back(Happening::Unclear(failure));
+                self.join();
+            }
+            Err(error) => self.state = State::Ended(Some(error)),
+        }
+    }
+
+    /// A world has formed.
+    fn enter(&mut self, formed: &Formed) {
+        let roster = formed.roster.as_ref();
+        self.row.agree(roster);
+        let own = roster.and_then(|roster| roster.members().get(formed.rank.get() as usize));
+        self.world = Part {
+            nodes: formed.world.get(),
+            own: own.map(|member| (formed.rank, member.peer())),
+            forgets: clock().checked_add(self.row.restarts.forget),
+            ..Part::default()
+        };
+        let State::Runs(running) = &mut self.state else { return };
+        self.generation = running.generation();
+        running.set_restarts_left(self.row.left());
+        let growth = self.growth.get_or_insert_with(|| Growth::new(self.generation, clock()));
+        if self.settings.growth.is_some() {
+            running.set_growth(growth.wait(clock()));
+        }
+    }
+
+    /// A change of the world that has formed.
+    fn hear(&mut self, change: &Change) {
+        match change {
+            Change::Notified => self.world.is_notified = true,
+            Change::Finished => {
+                self.world.is_notified = true;
+                self.state = State::Ended(None);
+            }
+            Change::Waiting(nodes) => self.world.waiting = *nodes,
+            Change::Over(over) => self.world.over = Some(over.clone()),
+            // What comes after the notice changes nothing: other nodes may have left the job by now.
+            Change::Cause(over) if over.end == End::Gone && !self.world.is_notified => self.row.blame(),
+            _ => {}
+        }
+    }
+
+    /// The commands have run for so long that earlier restarts do not count.
+    fn forget(&mut self) {
+        self.world.forgets = None;
+        if self.world.over.is_none() && self.world.failed.is_none() {
+            self.row.forget();
+            self.faults = 0;
+            if let State::Runs(running) = &mut self.state {
+                running.set_restarts_left(self.row.left());
+            }
+        }
+    }
+
+    /// How the world has ended, as far as this node knows.
+    fn end(&self) -> End {
+        let own = self.world.failed.unwrap_or(End::Unknown);
+        self.world.over.as_ref().map_or(own, |over| over.end)
+    }
+
+    /// The world is over, all know that, and this node's command has stopped.
+    fn go_on(&mut self) {
+        let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
+        let end = self.end();
+        let is_at_fault = self.world.over.is_none() && running.is_at_fault();
+        self.faults = if is_at_fault { self.faults + 1 } else { 0 };
+        let outlook = match self.row.after(end) {
+            Some(_) if self.faults > 1 && self.has_heir() => Outlook::GivesSeat,
+            Some(next) => {
+                self.row = next;
+                self.state = State::Pauses(running, clock().checked_add(next.delay(end)));
+                return;
+            }
+            None => Outlook::Ends { most: self.row.restarts.most.unwrap_or_default(), hopes: false },
+        };
+        let (rank, peer) = self.world.own.clone().unzip();
+        let is_own = self.world.over.is_none();
+        let over = self.world.over.clone().unwrap_or(Over { rank, peer, end });
+        self.state = State::Leaves(running, Ended { over, is_own, outlook });
+    }
+
+    /// Whether the job goes on with as many nodes as it needs if this one leaves.
+    fn has_heir(&self) -> bool {
+        let has_room = self.row.is_elastic() && self.world.nodes > self.settings.world.min().get();
+        self.row.restarts.most.is_some() && (self.world.waiting > 0 || has_room)
+    }
+
+    /// The next world forms.
+    fn again(&mut self) {
+        let State::Pauses(mut running, _) = std::mem::replace(&mut self.state, State::Ended(None)) else {
+            return;
+        };
+        if let Some(growth) = self.growth.as_mut().filter(|_| self.world.over_by(End::Grows)) {
+            growth.grows(clock());
+        }
+        // Events of the last world do not belong to the next one.
+        while self.events.try_recv().is_ok() {}
+        let mut metadata = self.settings.attributes.metadata.clone();
+        self.row.write(&mut metadata);
+        running.set_metadata(metadata);
+        self.happenings.push_back(Happening::Restarting(running.generation()));
+        self.state = State::Meets(Box::pin(running.again()));
+    }
+}
+
+impl Part {
+    fn over_by(&self, end: End) -> bool {
+        self.over.as_ref().is_some_and(|over| over.end == end)
+    }
+}
+
+/// Waits until then, or forever.
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Sessions of this process on the loopback interface.
+
+use std::future::poll_fn;
+use std::net::TcpListener;
+use std::task::Poll;
+
+use super::*;
+use crate::model::{Metadata, World as Size, WorldSize};
+use crate::net::RendezvousBuilder;
+use crate::net::network::Network;
+
+fn job(name: &str, world: impl Into<WorldSize>) -> RendezvousBuilder {
+    let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
+    let job = format!("{name}-{}", std::process::id());
+    Rendezvous::builder(job.parse().unwrap(), world).network(network)
+}
+
+/// Waits for the next world.
+async fn formed(session: &mut Session) -> Box<Assignment> {
+    loop {
+        match session.next().await.unwrap() {
+            Happening::Formed(assignment) => return assignment,
+            Happening::Running(change) => assert_ne!(change, Change::Finished),
+            _ => {}
+        }
+    }
+}
+
+/// What happens next to any of these, and its index.
+async fn any(sessions: &mut [&mut Session]) -> (usize, Result<Happening, Error>) {
+    let mut all: Vec<_> = sessions.iter_mut().map(|session| Box::pin(session.next())).collect();
+    let first = poll_fn(|context| {
+        let mut polled = all.iter_mut().enumerate().map(|(at, next)| (at, next.as_mut().poll(context)));
+        polled
+            .find_map(|(at, poll)| if let Poll::Ready(done) = poll { Some((at, done)) } else { None })
+            .map_or(Poll::Pending, Poll::Ready)
+    });
+    tokio::time::timeout(Duration::from_secs(30), first).await.expect("something happens")
+}
+
+/// Waits until each of these has formed, or has ended with an error. All are driven on meanwhile, as the node
+/// that leads tells rank 0 first.
+async fn settle(sessions: &mut [&mut Session]) -> Vec<Option<Error>> {
+    let mut ends: Vec<Option<Option<Error>>> = sessions.iter().map(|_| None).collect();
+    while ends.iter().any(Option::is_none) {
+        let driven: Vec<usize> = (0..ends.len()).filter(|&at| !matches!(ends[at], Some(Some(_)))).collect();
+        let mut some: Vec<&mut Session> = Vec::new();
+        for (at, session) in sessions.iter_mut().enumerate() {
+            if driven.contains(&at) {
+                some.push(session);
+            }
+        }
+        match any(&mut some).await {
+            (at, Ok(Happening::Formed(_))) => ends[driven[at]] = Some(None),
+            (_, Ok(_)) => {}
+            (at, Err(error)) => ends[driven[at]] = Some(Some(error)),
+        }
+    }
+    ends.into_iter().map(|end| end.unwrap()).collect()
+}
+
+async fn two(name: &str, set: impl Fn(RendezvousBuilder) -> RendezvousBuilder) -> [Session; 2] {
+    let two = || set(job(name, Size::new(2).unwrap())).session();
+    let (mut one, mut other) = (two(), two());
+    let (first, _) = tokio::join!(formed(&mut one), formed(&mut other));
+    if first.formed.rank.get() == 0 { [one, other] } else { [other, one] }
+}
+
+fn fails(session: &mut Session, code: u8) {
+    session.fail(End::Exited(code));
+    session.stopped();
+}
+
+#[tokio::test]
+async fn the_settings_of_a_session_hold_for_its_life() {
+    let set = job("settings", Size::new(1).unwrap()).gone_after(Duration::from_secs(9)).grow(true);
+    let mut metadata = Metadata::default();
+    metadata.insert("rack", "7").unwrap();
+    let mut session = set.metadata(metadata).max_restarts(2).session();
+    for generation in 0..3 {
+        let assignment = formed(&mut session).await;
+        assert_eq!(session.generation(), generation);
+        let own = &assignment.formed.roster.as_ref().unwrap().members()[0].metadata;
+        assert_eq!(own.get("rack"), Some("7"));
+        assert_eq!(own.get("restarts").map(str::to_owned), (generation > 0).then(|| generation.to_string()));
+        let State::Runs(running) = &session.state else { panic!("it runs") };
+        assert_eq!(running.limits(), (Duration::from_secs(9), Some(Duration::ZERO)));
+        fails(&mut session, 1);
+    }
+    let error = settle(&mut [&mut session]).await.remove(0).unwrap();
+    assert!(error.to_string().ends_with("failed: exit code 1; no restart is left of 2"), "{error}");
+}
+
+#[tokio::test]
+async fn the_commands_of_all_nodes_restart_until_no_restart_is_left() {
+    let [mut first, mut second] = two("restarts", |job| job.max_restarts(1)).await;
+    fails(&mut second, 3);
+    let sentence = loop {
+        let (at, happening) = any(&mut [&mut first, &mut second]).await;
+        let happening = happening.unwrap();
+        if at == 0 && matches!(happening, Happening::Running(Change::Over(_))) {
+            break first.sentence(&happening).unwrap();
+        }
+    };
+    assert!(sentence.ends_with(", failed: exit code 3; all commands restart, 1 of 1"), "{sentence}");
+    first.stopped();
+    settle(&mut [&mut first, &mut second]).await;
+    assert_eq!((first.generation(), second.generation()), (1, 1));
+    fails(&mut second, 4);
+    first.stopped();
+    let ends = settle(&mut [&mut first, &mut second]).await;
+    for (error, own) in ends.into_iter().zip([false, true]) {
+        let error = error.unwrap();
+        assert!(error.to_string().ends_with(", failed: exit code 4; no restart is left of 1"), "{error}");
+        let Error::Ended(ended) = error else { panic!("{error}") };
+        assert_eq!((ended.over.rank, ended.over.end, ended.is_own), (Some(Rank(1)), End::Exited(4), own));
+    }
+}
+
+#[tokio::test]
+async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
+    let set =
+        job("forgets", Size::new(1).unwrap()).max_restarts(1).forget_restarts(Duration::from_millis(50));
+    let mut session = set.session();
+    for _ in 0..3 {
+        formed(&mut session).await;
+        // Nothing happens in it but that the restarts are forgotten.
+        while session.world.forgets.is_some() {
+            let _ = tokio::time::timeout(Duration::from_millis(60), session.next()).await;
+        }
+        fails(&mut session, 1);
+    }
+    formed(&mut session).await;
+}
+
+#[tokio::test]
+async fn a_world_ends_well_when_all_commands_have() {
+    let [mut first, mut second] = two("finishes", |job| job).await;
+    first.succeed();
+    second.succeed();
+    let changes = async |session: &mut Session| {
+        let mut changes = Vec::new();
+        while let Ok(happening) = session.next().await {
+            changes.push(format!("{happening:?}"));
+        }
+        changes
+    };
+    let (one, other) = tokio::join!(changes(&mut first), changes(&mut second));
+    assert_eq!((one, other), (vec!["Running(Finished)".to_owned()], vec!["Running(Finished)".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
+    let [mut first, mut second] = two("fault", |job| job.max_restarts(9)).await;
+    let mut spare = job("fault", Size::new(2).unwrap()).max_restarts(9).session();
+    for turn in 0..2 {
+        // A spare that the leader has told of is a spare for both.
+        while first.world.waiting == 0 || second.world.waiting == 0 {
+            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+        }
+        assert_eq!((first.generation(), second.generation()), (turn, turn));
+        fails(&mut second, 17);
+        first.stopped();
+        while turn == 0 && (first.generation() == 0 || second.generation() == 0) {
+            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+        }
+    }
+    let mut ends = settle(&mut [&mut first, &mut second, &mut spare]).await;
+    let error = ends.remove(1).unwrap();
+    assert!(error.to_string().ends_with("twice in a row: this node gives up its seat"), "{error}");
+    assert_eq!((first.generation(), spare.generation()), (2, 2));
+    assert_eq!(spare.world.own.unwrap().0, Rank(1));
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_takes_its_farewell() {
+    let [mut first, mut second] = two("leaves", |job| job.max_restarts(0)).await;
+    let heard = async {
+        loop {
+            if let Happening::Running(Change::Over(over)) = first.next().await.unwrap() {
+                return over;
+            }
+        }
+    };
+    let (over, ()) = tokio::join!(heard, second.leave(End::Left));
+    assert_eq!((over.rank, over.end), (Some(Rank(1)), End::Left));
+}
+
+#[tokio::test]
+async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
+    let [mut first, mut second] = two("holds", |job| job).await;
+    let _held = TcpListener::bind(first.world.own.as_ref().unwrap().1.address).unwrap();
+    fails(&mut first, 1);
+    let leaves = async {
+        let begun = clock();
+        while !second.world.is_notified {
+            second.next().await.unwrap();
+        }
+        second.leave(End::Left).await;
+        begun.elapsed()
+    };
+    tokio::select! {
+        _ = formed(&mut first) => panic!("the port is held"),
+        taken = leaves => assert!(taken < Duration::from_secs(4), "{taken:?}"),
+    }
+}
+
+#[test]
+fn a_program_without_a_runtime_joins_as_well() {
+    let assignment = job("blocking", Size::new(1).unwrap()).build().join_blocking().unwrap();
+    assert!(assignment.variables().set().contains(&("RANK".into(), "0".to_owned())));
+}

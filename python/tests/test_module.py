@@ -84,9 +84,11 @@ class Module(unittest.TestCase):
         self.assertEqual(first.local, "127.0.0.1")
         self.assertEqual([member.rank for member in second.roster], [0, 1, 2, 3])
         self.assertEqual(second.roster[0].port, first.master[1])
-        environ = {"RANK": "7", "HOME": "/"}
+        environ = {"RANK": "7", "HOME": "/", "PET_RDZV_BACKEND": "c10d"}
+        # What an earlier mingle has set for another launcher.
+        second.unset = ["PET_RDZV_BACKEND", "NOT_THERE"]
         second.export(environ)
-        self.assertEqual((environ["RANK"], environ["HOME"]), ("1", "/"))
+        self.assertEqual((environ["RANK"], environ["HOME"], "PET_RDZV_BACKEND" in environ), ("1", "/", False))
         self.assertEqual([node.listener is None for node in nodes], [False, True, True, True])
         for node in nodes:
             node.close()
@@ -242,6 +244,26 @@ class Module(unittest.TestCase):
                 mingle.join(job("times"), 2, timeout=timedelta(milliseconds=300), events=events, seed_dir=Path(folder))
             self.assertIn("deadline", events.read_text())
 
+    def test_nodes_of_another_secret_have_their_exception(self):
+        def ends(letter):
+            with self.assertRaises(mingle.SecretError) as raised:
+                mingle.join(job("secret"), 2, timeout=1.5, secret_file=Path(folder, letter))
+            self.assertEqual(raised.exception.code, 6)
+
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+            for letter in "ab":
+                Path(folder, letter).write_text(letter * 32)
+                Path(folder, letter).chmod(0o600)
+            list(pool.map(ends, "ab"))
+
+    def test_an_option_that_can_be_repeated_takes_a_list(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, name) for name in ("json", "hostfile")]
+            join("list", 1, output=[f"{file.name}={file}" for file in files]).close()
+            self.assertEqual([file.exists() for file in files], [True, True])
+            join("list", 1, output=f"dotenv={folder}/one").close()
+            self.assertTrue(Path(folder, "one").exists())
+
     def test_variables_and_schedulers_count_as_for_the_program(self):
         os.environ.update(MINGLE_JOB_ID=job("variables").replace("-", "%2D"), MINGLE_WORLD="1", MINGLE_FORMAT="hostfile")
         try:
@@ -395,6 +417,52 @@ class Running(unittest.TestCase):
         self.assertIsNone(worlds[1].over)
         self.assertEqual(self.all(worlds, lambda world: world.finish(PATIENCE)), [True] * 3)
         self.assertEqual([(world.state, world.next()) for world in worlds], [("finished", None)] * 3)
+
+    def test_what_a_world_was_told_is_forgotten_in_the_next_and_limits_of_time_hold(self):
+        told = []
+        (first,) = self.worlds_of("told", 1, 2, on_event=told.append)
+        started = time.monotonic()
+        self.assertIsNone(first.next(timeout=0.2))
+        self.assertEqual(first.state, "forming")
+        (second,) = self.worlds_of("told", 1, 2)
+        nodes = self.all([first, second], lambda world: world.next())
+        self.assertFalse(first.finish(timeout=0.2))
+        self.assertFalse(first.wait(timeout=0.1))
+        self.assertLess(time.monotonic() - started, PATIENCE)
+        (newcomer,) = self.worlds_of("told", 1, 2)
+        while second.waiting == 0:
+            second.wait(0.05)
+
+        async def again():
+            return await second.next_async(code=9)
+
+        with ThreadPoolExecutor(1) as pool:
+            node = pool.submit(asyncio.run, again())
+            self.assertTrue(first.wait(PATIENCE))
+            self.assertEqual((first.over.how, first.over.code), ("exited", 9))
+            newcomer.close()
+            first.next()
+            self.assertEqual(node.result().rank, nodes[1].rank)
+        while first.waiting + second.waiting > 0:
+            self.assertFalse(first.wait(0.05) or second.wait(0.05))
+        kinds = [event["event"] for event in told]
+        self.assertEqual([kinds.count(kind) for kind in ("formed", "over", "restart")], [2, 1, 1])
+
+    def test_what_is_heard_of_members_is_up_to_date(self):
+        (world,) = self.worlds_of("heard", 1, 1)
+        world.next()
+        peer = {"host": "a", "address": "10.0.0.1", "port": 1}
+        over = {"event": "over", "rank": 0, "node": peer, "end": "exited", "code": 3, "message": "exit code 3"}
+        for event, suspected, is_cut_off, how, gone in [
+            ({"event": "suspected", "rank": 0, "node": peer}, 1, False, None, 0),
+            ({"event": "cut_off"}, 1, True, None, 0),
+            ({"event": "back", "rank": 0, "node": peer}, 0, False, None, 0),
+            (over, 0, False, "exited", 0),
+            ({**over, "event": "cause", "end": "left", "code": None}, 0, False, "left", 1),
+        ]:
+            world._hear(event)
+            heard = len(world.suspected), world.is_cut_off, world.over and world.over.how, len(world.gone)
+            self.assertEqual(heard, (suspected, is_cut_off, how, gone), event)
 
     def test_the_next_world_takes_another_port_at_once_where_the_program_holds_the_last(self):
         worlds = self.worlds_of("port", 2)

@@ -10,6 +10,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent / "stub"))
@@ -177,6 +178,19 @@ class Plugin(unittest.TestCase):
         self.assertEqual(limits, [10, None])
         with mock.patch.dict(os.environ, MINGLE_GONE_AFTER="7s"):
             self.assertNotIn("gone_after", create(min_nodes=1)._options)
+
+    def test_what_torchrun_is_given_reaches_the_rendezvous(self):
+        handler = create(min_nodes=1, endpoint=" 10.0.0.9 ", last_call_timeout=7, timeout=60)
+        wanted = {"job_id": JOB, "world": "1:2", "seed": "10.0.0.9", "timeout": 30, "last_call": 7, "grow": True}
+        self.assertEqual({name: handler._options.get(name) for name in wanted}, wanted)
+        self.assertEqual((handler._timeout.total_seconds(), handler.get_run_id()), (60, JOB))
+
+    def test_workers_inherit_nothing_that_an_earlier_mingle_has_set(self):
+        node = SimpleNamespace(unset=["OLD", "NOT_THERE"], env={"NCCL_NEW": "1", "RANK": "1", "PET_RANK": "1"})
+        with mock.patch.dict(os.environ, OLD="1"):
+            importlib.import_module("mingle_torchrun").export(node)
+            self.assertEqual((os.environ.get("OLD"), os.environ.get("NCCL_NEW")), (None, "1"))
+            self.assertFalse({"RANK", "PET_RANK"} & set(os.environ))
 
     def test_unsupported_options_are_refused_at_once(self):
         for wanted, arguments in [

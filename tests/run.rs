@@ -302,6 +302,62 @@ fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_al
 }
 
 #[test]
+fn each_signal_reaches_the_command_and_the_code_is_that_of_the_last() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo hup; exit 5' HUP
+        trap 'echo int; exit 5' INT; trap 'echo quit; exit 5' QUIT
+        echo started; while :; do sleep 0.1; done";
+    for (signal, said, code) in [("HUP", "hup", 129), ("INT", "int", 130), ("QUIT", "quit", 131)] {
+        let proc = run(&lab, 0, &["--max-restarts", "1"], script);
+        let says = |word: &str| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            assert!(proc.transcript.stdout.wait_until(deadline, |text| text.contains(word)), "no {word}");
+        };
+        says("started");
+        for (signal, said) in [("USR1", "usr1"), ("USR2", "usr2")] {
+            proc.signal(signal);
+            says(said);
+        }
+        proc.signal(signal);
+        let outcome = proc.finish();
+        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
+        assert_eq!(outcome.stdout, format!("started\nusr1\nusr2\n{said}\n"), "{}", outcome.render());
+        assert!(!outcome.stderr.contains("restart"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn what_an_earlier_mingle_has_set_for_another_launcher_is_not_there_for_the_command() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for more in ["", "--max-restarts 1"] {
+        let line = format!(
+            "eval \"$({MINGLE} -j one -w 1 --format c10d)\" && [ -n \"$PET_RDZV_BACKEND\" ] &&
+            exec {MINGLE} run -j one -w 1 {more} -- sh -c 'echo \"${{PET_RDZV_BACKEND-none}} $WORLD_SIZE\"'"
+        );
+        let outcome = lab.shell(0, "sh", &line);
+        assert_eq!(outcome.stdout, "none 1\n", "{}", outcome.render());
+    }
+}
+
+#[test]
+fn the_events_name_the_process_and_the_signal_that_has_ended_it_and_quiet_says_nothing() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let more = ["--max-restarts", "1", "--quiet", "--events", "/run/events"];
+    let outcome = run(&lab, 0, &more, "echo $$; kill -KILL $$").finish();
+    assert_eq!((outcome.status.code(), &*outcome.stderr), (Some(137), ""), "{}", outcome.render());
+    let events = lab.shell(0, "sh", "cat /run/events").stdout;
+    let pids: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(pids.len(), 2, "{events}");
+    for pid in pids {
+        let started =
+            |line: &&str| line.contains("\"command_started\"") && line.contains(&format!("\"pid\":{pid},"));
+        assert_eq!(events.lines().filter(started).count(), 1, "{events}");
+    }
+    let ended = |line: &&str| line.contains("\"command_ended\"") && line.contains("\"signal\":9,");
+    assert_eq!(events.lines().filter(ended).count(), 2, "{events}");
+}
+
+#[test]
 fn a_signal_ends_the_pause_before_a_restart() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let node = run(&lab, 0, &["--max-restarts", "2", "--restart-delay", "1h"], "exit 9");

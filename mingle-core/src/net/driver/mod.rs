@@ -49,7 +49,7 @@ const SMALL: u32 = 512;
 
 /// How a rendezvous has ended.
 enum Met {
-    Formed(Box<Node>, Formed),
+    Formed(Box<Node>, Box<Formed>),
     /// The job runs without this node: the process that leads, and where it accepts sessions.
     Runs(Box<Node>, (NodeId, Vec<SocketAddr>)),
 }
@@ -129,11 +129,11 @@ impl Driver {
                 let job = self.settings.job.clone();
                 let desk = Desk::new(node.into_shared());
                 let running = Some(RunningWorld::first(self, sessions, desk, &formed)?);
-                Ok(Assignment { job, formed, interface, listener, running })
+                Ok(Assignment { job, formed: *formed, interface, listener, running })
             }
             (Met::Formed(_, formed), None) => {
                 let (interface, listener) = self.take_sockets(&formed);
-                Ok(Assignment { job: self.settings.job, interface, listener, running: None, formed })
+                Ok(Assignment { job: self.settings.job, interface, listener, running: None, formed: *formed })
             }
             (Met::Runs(node, leader), sessions) => {
                 let Some(sessions) = sessions else {
@@ -235,7 +235,9 @@ impl Driver {
                     upkeep.observe(event);
                 }
                 match output {
-                    Output::Event(Event::Formed(formed)) => return Ok(Met::Formed(Box::new(node), formed)),
+                    Output::Event(Event::Formed(formed)) => {
+                        return Ok(Met::Formed(Box::new(node), Box::new(formed)));
+                    }
                     Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
                     other => self.carry_out(other),
                 }

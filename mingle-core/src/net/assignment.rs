@@ -15,7 +15,8 @@ pub struct Assignment {
     /// Rank, world, master and roster: what [`env`](mod@crate::env) makes variables of.
     pub formed: Formed,
     /// The name of the interface that holds [`Formed::local`], or the label of that address (`eth0:1`) where
-    /// all IPv4 addresses of the interface have labels. None in a world of one on a host without an interface.
+    /// all IPv4 addresses of the interface have labels. None in a world of one on a host without an
+    /// interface.
     pub interface: Option<String>,
     /// The listening socket on the master's port, if this node is rank 0 and
     /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does

@@ -35,8 +35,8 @@ cat >"$site/narrow.css" <<'END'
     pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
     .content td { padding: 3px 6px; }
     .content td code { white-space: normal; overflow-wrap: anywhere; }
-    .content p:has(> img) { overflow-x: auto; }
-    .content p > img { max-width: none; width: 700px; }
+    .content p:has(img) { overflow-x: auto; }
+    .content p img { max-width: none; width: 700px; }
 }
 END
 

@@ -23,6 +23,7 @@ use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -157,15 +158,18 @@ pub fn setting<T: FromStr>(name: &str) -> T {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("runs only inside a lab")
 }
 
-/// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1.
+/// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1. The test harness counts
+/// the test as passed, so each line has the number of tests that were skipped.
 pub fn skip(reason: &str) {
+    static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let test = thread::current().name().unwrap_or("a test").to_owned();
     assert!(
         std::env::var_os("MINGLE_REQUIRE_NETNS").is_none_or(|value| value != "1"),
         "{test} must not be skipped here (MINGLE_REQUIRE_NETNS=1), but: {reason}"
     );
     // Not `eprintln`, which the test harness hides while the test passes.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    let _ = writeln!(std::io::stderr(), "skipped ({count} so far): {test}: {reason}");
 }
 
 /// A network of nodes, removed on drop.

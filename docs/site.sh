@@ -48,6 +48,7 @@ cat >"$site/src/SUMMARY.md" <<'END'
 # For users
 
 - [Reference](docs/reference.md)
+- [Troubleshooting](docs/troubleshooting.md)
 - [Launchers](docs/launchers.md)
 - [Networks](docs/networks.md)
 - [RDMA](docs/rdma.md)

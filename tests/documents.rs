@@ -34,7 +34,7 @@ enum Kind {
 
 /// The blocks without a fence that are not shell: document, the block's beginning, its kind. The first entry
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
-const NOT_SHELL: [(&str, &str, Kind); 20] = [
+const NOT_SHELL: [(&str, &str, Kind); 21] = [
     ("ARCHITECTURE.md", "mingle-rdma/src/  ", Kind::Tree),
     ("ARCHITECTURE.md", "model  <-", Kind::Other),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
@@ -48,6 +48,7 @@ const NOT_SHELL: [(&str, &str, Kind); 20] = [
     ("docs/launchers.md", "rank {rank} of", Kind::Other),
     ("docs/reference.md", "--interface ", Kind::Arguments),
     ("docs/networks.md", "apiVersion: ", Kind::Yaml),
+    ("docs/troubleshooting.md", "mingle: ", Kind::Quoted),
     ("docs/networks.md", "[wsl2]", Kind::Other),
     ("docs/networks.md", "Set-NetFirewallHyperVVMSetting", Kind::Other),
     ("docs/rdma.md", "mingle: warning: NCCL_NET=IB", Kind::Quoted),
@@ -351,11 +352,40 @@ fn every_file_of_the_project_that_is_named_exists() {
 }
 
 #[test]
+fn at_least_thirty_ways_to_fail_have_their_message_code_and_cure() {
+    let path = "docs/troubleshooting.md";
+    let text = fs::read_to_string(root().join(path)).unwrap();
+    let sections: Vec<&str> = text.split("\n### ").skip(1).collect();
+    let mut wrong = Vec::new();
+    for section in &sections {
+        let title = section.lines().next().unwrap();
+        let has_message = section.lines().any(|line| line.starts_with("    mingle: "));
+        if !has_message || !section.contains("code ") || !section.contains("**Do:** ") {
+            wrong.push(title.to_owned());
+        }
+    }
+    assert_none(&wrong, "no message, code or cure");
+    assert!(sections.len() >= 30, "{}", sections.len());
+}
+
+#[test]
 fn every_quoted_message_is_in_the_code() {
     let texts = messages::texts(&root());
     // The words that stand for values in the quotes.
-    let names =
-        ["foo", "node-b", "node-c", "node-d", "InfiniBand", "RoCE", "Ethernet", "NCCL_NET=IB", "Socket"];
+    let names = [
+        "foo",
+        "node-b",
+        "node-c",
+        "node-d",
+        "InfiniBand",
+        "RoCE",
+        "Ethernet",
+        "NCCL_NET=IB",
+        "Socket",
+        "alice",
+        "bob",
+        "image",
+    ];
     let mut wrong = Vec::new();
     for (place, block) in blocks(&documents(), Kind::Quoted) {
         for line in block.text.lines() {

@@ -1,5 +1,7 @@
 //! Worlds that do not form: every failure has its exit code and its reason, and starts no command.
 
+mod users;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -181,7 +183,7 @@ fn an_unreachable_leader_is_named_with_its_port() {
     let leader = leading(&lab, 0, &line_with("unreached", 2, "--rank 0"));
     let outcome = lab.spawn(1, &line_with("unreached", 2, "--rank 1 --timeout 2s")).finish();
     let reach = format!("could not be reached over TCP at {}:29", lab.address(0));
-    fails(&outcome, 3, &["node0 (10.77.0.10:29", "was heard", &reach, "firewall"]);
+    fails(&outcome, 5, &["time: node0 (10.77.0.10:29", "was heard", &reach, "in its firewall, accept"]);
     drop(leader);
 }
 
@@ -213,6 +215,14 @@ fn a_taken_rank_is_refused_with_the_name_of_its_holder() {
     one.expect_stderr("2 of 3");
     fails(&lab.spawn(2, &args(1)).finish(), 4, &["rank 1 is taken by node1 (10.77.0.11:"]);
     fails(&lab.spawn(3, &args(0)).finish(), 4, &["rank 0 is taken by node0 (10.77.0.10:"]);
+    for proc in [&zero, &one] {
+        for (host, rank) in [("node2 (10.77.0.12:", 1), ("node3 (10.77.0.13:", 0)] {
+            proc.expect_stderr(&format!("warning: {host}"));
+            let twice =
+                format!("was given rank {rank}, which another node has; give each node a rank of its own");
+            proc.expect_stderr(&twice);
+        }
+    }
     // The first two nodes keep their seats.
     let two = lab.spawn(3, &args(2));
     assert_eq!(World::of(&finish_all(vec![zero, one, two])).ranks(), [0, 1, 2]);
@@ -288,7 +298,11 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
     let own = "this job's ID with another port or group, says 10.77.0.11";
     let check = "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
     let warning = "nobody else was heard within 15 s by multicast; other jobs form on this link: ";
-    fails(&outcome, 3, &[warning, "time: nobody else was heard; other jobs form", job, own, check]);
+    fails(
+        &outcome,
+        3,
+        &[warning, "time: nobody else was heard by multicast; other jobs form", job, own, check],
+    );
     assert!(!outcome.stderr.contains("hidden"));
     drop((others, member));
 }
@@ -309,10 +323,14 @@ fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others(
                     --master-port), and TCP 32768-60999 from the other nodes";
         let deaf = "this host drops even the multicast that it sends itself";
         let warning = format!("within 15 s by multicast, and {deaf}; {cure}");
-        fails(&walled, 5, &[&warning, &format!("nobody else was heard, and {deaf}; {cure}")]);
+        fails(&walled, 5, &[&warning, &format!("nobody else was heard by multicast, and {deaf}; {cure}")]);
         for other in [first, last] {
             let apart = "leads for itself: it does not hear this node, or cannot connect to it";
-            fails(&other, 5, &["mingle: warning: node1 (10.77.0.11:", apart, cure, "; node1 (10.77.0.11:"]);
+            fails(
+                &other,
+                5,
+                &["mingle: warning: node1 (10.77.0.11:", apart, cure, "time: node1 (10.77.0.11:"],
+            );
         }
     }
 }
@@ -349,14 +367,14 @@ fn without_a_usable_interface_a_node_fails_at_once() {
 #[test]
 fn each_signal_ends_a_node_with_its_own_code() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129), ("QUIT", 131)] {
         // Background jobs of a shell ignore SIGINT, and processes of the tests would inherit that.
         let mut command = lab.command(0, "env");
         command.args([&format!("--default-signal={signal}"), MINGLE]).args(line(signal, 2));
         let proc = lab.start(0, command);
         proc.expect_stderr("looking for");
         proc.signal(signal);
-        fails(&proc.finish(), code, &[]);
+        fails(&proc.finish(), code, &["; this node has left the world"]);
     }
     let proc = leading(&lab, 0, &line("KILL", 2));
     proc.signal("KILL");
@@ -398,7 +416,13 @@ fn a_standby_ends_when_the_world_forms_without_it() {
     let fifth = lab.spawn(4, &line("full", 4));
     fifth.expect_stderr("4 of 4");
     procs[2].signal("CONT");
-    World::of(&finish_all(procs.into())).expect(&lab, &[0, 1, 2, 3]);
+    let outcomes = finish_all(procs.into());
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    for outcome in outcomes {
+        let told =
+            "warning: 5 nodes use job ID full, and --world is 4: the world forms without the last of them; ";
+        assert!(outcome.stderr.contains(told), "{}", outcome.render());
+    }
     fails(&fifth.finish(), 4, &["the world of 4 formed", "without this node: no seat was left"]);
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lab::proc::Outcome;
 use crate::lab::world::{World, finish_all, form, start_all};
-use crate::lab::{Lab, Options};
+use crate::lab::{Lab, Options, limit};
 
 /// How long a world takes at most to say which path is broken.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -38,12 +38,40 @@ fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_pair_and_t
         "--paths master",
     ];
     let outcomes = fails(&lab, "one way", &[""; 4], &words);
+    for outcome in &outcomes {
+        let told =
+            "mingle: warning: node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ";
+        assert!(outcome.stderr.contains(told), "{}", outcome.render());
+    }
     let named: BTreeSet<&str> =
         outcomes.iter().map(|outcome| outcome.stderr.lines().last().unwrap()).collect();
     assert_eq!(named.len(), 1, "all say the same: {named:?}");
 
     // The way round that the message names.
     form(&lab, "one way", &["--paths master"; 4]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_broken_path_is_said_on_all_nodes_after_the_first_round_and_is_the_reason_at_a_deadline_before_the_last()
+{
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.firewall(2, &[NO_KERNEL_PORTS]);
+    let path = "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ";
+    let procs = start_all(&lab, "said", &["--timeout 6s"; 3]);
+    for proc in &procs {
+        proc.expect_stderr_within(limit(Duration::from_secs(8)), &format!("warning: {path}"));
+        proc.expect_stderr("; the nodes try again; open the kernel's ports");
+    }
+    for outcome in finish_all(procs) {
+        outcome.failed(5, &[&format!("error: {path}"), "open the kernel's ports"]);
+        assert!(!outcome.stderr.contains("missing"), "{}", outcome.render());
+    }
+    // A member's own time is up in the first round, long before that of the leader.
+    let procs = start_all(&lab, "member", &["--rank 0", "--timeout 2s", "--timeout 2s"]);
+    for outcome in finish_all(procs).into_iter().skip(1) {
+        let all_here = "all nodes were here, and not all paths between them were proved: ";
+        outcome.failed(5, &[all_here, path, "open the kernel's ports"]);
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn spawn_with(lab: &Lab, node: usize, args: &[String], (name, value): (&str, &st
 fn mingle(args: &[&str], (name, value): (&str, &str)) -> Outcome {
     let mut command = plain(MINGLE);
     command.args(args).env(name, value);
-    Proc::start(command, args.join(" ")).finish_within(Duration::from_secs(5))
+    Proc::start(command, args.join(" ")).finish_within(Duration::from_secs(9))
 }
 
 fn hides(outcome: &Outcome, secrets: &[&str]) {
@@ -98,23 +98,23 @@ fn an_argument_wins_over_the_variable() {
 }
 
 #[test]
-fn a_wrong_secret_and_a_missing_one_are_told_at_once_and_end_both_nodes_with_code_6_at_the_deadline() {
+fn a_wrong_secret_and_a_missing_one_are_told_within_seconds_and_end_both_nodes_with_code_6_at_the_deadline() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let none = ("", "");
     let (one, two) = (("MINGLE_SECRET", ONE), ("MINGLE_SECRET", TWO));
     for (number, (left, right)) in [(one, two), (one, none), (none, one)].into_iter().enumerate() {
-        let args = line_with(&format!("differ {number}"), 2, "-vv --timeout 1s");
+        let args = line_with(&format!("differ {number}"), 2, "-vv --timeout 4s");
         let procs = [spawn_with(&lab, 0, &args, left), spawn_with(&lab, 1, &args, right)];
         for (other, proc) in [1, 0].into_iter().zip(procs) {
             let started = proc.started;
             let outcome = proc.finish_within(Duration::from_secs(5));
-            let from = format!("not authentic, from {}", lab.address(other));
+            let from = format!("in time: {} has another secret, or none: ", lab.address(other));
             let warning =
                 format!("mingle: warning: {} has another secret for this job, or", lab.address(other));
             outcome.failed(6, &["secret", &from, &warning]);
             hides(&outcome, &[ONE, TWO]);
             let took = outcome.ended - started;
-            assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(3), "{took:?}");
+            assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(8), "{took:?}");
         }
     }
 }

@@ -56,6 +56,17 @@ fn the_command_reads_from_the_terminal_wherever_stdin_and_stdout_lead() {
 }
 
 #[test]
+fn on_a_terminal_an_error_has_three_parts_and_in_a_log_one_line() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    terminal.line("TERM=xterm $mingle -j tty -w 2 --timeout 200ms >/dev/null; echo \"code $?\"");
+    terminal
+        .expect("error: no world of 2 in time: nobody else was heard by multicast\r\n  do: if the others");
+    terminal.expect("code 3");
+    terminal.line("TERM=xterm $mingle -j tty -w 2 --timeout 200ms 2>&1 >/dev/null | cat");
+    terminal.expect("error: no world of 2 in time: nobody else was heard by multicast; if the others");
+}
+
+#[test]
 fn a_command_in_the_background_stops_when_it_reads_and_fg_lets_it_read() {
     let Some((_lab, mut terminal)) = started() else { return };
     for more in ["", "</dev/null", "| cat"] {

@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
-use mingle_core::proto::{BrokenPath, Fault, Tried};
+use mingle_core::proto::{BrokenPath, Fault, Misfit, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
@@ -27,6 +27,10 @@ pub(crate) const SECRET: u8 = 6;
 
 const SAME_SECRET: &str = "give every node the same secret";
 const SAME_WORLD: &str = "give every node the same --world";
+const OWN_RANK: &str = "give each node a rank of its own, or none";
+const OTHER_USER: &str =
+    "choose another --job-id, or, if these nodes are of one job, set MINGLE_USER to one name on all of them";
+const SEEDS: &str = "give each node --seed with the address of another";
 const SAME_VERSION: &str = "install the same version of mingle on every node";
 /// Where only other jobs were heard.
 const SAME_JOB: &str =
@@ -42,12 +46,18 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::PortTaken { .. } | Error::TooFewPorts { .. } => (NETWORK, "port_taken"),
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
-            Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
-            Failure::Deadline(report) if is_cut_off(report) => (NETWORK, "deadline"),
-            Failure::Deadline(report) if !report.sizes.is_empty() => (CONFLICT, "deadline"),
-            Failure::Deadline(_) => (DEADLINE, "deadline"),
+            Failure::Deadline(report) => match report.cause() {
+                Cause::Misfit => (CONFLICT, "deadline"),
+                Cause::Secret => (SECRET, "deadline"),
+                Cause::Unproved | Cause::Unreached | Cause::Apart | Cause::Unanswered => {
+                    (NETWORK, "deadline")
+                }
+                Cause::NobodyHeard if report.is_deaf => (NETWORK, "deadline"),
+                _ => (DEADLINE, "deadline"),
+            },
             Failure::RankTaken { .. } => (CONFLICT, "rank_taken"),
             Failure::WorldDiffers { .. } => (CONFLICT, "world_differs"),
+            Failure::UserDiffers { .. } => (CONFLICT, "user_differs"),
             Failure::WorldFull { .. } => (CONFLICT, "world_full"),
             Failure::NoRdma { .. } => (CONFLICT, "no_rdma"),
             Failure::Differs { .. } => (CONFLICT, "differs"),
@@ -62,20 +72,32 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     }
 }
 
-/// Whether a firewall keeps the nodes apart.
-fn is_cut_off(report: &Report) -> bool {
-    (report.is_deaf && report.cause() == Cause::NobodyHeard) || !report.apart.is_empty()
-}
-
 /// The text of an error: the fact, what the operating system said, and the advice.
 pub(crate) fn error(error: &Error) -> String {
+    join(fact(error), about_error(error))
+}
+
+/// The same for a terminal, in up to three parts: what happened, what else was seen, and what to do.
+pub(crate) fn error_in_parts(error: &Error) -> String {
+    let fact = fact(error);
+    let (happened, seen) = fact.split_once("; ").unwrap_or((&fact, ""));
+    let mut text = happened.to_owned();
+    for (name, part) in [("seen", seen), ("do", about_error(error).as_deref().unwrap_or_default())] {
+        if !part.is_empty() {
+            text += &format!("\n  {name}: {part}");
+        }
+    }
+    text
+}
+
+fn fact(error: &Error) -> String {
     let mut fact = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         fact = format!("{fact}: {cause}");
         source = cause.source();
     }
-    join(fact, about_error(error))
+    fact
 }
 
 /// A sentence of the library about restarts, with the option that sets their number.
@@ -121,7 +143,8 @@ fn about_error(error: &Error) -> Option<String> {
 fn about_failure(failure: &Failure) -> Option<String> {
     Some(match failure {
         Failure::Deadline(report) => return about_deadline(report),
-        Failure::RankTaken { .. } => "give each node a rank of its own, or none".to_owned(),
+        Failure::RankTaken { .. } => OWN_RANK.to_owned(),
+        Failure::UserDiffers { .. } => OTHER_USER.to_owned(),
         Failure::WorldDiffers { .. } => SAME_WORLD.to_owned(),
         Failure::WorldFull { .. } => "start as many nodes as --world says".to_owned(),
         Failure::MasterUnproved { .. } => {
@@ -182,63 +205,69 @@ fn cure(path: &BrokenPath) -> &'static str {
 }
 
 fn about_deadline(report: &Report) -> Option<String> {
-    let mut advice = Vec::new();
-    advice.extend(match report.cause() {
-        Cause::Running => Some("if this is another job, give it another --job-id"),
-        Cause::NobodyHeard if report.is_deaf => Some(FIREWALL),
-        Cause::NobodyHeard if !report.jobs.is_empty() => Some(SAME_JOB),
-        Cause::NobodyHeard if !report.blames_the_secret() => {
-            Some("the others have not started, or multicast does not pass between them and this node")
+    Some(match report.cause() {
+        Cause::Running => "if this is another job, give it another --job-id".to_owned(),
+        Cause::Unproved => match &report.broken {
+            Some(path) => about_paths(std::slice::from_ref(&**path)),
+            None => "give the proofs more time by --timeout".to_owned(),
+        },
+        Cause::Misfit => {
+            let cures: BTreeSet<&str> = report.misfits.iter().map(about_misfit).collect();
+            cures.into_iter().collect::<Vec<_>>().join("; ")
         }
-        Cause::Unreached => Some("check the firewall for these ports"),
-        Cause::NobodyLeads => Some("start the node with rank 0, or leave --rank away on one node"),
-        _ => None,
-    });
-    if !report.unauthentic.is_empty() {
-        advice.push(SAME_SECRET);
+        Cause::Unreached | Cause::Apart | Cause::Unanswered => FIREWALL.to_owned(),
+        Cause::Version => SAME_VERSION.to_owned(),
+        Cause::Secret => SAME_SECRET.to_owned(),
+        Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
+        Cause::NobodyHeard if report.is_deaf => FIREWALL.to_owned(),
+        Cause::NobodyHeard if !report.jobs.is_empty() => SAME_JOB.to_owned(),
+        Cause::NobodyHeard => about_silence(report.tried),
+        Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
+        _ => return None,
+    })
+}
+
+/// The advice where nobody was heard by what was tried.
+fn about_silence(tried: Tried) -> String {
+    let ways = match tried {
+        Tried::Broadcast => {
+            "neither multicast nor broadcast passes here: give each node --seed with the address of another, or a \
+             shared --seed-dir"
+        }
+        Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
+        Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports",
+        Tried::Seeds => {
+            "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
+        }
+        _ => {
+            "multicast does not pass here: give each node --seed with the address of another, a shared --seed-dir, or \
+             on one link --broadcast"
+        }
+    };
+    format!("if the others have started, {ways}; see 'mingle doctor'")
+}
+
+fn about_misfit(misfit: &Misfit) -> &'static str {
+    match misfit.reason {
+        Unfit::World(_) => SAME_WORLD,
+        Unfit::Rank(_) => OWN_RANK,
+        _ => OTHER_USER,
     }
-    if !report.apart.is_empty() {
-        advice.push(FIREWALL);
-    }
-    if !report.sizes.is_empty() {
-        advice.push(SAME_WORLD);
-    }
-    if report.unanswered.is_some() {
-        advice.push("check the firewall for UDP and TCP");
-    }
-    if !report.versions.is_empty() {
-        advice.push(SAME_VERSION);
-    }
-    Some(advice.join("; ")).filter(|text| !text.is_empty())
 }
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
         Warning::NobodyHeard { is_deaf: true, .. } | Warning::Apart { .. } => FIREWALL.to_owned(),
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
-        Warning::NobodyHeard { tried, .. } => {
-            let ways = match tried {
-                Tried::Broadcast => {
-                    "neither multicast nor broadcast passes here: give each node --seed with the address of another, or a \
-                     shared --seed-dir"
-                }
-                Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
-                Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports",
-                Tried::Seeds => {
-                    "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
-                }
-                _ => {
-                    "multicast does not pass here: give each node --seed with the address of another, a shared --seed-dir, or \
-                     on one link --broadcast"
-                }
-            };
-            format!("if the others have started, {ways}; see 'mingle doctor'")
-        }
-        Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
-        Warning::WorldDiffers { .. } => SAME_WORLD.to_owned(),
+        Warning::NobodyHeard { tried, .. } => about_silence(*tried),
+        Warning::Waiting { report, .. } => return about_deadline(report),
+        Warning::Unreached { .. } | Warning::Unconnectable { .. } => FIREWALL.to_owned(),
+        Warning::Misfit { node, .. } => about_misfit(node).to_owned(),
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
         Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
+        Warning::WithoutMulticast { .. } => SEEDS.to_owned(),
+        Warning::PathBroken { path } => about_paths(std::slice::from_ref(&**path)),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,
@@ -303,17 +332,16 @@ mod tests {
             (code, text.as_str()),
             (
                 3,
-                "no world of 4 in time: nobody else was heard; the others have not started, or multicast does not \
-                 pass between them and this node"
+                "no world of 4 in time: nobody else was heard by multicast; if the others have started, multicast \
+                 does not pass here: give each node --seed with the address of another, a shared --seed-dir, or on \
+                 one link --broadcast; see 'mingle doctor'"
             )
         );
         let unauthentic = vec![("10.0.0.2".parse().unwrap(), 7)];
         let (code, text) = deadline(Report { unauthentic, ..report() });
         assert_eq!(code, 6);
-        assert!(
-            text.contains("heard; 7 datagrams of this job were not authentic, from 10.0.0.2; give"),
-            "{text}"
-        );
+        let seen = "no world of 4 in time: 10.0.0.2 has another secret, or none: 7 datagrams were not authentic; nobody";
+        assert!(text.starts_with(seen), "{text}");
         assert!(text.ends_with("; give every node the same secret"), "{text}");
     }
 

@@ -154,6 +154,16 @@ impl<'a> Formation<'a> {
                  and no other host reaches that; give the name this host's own address in /etc/hosts"
             ));
         }
+        let Formed { world, left_over, .. } = &self.assignment.formed;
+        // A node that stays may take the place of another later.
+        if *left_over > 0 && !self.config.stays {
+            stderr::say(format_args!(
+                "warning: {} nodes use job ID {}, and --world is {world}: the world forms without the last of them; give \
+                 the other job another --job-id, or start as many nodes as --world says",
+                world.get().saturating_add(*left_over),
+                self.config.job,
+            ));
+        }
         for line in self.assignment.formed.sameness.lines() {
             stderr::say(format_args!("warning: {line}"));
         }

@@ -68,7 +68,7 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 use mingle_core::Secret;
 
@@ -127,6 +127,7 @@ fn is_configured(args: &[OsString]) -> bool {
 
 fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(), Stop> {
     let joins = Intent::joins(args.get(1..).unwrap_or_default());
+    let overridden = args::overridden(args.get(1..).unwrap_or_default());
     let low = match LowArgs::try_parse_from(args) {
         Ok(low) => low,
         Err(error) if error.use_stderr() => return Err(usage(error, joins)),
@@ -142,6 +143,13 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
             return Stdout::plain(secret.reveal() + "\n");
         }
         _ => args::check_variables(|name| std::env::var_os(name))?,
+    }
+    let is_quiet = match &low.command {
+        Some(Action::Run(args)) => args.join.quiet,
+        _ => low.join.quiet,
+    };
+    for text in overridden.iter().filter(|_| !is_quiet) {
+        stderr::say(format_args!("warning: {text}"));
     }
     match low.command {
         Some(Action::Run(args)) => return run::run(*args, started),
@@ -190,6 +198,11 @@ fn usage(mut error: clap::Error, joins: bool) -> Stop {
         && let Some(text) = args::instead_of(word)
     {
         return Stop::Usage(text);
+    }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && error.kind() == ErrorKind::ArgumentConflict
+    {
+        return Stop::Usage(args::not_after_options(word));
     }
     let text = error.render().to_string();
     Stop::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())

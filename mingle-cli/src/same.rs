@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mingle_core::env::{MINGLE_SET, alike};
 use mingle_core::rdma::Machine;
-use mingle_core::tools::interfaces;
 use mingle_core::{Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
@@ -22,7 +21,6 @@ pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
     traits.push(Trait::shown("--rank-key", given(config.rank_key.is_some())));
     traits.extend(host.traits());
     traits.extend(machine.and_then(distances));
-    traits.extend(mtu(config));
     traits.extend(config.same.pairs().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
 }
@@ -45,13 +43,6 @@ fn distances(machine: &Machine) -> Option<Trait> {
     let parts: BTreeSet<String> = choice.used().map(of_port).filter(|part| !part.is_empty()).collect();
     let parts: Vec<String> = parts.into_iter().collect();
     (!parts.is_empty()).then(|| Trait::shown("NIC-GPU distances", parts.join(", ")))
-}
-
-/// The MTU of the interface that this node prefers.
-fn mtu(config: &Settings) -> Option<Trait> {
-    let all = interfaces(&config.network).ok()?;
-    let first = all.into_iter().find(|judged| judged.refused.is_none())?.interface;
-    (first.mtu > 0).then(|| Trait::shown("MTU", first.mtu.to_string()))
 }
 
 /// What the files of a host say.

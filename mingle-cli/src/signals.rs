@@ -14,7 +14,7 @@ use crate::exit::Stop;
 use crate::process::Stat;
 
 /// The signals that end a rendezvous.
-pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
+pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// Receives the signals that arrive after it was made. Make and use it within a runtime. Within another
 /// program, which has handlers of its own, it takes none, and receives SIGINT once that program asks for the

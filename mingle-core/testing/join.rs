@@ -27,6 +27,7 @@ impl Draw for Join {
             } else {
                 from.host().as_str().parse().unwrap_or_default()
             },
+            user: from.user(),
         };
         let port = if from.flag() { from.endpoint().port() } else { 0 };
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();

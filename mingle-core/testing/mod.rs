@@ -17,13 +17,13 @@ use mingle_rdma::{RankSummary, Summary, Verdict};
 
 use super::message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
-    Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want, Welcome,
-    encode_roster, take,
+    Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, Trouble, UNPROVED, UNREADY, Want,
+    Welcome, encode_roster, take,
 };
 use super::{Codec, Dropped, Header, TOKEN, Token, fitting};
 use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
-    Paths, Peer, Roster, World, WorldSize,
+    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, Misfit,
+    NodeId, Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
 };
 
 /// The kinds of message: the number on the wire and the name.
@@ -273,6 +273,35 @@ impl Source<'_> {
         HostName::new(&self.likely(&NAMES.map(str::to_owned), &[]).unwrap_or_else(long))
     }
 
+    /// Of bytes that are 0 an unknown one.
+    fn user(&mut self) -> User {
+        let name = (!self.flag()).then(|| self.host());
+        User::new(name.as_ref().map(HostName::as_str), (!self.flag()).then(|| self.short()))
+    }
+
+    fn broken_path(&mut self) -> BrokenPath {
+        BrokenPath {
+            from: self.peer(),
+            to: self.peer(),
+            fault: self.fault(),
+            answers: self.flag().then(|| self.endpoint().port()),
+            mtus: (self.count(), self.count()),
+        }
+    }
+
+    fn trouble(&mut self) -> Trouble {
+        if self.flag() { Trouble::Broken(self.broken_path()) } else { Trouble::Misfit(self.misfit()) }
+    }
+
+    fn misfit(&mut self) -> Misfit {
+        let reason = match self.byte() % 3 {
+            0 => Unfit::World(self.size()),
+            1 => Unfit::User(self.user()),
+            _ => Unfit::Rank(Rank(self.rank())),
+        };
+        Misfit { host: self.host(), address: self.endpoint(), reason }
+    }
+
     fn given(&mut self) -> Option<u32> {
         (!self.flag()).then(|| self.rank())
     }
@@ -373,6 +402,7 @@ impl Draw for Announce {
             joined: from.count(),
             newest: (0..from.up_to(NEWEST)).map(|_| from.host()).collect(),
             missing: (0..from.up_to(RUNS)).map(|_| (from.rank(), from.rank())).collect(),
+            user: from.user(),
         }
     }
 }
@@ -391,7 +421,8 @@ impl Draw for Introduction {
 
 impl Draw for Welcome {
     fn draw(from: &mut Source<'_>) -> Self {
-        Self { lease: from.flag().then(|| from.dial()), seated: from.flag() }
+        let (lease, seated) = (from.flag().then(|| from.dial()), from.flag());
+        Self { lease, seated, trouble: (!from.flag()).then(|| from.trouble()) }
     }
 }
 
@@ -408,22 +439,17 @@ impl Draw for Refusal {
             5 => Self::NoRdma(from.verdict(), from.flag()),
             6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
             8 => Self::Differs(from.sameness()),
-            _ => {
-                let path = |from: &mut Source<'_>| BrokenPath {
-                    from: from.peer(),
-                    to: from.peer(),
-                    fault: from.fault(),
-                    answers: from.flag().then(|| from.endpoint().port()),
-                    mtus: (from.count(), from.count()),
-                };
-                Self::PathsBroken((0..from.up_to(REFUSED)).map(|_| path(from)).collect(), from.count())
-            }
+            9 => Self::UserDiffers(from.user(), from.count()),
+            _ => Self::PathsBroken(
+                (0..from.up_to(REFUSED)).map(|_| from.broken_path()).collect(),
+                from.count(),
+            ),
         }
     }
 }
 
 /// How many reasons of a refusal there are.
-const REFUSALS: u8 = 9;
+const REFUSALS: u8 = 10;
 
 impl Draw for Prepare {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -474,7 +500,8 @@ impl Draw for Ready {
 impl Draw for Commit {
     fn draw(from: &mut Source<'_>) -> Self {
         let (verdict, sameness) = (from.verdict(), from.sameness());
-        Self { round: from.round(), endpoint: from.byte(), sameness: fitting(sameness, &verdict), verdict }
+        let sameness = fitting(sameness, &verdict);
+        Self { round: from.round(), endpoint: from.byte(), sameness, verdict, left_over: from.count() }
     }
 }
 
@@ -551,6 +578,7 @@ mod tests {
             Refusal::Unready(_) => 6,
             Refusal::PathsBroken(..) => 7,
             Refusal::Differs(_) => 8,
+            Refusal::UserDiffers(..) => 9,
         }
     }
 

@@ -27,10 +27,21 @@ pub(crate) fn leads(
     (dial, rank, round): (u32, u32, u64),
 ) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // The endpoint with this index, no verdict on RDMA, and no trait that differs.
-    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0]).0;
+    // The endpoint with this index, no verdict on RDMA, no trait that differs, and nobody left over.
+    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0, 0]).0;
     vec![
-        (6, Body::default().bytes(&[1]).number(u64::from(dial)).bytes(&[1]).0),
+        // It has a seat, and another node has a rank twice.
+        (
+            6,
+            Body::default()
+                .bytes(&[1])
+                .number(u64::from(dial))
+                .bytes(&[1, 1, 0])
+                .text(host)
+                .address(own)
+                .bytes(&[2, 1])
+                .0,
+        ),
         (3, introduction.clone()),
         (4, introduction),
         (10, Body::prepare(round, dial, rank, ME, own, to)),
@@ -40,7 +51,19 @@ pub(crate) fn leads(
         (16, commit(200)),
         (15, Body::default().number(u64::MAX).0),
         (8, Vec::new()),
-        (20, Body::default().bytes(&ME).bytes(&[1]).address(own).0),
+        // Of a user of this name.
+        (
+            20,
+            Body::default()
+                .bytes(&ME)
+                .bytes(&[1])
+                .address(own)
+                .text(host)
+                .bytes(&[1])
+                .text(host)
+                .bytes(&[0])
+                .0,
+        ),
     ]
 }
 

@@ -80,7 +80,8 @@ impl Body {
 
     pub fn announce(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
         let here = Self::default().candidate(id, host, at).number(3).number(3);
-        here.text(host).text(host).text(host).number(1).number(1).number(2).0
+        // Of an unknown user.
+        here.text(host).text(host).text(host).number(1).number(1).number(2).bytes(&[0, 0]).0
     }
 
     pub fn solicit(host: &str) -> Vec<u8> {
@@ -93,9 +94,10 @@ impl Body {
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster, has no port for sessions; RoCE; nothing to compare; paths to the master alone; no key.
+        // roster, has no port for sessions; RoCE; nothing to compare; paths to the master alone; no key; no
+        // user.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0]).0
+        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0, 0, 0]).0
     }
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {

@@ -25,7 +25,11 @@ fn an_address_that_appears_three_seconds_after_the_start_is_used() {
     sleep_until(worlds[1][3].started + Duration::from_secs(3));
     lab.restore_ipv4(3);
     for procs in worlds {
-        World::of(&finish_all(procs)).expect(&lab, &[0, 1, 2, 3]);
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+        for outcome in outcomes {
+            assert!(!outcome.stderr.contains("MTU differs"), "{}", outcome.render());
+        }
     }
 }
 

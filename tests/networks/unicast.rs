@@ -45,6 +45,23 @@ fn routed_pods_without_a_common_link_need_one_seed_each() {
 }
 
 #[test]
+fn an_interface_without_multicast_is_used_with_seeds_and_named_without() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    for node in 0..3 {
+        // As WireGuard's and tun's.
+        lab.at(node, "ip link set eth0 multicast off");
+    }
+    let seed = format!("--seed {}", lab.address(0));
+    form(&lab, "with seeds", &[seed.as_str(); 3]).expect(&lab, &[0, 1, 2]);
+    let fact = "eth0 has no multicast, and no other interface is usable";
+    let cure = "give each node --seed with the address of another";
+    for outcome in finish_all(crate::lab::world::start_all(&lab, "without", &["--timeout 1s"; 3])) {
+        outcome.failed(3, &[&format!("warning: this node hears only nodes on this host: {fact}; {cure}")]);
+        outcome.failed(3, &[&format!("nobody else was heard by multicast: {fact}; {cure}")]);
+    }
+}
+
+#[test]
 fn a_name_that_resolves_first_to_none_and_then_to_all_pods_is_a_seed() {
     let Some(lab) = pods(true) else { return };
     let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line_with("name", 4, "--seed pods"))).collect();

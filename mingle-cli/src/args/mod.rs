@@ -8,6 +8,7 @@ mod foreign;
 mod formats;
 mod gone;
 mod network;
+mod twice;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
@@ -19,6 +20,7 @@ pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
 pub(crate) use foreign::of_other_launchers;
 pub(crate) use gone::{check_variables, instead_of};
 pub(crate) use network::{AirArgs, NetworkArgs};
+pub(crate) use twice::{not_after_options, overridden};
 
 use network::{NODE, SAME};
 
@@ -267,8 +269,8 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   2    a wrong argument or variable
   3    the timeout passed; the message names the nodes that were here and how
        many are missing
-  4    a conflict: rank taken, another world size, all seats taken, or RDMA or
-       sameness is required and not all ranks have it
+  4    a conflict: rank taken, another world size or user, all seats taken, or
+       RDMA or sameness is required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
        reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open

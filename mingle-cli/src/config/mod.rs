@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Template, is_own, job_interfaces};
 use mingle_core::tools::HeldPorts;
-use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, WorldSize};
+use mingle_core::{
+    JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, User, WorldSize,
+};
 
 use crate::args::{JoinArgs, RunArgs};
 use crate::exit::Stop;
@@ -45,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) world: WorldSize,
     last_call: Option<Timeout>,
     rank: Option<Rank>,
+    user: User,
     pub(crate) secret: Option<Secret>,
     private: bool,
     /// Mistakes that do not end the run.
@@ -98,6 +101,12 @@ impl Settings {
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
         provenance.check_tasks(&scheduler)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
+        // Its variable may be set for all jobs of a cluster.
+        if let Some(given) = low.last_call.as_ref().filter(|_| !world.is_range()) {
+            warnings.push(format!(
+                "--last-call {given} is for a range, such as --world 3:4, and --world {world} is none"
+            ));
+        }
         let slots = match reader.read(low.slots, "slots", slots_number)? {
             Some(count) => SlotCount { count, is_given: true },
             None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
@@ -114,6 +123,7 @@ impl Settings {
             secret,
             warnings,
             rank,
+            user: reader.user(),
             network,
             rank_key,
             paths: reader.read(low.paths, "paths", paths)?,
@@ -187,6 +197,7 @@ impl Settings {
     pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
         let mut builder = Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
+            .user(self.user.clone())
             .secret(self.secret.clone())
             .network(self.network.clone())
             .private(self.private)

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use mingle_core::env::Setting;
-use mingle_core::{Filter, JobId, Secret, Seed, WorldSize};
+use mingle_core::{Filter, JobId, Secret, Seed, User, WorldSize};
+use nix::unistd::{self, geteuid};
 
 use super::SameWanted;
 use super::values::{flag, job_argument, job_variable, rdma, world_size};
@@ -61,6 +62,17 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
 
     pub(crate) fn world(&self, argument: Option<String>) -> Result<Option<WorldSize>, Stop> {
         self.read(argument, "world", world_size)
+    }
+
+    /// Who runs this node: MINGLE_USER, or else the user of this process.
+    pub(crate) fn user(&self) -> User {
+        if let Some(name) = (self.0)("MINGLE_USER").filter(|name| !name.is_empty()) {
+            return User::new(Some(&name.to_string_lossy()), None);
+        }
+        let number = geteuid();
+        // A container may know no name for the number.
+        let known = unistd::User::from_uid(number).ok().flatten();
+        User::new(known.as_ref().map(|user| user.name.as_str()), Some(number.as_raw()))
     }
 
     pub(crate) fn flag(&self, argument: bool, option: &'static str) -> Result<bool, Stop> {

@@ -24,7 +24,14 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
             CHECK,
             "network interfaces",
             "only loopback can be used, which no other host can reach",
-            "bring a NIC up and give it an address, unless all nodes are on this host",
+            if all
+                .iter()
+                .any(|nic| nic.refused.as_deref().is_some_and(|why| why.starts_with("without multicast")))
+            {
+                "give --seed with the address of another node: an interface without multicast is used then"
+            } else {
+                "bring a NIC up and give it an address, unless all nodes are on this host"
+            },
         ));
     }
     findings.extend(used().enumerate().map(|(at, nic)| in_use(nic, at + 1, count)));

@@ -71,6 +71,7 @@ mod tests {
             verdict: Verdict::default(),
             sameness: Sameness::default(),
             slots: Slots { own: 8, before: 16, total: 32 },
+            left_over: 0,
         }
     }
 

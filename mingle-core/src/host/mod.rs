@@ -19,6 +19,8 @@ mod tests;
 pub use filter::{Filter, InvalidFilter};
 pub use interface::{Interface, Kind};
 pub use rdma::{probe, save, survey};
-pub(crate) use select::{Unsuitable, endpoints, holder_of, link_of, refusal, select};
+pub(crate) use select::{
+    Unsuitable, endpoints, holder_of, link_of, refusal, select, select_for_seeds, without_multicast,
+};
 pub use system::host_name;
 pub(crate) use system::{addresses, flags_of_ipv6, list};

@@ -26,11 +26,37 @@ pub(crate) struct Unsuitable {
 /// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the
 /// filters prefer.
 pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Unsuitable> {
+    choose(all, filters, true)
+}
+
+/// The interfaces to use by a node that finds others without multicast: the same, and where these are none or
+/// loopback alone, those without multicast.
+pub(crate) fn select_for_seeds(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Unsuitable> {
+    let chosen = choose(all, filters, true);
+    if chosen.as_ref().is_ok_and(|chosen| chosen[0].kind != Kind::Loopback) {
+        return chosen;
+    }
+    choose(all, filters, false).or(chosen)
+}
+
+/// The interfaces that lack nothing but multicast.
+pub(crate) fn without_multicast<'a>(all: &'a [Interface], filters: &[Filter]) -> Vec<&'a str> {
+    let filters = Filters::new(filters);
+    let lacks =
+        |interface: &&Interface| matches!(eligible(interface, &filters, true), Err(Unusable::NoMulticast));
+    all.iter().filter(lacks).map(|interface| interface.name.as_str()).collect()
+}
+
+fn choose(
+    all: &[Interface],
+    filters: &[Filter],
+    needs_multicast: bool,
+) -> Result<Vec<Interface>, Unsuitable> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Unusable, Vec<&str>> = BTreeMap::new();
     for interface in all {
-        match eligible(interface, &filters) {
+        match eligible(interface, &filters, needs_multicast) {
             Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
             Err(why) => refused.entry(why).or_default().push(&interface.name),
         }
@@ -63,7 +89,7 @@ const OTHER: usize = 2;
 
 /// Why [`select`] leaves out this interface.
 pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
-    match eligible(interface, &Filters::new(filters)) {
+    match eligible(interface, &Filters::new(filters), true) {
         Ok(_) => "loopback is used only where there is nothing else".to_owned(),
         Err(why) => why.to_string(),
     }
@@ -148,13 +174,17 @@ impl fmt::Display for Unusable {
             Self::Excluded => "excluded",
             Self::Down => "down, or without a link",
             Self::NoAddress => "without a usable address (an IPv6 link-local one is none)",
-            Self::NoMulticast => "without multicast (used only where it is asked for)",
+            Self::NoMulticast => "without multicast (used only with seeds, or where it is asked for)",
         })
     }
 }
 
 /// The addresses to use, the best first, and the position of the filter that admits the best.
-fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<IpNet>), Unusable> {
+fn eligible(
+    interface: &Interface,
+    filters: &Filters<'_>,
+    needs_multicast: bool,
+) -> Result<(usize, Vec<IpNet>), Unusable> {
     let mut excluded = false;
     let mut asked: Vec<(usize, IpNet)> = Vec::new();
     for address in interface.addresses.iter().filter(|address| interface.supports(address.addr())) {
@@ -179,7 +209,8 @@ fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<
     let Some((place, _)) = asked.first() else { return Err(Unusable::NoAddress) };
     // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its
     // TCP, and has seeds or a folder to find others.
-    if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
+    let lacks_multicast = !interface.multicast && interface.kind != Kind::Loopback;
+    if lacks_multicast && needs_multicast && filters.want_all() {
         return Err(Unusable::NoMulticast);
     }
     Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))

@@ -99,6 +99,16 @@ impl Traits {
         Stamp(if hash == 0 { 2 } else { hash } | u64::from(required))
     }
 
+    /// The same with one trait more. There is no room for it beside [`Traits::MOST`] others.
+    #[cfg(feature = "net")]
+    #[must_use]
+    pub(crate) fn with(mut self, one: Trait) -> Self {
+        if self.0.len() < Self::MOST {
+            self.0.extend(Self::from_iter([one]).0);
+        }
+        self
+    }
+
     /// The traits as they are sent.
     pub(crate) fn sent(&self) -> impl Iterator<Item = (&TraitKey, &Sent)> {
         self.0.iter()

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::discovery::Seed;
-use crate::host::{self, Filter, Interface, Unsuitable};
+use crate::host::{self, Filter, Interface, Kind, Unsuitable};
 use crate::model::{JobId, JobInterfaces};
 use crate::net::error::Error;
 
@@ -96,7 +96,32 @@ impl Network {
         }
         let all = host::list().map_err(Error::socket("cannot list the network interfaces"))?;
         let failed = |Unsuitable { reasons, is_filtered }| Error::NoInterface { reasons, is_filtered };
-        host::select(&all, &self.interfaces).map_err(failed)
+        self.select(&all).map_err(failed)
+    }
+
+    /// The interfaces to use of all of them.
+    pub(crate) fn select(&self, all: &[Interface]) -> Result<Vec<Interface>, Unsuitable> {
+        let select = if self.needs_multicast() { host::select } else { host::select_for_seeds };
+        select(all, &self.interfaces)
+    }
+
+    /// Whether a node finds the others by multicast alone.
+    pub(crate) fn needs_multicast(&self) -> bool {
+        self.multicast && self.seeds.is_empty() && self.seed_dir.is_none()
+    }
+
+    /// The interfaces that this node would use if they had multicast, where it uses these, of which none but
+    /// loopback is usable.
+    pub(crate) fn without_multicast(&self, used: &[Interface]) -> Vec<String> {
+        if !self.needs_multicast()
+            || self.loopback.is_some()
+            || used.iter().any(|one| one.kind != Kind::Loopback)
+        {
+            return Vec::new();
+        }
+        let all = host::list().unwrap_or_default();
+        let lacking = host::without_multicast(&all, &self.interfaces);
+        lacking.into_iter().map(|name| name.escape_debug().to_string()).collect()
     }
 }
 

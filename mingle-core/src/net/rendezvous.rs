@@ -11,7 +11,7 @@ use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
 use super::worlds::{Restarts, Session};
-use crate::model::{HostName, JobId, Metadata, Paths, Rank, RankKey, Secret, Traits, WorldSize};
+use crate::model::{HostName, JobId, Metadata, Paths, Rank, RankKey, Secret, Traits, User, WorldSize};
 use crate::net::error::Error;
 use crate::proto::{self, Event};
 use crate::wire::Attributes;
@@ -181,6 +181,13 @@ impl RendezvousBuilder {
     /// by address. Default: none.
     pub fn rank_key(mut self, key: &RankKey) -> Self {
         self.0.attributes.rank_key = key.clone();
+        self
+    }
+
+    /// Who runs this node. A leader of another user refuses it, so that two users whose jobs have one ID get
+    /// no world of both. Default: unknown, and refused by nobody.
+    pub fn user(mut self, user: User) -> Self {
+        self.0.attributes.user = user;
         self
     }
 

@@ -43,7 +43,7 @@ pub struct Judged {
 pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     let filters = &network.interfaces;
     let all = host::list()?;
-    let chosen = host::select(&all, filters).unwrap_or_default();
+    let chosen = network.select(&all).unwrap_or_default();
     let is_chosen = |other: &Interface| chosen.iter().any(|interface| interface.index == other.index);
     let refused = all.iter().filter(|interface| !is_chosen(interface)).map(|interface| Judged {
         interface: interface.clone(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(test)]
 use crate::model::{HostName, World};
 use crate::model::{JobTag, Keys, Lineage, NodeId, Traits, WorldSize};
+use crate::proto::report::Tried;
 use crate::wire::NodeInfo;
 
 /// How long a node waits for the others by default.
@@ -37,6 +38,10 @@ pub struct Config {
     pub traits: Traits,
     /// The hosts of the job that the user has listed, by name or address: those that are absent are named.
     pub listed: BTreeSet<String>,
+    /// How this node looks for others.
+    pub tried: Tried,
+    /// The interfaces that this node would use if they had multicast; loopback alone is left to it.
+    pub without_multicast: Vec<String>,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
     /// How long to wait; `None` waits for ever.
@@ -76,6 +81,8 @@ impl Config {
             node,
             traits: Traits::default(),
             listed: BTreeSet::new(),
+            tried: Tried::Multicast,
+            without_multicast: Vec::new(),
             prefers_ipv6: false,
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,

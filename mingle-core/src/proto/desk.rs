@@ -88,7 +88,9 @@ impl Desk {
                 let Some(Sign { leader, leads, members }) = sign else { return };
                 if !to_all || leads || self.shared.rng.random_range(0..members.max(1)) < OTHERS {
                     let addresses = leader.addresses.iter().copied().collect();
-                    let running = Message::Running(Running { leader: leader.id, addresses });
+                    let node = &self.shared.config.node;
+                    let (host, user) = (node.host.clone(), node.attributes.user.clone());
+                    let running = Message::Running(Running { leader: leader.id, addresses, host, user });
                     self.shared.send(from, header.sender, &running);
                 }
             }
@@ -226,7 +228,15 @@ mod tests {
         let (mut desk, contact) = (desk(1), leader());
         let sign = Some(Sign { leader: &contact, leads: false, members: 4 });
         let addresses = contact.addresses.iter().copied().collect();
-        let expected = (endpoint(9), Message::Running(Running { leader: id(1), addresses }));
+        let expected = (
+            endpoint(9),
+            Message::Running(Running {
+                leader: id(1),
+                addresses,
+                host: HostName::new("host-2"),
+                user: crate::model::User::default(),
+            }),
+        );
         assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), (Some(1), sign)), [expected]);
         assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), (Some(1), None)), []);
     }

@@ -40,7 +40,8 @@ mod waves;
 pub(crate) mod world;
 
 pub use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,
+    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths, Peer, Slots,
+    Stamp, Unfit,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
@@ -56,7 +57,7 @@ pub use prove::PathTarget;
 #[cfg(feature = "net")]
 pub(crate) use prove::Survey;
 pub use report::{
-    Cause, Change, Event, Failure, Formed, Heard, OtherJob, OtherSize, Over, Progress, RankRange, Report,
-    Tried, Unproved, Warning,
+    Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried,
+    Unproved, Warning,
 };
 pub use timer::Time;

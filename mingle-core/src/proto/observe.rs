@@ -138,6 +138,7 @@ mod tests {
             joined: 2,
             newest: [HostName::new("b")].into_iter().collect(),
             missing: [(2, 3)].into_iter().collect(),
+            user: crate::model::User::default(),
         })
     }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Encoding, NodeInfo};
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, Sameness,
-    World, WorldSize, deserialize_unicast, deserialize_unicast_ip,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, Misfit, NodeId, Peer, Rank, Roster,
+    Sameness, User, World, WorldSize, deserialize_unicast, deserialize_unicast_ip,
 };
 
 /// The most host names in an announce.
@@ -227,6 +227,8 @@ pub(crate) struct Announce {
     pub(crate) newest: List<HostName, NEWEST>,
     /// The missing ranks, where all are given: the first and the last rank of each range.
     pub(crate) missing: List<(u32, u32), RUNS>,
+    /// Who runs the candidate.
+    pub(crate) user: User,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,6 +260,17 @@ pub(crate) struct Welcome {
     pub(crate) lease: Option<u32>,
     /// Whether the node holds a seat; a standby does not.
     pub(crate) seated: bool,
+    /// What keeps the world from forming, as far as the leader knows.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What a leader tells its members as soon as it knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Trouble {
+    /// A node could not be seated.
+    Misfit(Misfit),
+    /// A path could not be proved in a round.
+    Broken(BrokenPath),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,6 +293,8 @@ pub(crate) enum Refusal {
     PathsBroken(List<BrokenPath, REFUSED>, u32),
     /// A node requires that all traits are the same, and they are not.
     Differs(Sameness),
+    /// The leader runs as this user, and has so many members, itself included.
+    UserDiffers(User, u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -359,6 +374,8 @@ pub(crate) struct Commit {
     pub(crate) verdict: Verdict,
     /// The traits that differ.
     pub(crate) sameness: Sameness,
+    /// How many nodes have joined and have no seat.
+    pub(crate) left_over: u32,
 }
 
 /// The wanted parts of the roster, or of the traits, whose stamp is the round: bit n of `mask` stands for
@@ -384,6 +401,9 @@ pub(crate) struct Running {
     pub(crate) leader: NodeId,
     /// Where it accepts sessions.
     pub(crate) addresses: List<SocketAddr, LEADERS>,
+    /// The host and the user of the node that says this.
+    pub(crate) host: HostName,
+    pub(crate) user: User,
 }
 
 /// A member of a running world, as an observer shows it.

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use mingle_rdma::Summary;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp};
+use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp, User};
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ pub struct Attributes {
     pub paths: Paths,
     /// The text by which the leader orders the nodes without a given rank.
     pub rank_key: RankKey,
+    /// Who runs the node: the leader seats nodes of its own user alone.
+    pub user: User,
 }
 
 /// Where the job reaches a node.
@@ -113,6 +115,7 @@ impl Default for Attributes {
             same: Stamp::default(),
             paths: Paths::default(),
             rank_key: RankKey::default(),
+            user: User::default(),
         }
     }
 }

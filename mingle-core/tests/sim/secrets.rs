@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use mingle_core::Secret;
-use mingle_core::proto::Keys;
+use mingle_core::proto::{Cause, Keys};
 use rand::SeedableRng;
 
 use super::*;
@@ -62,7 +62,7 @@ fn a_wrong_or_missing_secret_ends_with_code_6_and_names_the_addresses_that_were_
                 assert!(
                     matches!(report.unauthentic[..], [(from, count)] if from == IpAddr::from(other) && count > 1)
                 );
-                assert!(report.blames_the_secret(), "{}", failure(&net, host));
+                assert!(report.cause() == Cause::Secret, "{}", failure(&net, host));
                 let text = failure(&net, host).to_string();
                 assert!(text.contains("were not authentic"), "{text}");
             }
@@ -84,7 +84,7 @@ fn nodes_with_the_secret_form_whatever_one_without_it_does() {
     assert!(last < ms(20), "{last:?}");
     for host in [stranger, twin] {
         let failure = failure(&net, host);
-        assert!(matches!(failure, Failure::Deadline(report) if report.blames_the_secret()), "{failure}");
+        assert!(matches!(failure, Failure::Deadline(report) if report.cause() == Cause::Secret), "{failure}");
     }
 }
 

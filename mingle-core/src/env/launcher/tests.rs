@@ -41,6 +41,7 @@ fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {
         sameness: Sameness::default(),
         slots: roster.slots(own.rank).unwrap(),
         roster: Some(roster),
+        left_over: 0,
     }
 }
 

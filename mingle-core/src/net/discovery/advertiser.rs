@@ -79,7 +79,7 @@ impl Advertiser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, List, NodeId, Peer, Secret, WorldSize};
+    use crate::model::{HostName, Lineage, List, NodeId, Peer, Secret, User, WorldSize};
     use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
     use crate::wire::{Codec, Header, Message, NodeInfo, Running};
@@ -142,7 +142,12 @@ mod tests {
     #[test]
     fn a_leader_that_steps_down_for_a_running_world_stops_advertising() {
         let (mut node, mut advertiser) = leading();
-        let running = Running { leader: NodeId([9; 16]), addresses: List::default() };
+        let running = Running {
+            leader: NodeId([9; 16]),
+            addresses: List::default(),
+            host: HostName::new("b"),
+            user: User::default(),
+        };
         deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Running(running));
         assert_eq!(advertiser.due(), None);
     }

@@ -65,6 +65,14 @@ pub(super) fn own_reach(
 }
 
 impl Driver {
+    /// Warns where nothing but multicast keeps an interface from being used, and no other host is in reach.
+    pub(super) fn warn_of_interfaces(&self) {
+        let interfaces = self.settings.network.without_multicast(self.links.interfaces());
+        if !interfaces.is_empty() && !self.settings.is_alone() {
+            self.warn(Warning::WithoutMulticast { interfaces });
+        }
+    }
+
     /// Reads the interfaces again: a pod gets its second network late, and DHCP changes addresses.
     pub(super) fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
         // A round has timeouts of its own, and must not lose its addresses.

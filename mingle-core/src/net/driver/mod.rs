@@ -20,7 +20,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
-use crate::model::{Endpoints, NodeId};
+use crate::model::{Endpoints, NodeId, Stamp, Trait, Traits};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
@@ -59,6 +59,7 @@ pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
     let interfaces = usable(&settings).await?;
     let endpoint = bind_endpoint(&settings.network, &settings.job)?;
     let mut driver = Driver::new(settings, interfaces, endpoint, origin)?;
+    driver.warn_of_interfaces();
     driver.open_seed_dir().await?;
     driver.rendezvous().await
 }
@@ -169,24 +170,41 @@ impl Driver {
         let settings = &self.settings;
         self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays;
+        let (traits, same) = self.traits();
         let node = NodeInfo {
             rank: settings.rank,
             former: None,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
-            attributes: Attributes { wants_roster, session_port, ..settings.attributes.clone() },
+            attributes: Attributes { wants_roster, session_port, same, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         config.prefers_ipv6 = settings.network.prefers_ipv6;
-        config.traits = settings.traits.clone();
+        config.traits = traits;
+        config.tried = self.tried();
+        config.without_multicast = self.settings.network.without_multicast(self.links.interfaces());
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
         config.stands_by = settings.stays;
         config.searches = self.peers.are_followed();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
         config
+    }
+
+    /// What should be the same on all nodes, with the MTU of the interface that this node prefers, which may
+    /// have come up after the start.
+    fn traits(&self) -> (Traits, Stamp) {
+        let (traits, said) = (self.settings.traits.clone(), self.settings.attributes.same);
+        match self.links.interfaces().first() {
+            Some(first) if first.mtu > 0 && said != Stamp::default() => {
+                let traits = traits.with(Trait::shown("MTU", first.mtu.to_string()));
+                let stamp = traits.stamp(said.is_required());
+                (traits, stamp)
+            }
+            _ => (traits, said),
+        }
     }
 
     fn start(&mut self, config: Config) -> Result<Node, Error> {

@@ -5,6 +5,7 @@ use std::iter;
 use std::time::{Duration, Instant};
 
 use super::Driver;
+use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
 use crate::net::error::Error;
@@ -30,8 +31,8 @@ pub(super) struct Upkeep {
     began: Instant,
     /// None once it is known that the node has heard another, or the warning is given.
     quiet: Option<Instant>,
-    /// Hears other jobs, once this node has heard nobody of its own for long.
-    listener: Option<Listener>,
+    /// Hear other jobs, once this node has waited for long.
+    listeners: Vec<Listener>,
     advertiser: Option<Advertiser>,
 }
 
@@ -41,7 +42,7 @@ impl Upkeep {
         Self {
             began,
             quiet: Some(began + LONELY).filter(|_| !settings.is_alone()),
-            listener: None,
+            listeners: Vec::new(),
             advertiser: Advertiser::new(settings),
         }
     }
@@ -60,6 +61,18 @@ impl Upkeep {
     }
 }
 
+/// Hear the leaders of all jobs at this port of multicast, and at the usual one.
+fn listeners(network: &Network) -> Vec<Listener> {
+    let usual = Network { discovery_port: Network::DISCOVERY_PORT, ..network.clone() };
+    let is_usual = usual.discovery_port == network.discovery_port;
+    let networks = [Some(network), Some(&usual).filter(|_| !is_usual)].into_iter().flatten();
+    let open = |network: &Network| {
+        let opened = Listener::of_all_jobs(network);
+        opened.inspect_err(|error| tracing::debug!(%error, "listening to other jobs")).ok()
+    };
+    networks.filter(|network| network.multicast).filter_map(open).collect()
+}
+
 impl Driver {
     /// Does what is due.
     pub(super) fn keep_up(&mut self, node: &mut Node, upkeep: &mut Upkeep) -> Result<(), Error> {
@@ -70,29 +83,35 @@ impl Driver {
         if self.links.keep_up() {
             self.look_at_interfaces(node)?;
         }
-        if upkeep.quiet.take_if(|at| clock() >= *at).is_none() || node.has_heard() {
+        if upkeep.quiet.take_if(|at| clock() >= *at).is_none() {
             return Ok(());
         }
         if clock() < upkeep.began + QUIET {
             upkeep.quiet = Some(upkeep.began + QUIET);
-            let network = &self.settings.network;
-            upkeep.listener = Some(network).filter(|network| network.multicast).and_then(|network| {
-                let listens = Listener::of_all_jobs(network);
-                listens.inspect_err(|error| tracing::debug!(%error, "listening to other jobs")).ok()
-            });
+            upkeep.listeners = listeners(&self.settings.network);
             return Ok(());
         }
-        let jobs = upkeep.listener.take().map(|listener| self.jobs(&listener)).unwrap_or_default();
+        let jobs = self.jobs(&std::mem::take(&mut upkeep.listeners));
+        if node.has_heard() {
+            node.handle_wait(self.now(), QUIET, jobs);
+            return Ok(());
+        }
         let is_deaf = self.links.multicasts() && !node.hears_itself();
-        self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried(), jobs: jobs.clone(), is_deaf });
-        node.handle_silence(jobs, is_deaf);
+        let tried = match self.tried() {
+            Tried::Seeds if self.peers.lack_seeds() => Tried::NoSeedKnown,
+            tried => tried,
+        };
+        self.warn(Warning::NobodyHeard { after: QUIET, tried, jobs: jobs.clone(), is_deaf });
+        node.handle_silence(tried, jobs, is_deaf);
         Ok(())
     }
 
     /// The jobs that others advertise on the link.
-    fn jobs(&self, listener: &Listener) -> Vec<OtherJob> {
+    fn jobs(&self, listeners: &[Listener]) -> Vec<OtherJob> {
         let mut jobs = BTreeMap::new();
-        for (from, datagram) in iter::from_fn(|| listener.received()).take(NOTICES) {
+        let received =
+            listeners.iter().flat_map(|listener| iter::from_fn(|| listener.received()).take(NOTICES));
+        for (from, datagram) in received {
             let Some(notice) = Notice::decode(&datagram) else { continue };
             // What comes from this host says nothing of the network.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
@@ -105,15 +124,14 @@ impl Driver {
         jobs.into_values().collect()
     }
 
-    /// How this node has looked for others so far.
-    fn tried(&self) -> Tried {
+    /// How this node looks for others.
+    pub(super) fn tried(&self) -> Tried {
         if !self.settings.network.multicast {
             return Tried::SeedsAlone;
         }
         match (self.peers.are_followed(), self.settings.network.broadcast) {
             (false, true) => Tried::Broadcast,
             (false, false) => Tried::Multicast,
-            (true, _) if self.peers.lack_seeds() => Tried::NoSeedKnown,
             (true, _) => Tried::Seeds,
         }
     }

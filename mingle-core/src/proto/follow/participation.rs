@@ -199,6 +199,7 @@ impl Participation {
             roster: self.parts.take().and_then(Parts::into_roster),
             verdict: commit.verdict.clone(),
             slots: self.slots,
+            left_over: commit.left_over,
         })
     }
 

@@ -30,6 +30,12 @@ impl BrokenRounds {
         (!persists).then(|| std::mem::take(&mut self.fewest))
     }
 
+    /// No other round begins: the broken paths of the last one, or of the one that had fewest.
+    pub(super) fn give_up(&mut self) -> Option<BrokenPaths> {
+        let broken = self.settle(false).unwrap_or_else(|| std::mem::take(&mut self.fewest));
+        (!broken.is_empty()).then_some(broken)
+    }
+
     /// A node has no seat any more.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.last.forget(node);
@@ -69,6 +75,11 @@ impl BrokenPaths {
         let most = ends.values().max().copied()?;
         let mut at_most = ends.into_iter().filter(|&(_, count)| count == most).map(|(end, _)| end);
         at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
+    }
+
+    /// One of the paths.
+    pub(super) fn first(&self) -> Option<BrokenPath> {
+        self.0.values().flat_map(|(paths, _)| paths).next().map(|(_, path)| path.clone())
     }
 
     /// The provers and targets of the paths.

@@ -63,15 +63,15 @@ impl Challenges {
         silent
     }
 
-    /// A challenged member lives: the nodes that were given its rank are refused.
-    pub(super) fn on_pong(&mut self, from: NodeId, book: &Book, shared: &mut Shared) {
-        let Some(holder) = book.get(from).map(Entry::peer) else { return };
-        let Some(challenge) = self.0.get_mut(&from) else { return };
+    /// A challenged member lives: the nodes that were given its rank are refused. Returns these.
+    pub(super) fn on_pong(&mut self, from: NodeId, book: &Book, shared: &mut Shared) -> Vec<NodeId> {
+        let Some(holder) = book.get(from).map(Entry::peer) else { return Vec::new() };
+        let Some(challenge) = self.0.get_mut(&from) else { return Vec::new() };
         challenge.contenders.retain(|&contender| book.get(contender).is_some());
         challenge.since = shared.now;
         if challenge.contenders.is_empty() {
             self.0.remove(&from);
-            return;
+            return Vec::new();
         }
         // The refusal may be lost: the pings go on until the contenders have left.
         for &contender in &challenge.contenders {
@@ -80,6 +80,7 @@ impl Challenges {
                 shared.send(entry.source, contender, &Message::Refuse(refusal));
             }
         }
+        challenge.contenders.iter().copied().collect()
     }
 
     /// Ends the challenge of a member that has left.

@@ -30,6 +30,8 @@ pub(super) struct Committed {
     since: Time,
     unaware: Unaware,
     waves: Waves,
+    /// How many standbys there were.
+    left_over: u32,
 }
 
 /// How many have not confirmed: members that the world has formed, standbys that it is full.
@@ -74,7 +76,8 @@ impl Committed {
             }
         }
         let waves = Waves::in_round(shared.scale(), shared.now);
-        Self { plan, proofs, endpoint, since: shared.now, unaware, waves }
+        let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
+        Self { plan, proofs, endpoint, since: shared.now, unaware, waves, left_over }
     }
 
     /// Why a node gets no seat.
@@ -92,6 +95,7 @@ impl Committed {
             endpoint: self.endpoint,
             verdict: self.plan.verdict.clone(),
             sameness: self.plan.sameness.clone(),
+            left_over: self.left_over,
         })
     }
 
@@ -166,6 +170,7 @@ impl Committed {
             roster: shared.config.node.attributes.wants_roster.then(|| roster.clone()),
             verdict: self.plan.verdict.clone(),
             sameness: self.plan.sameness.clone(),
+            left_over: self.left_over,
         })
     }
 }

@@ -32,7 +32,7 @@ use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::SendWindow;
 use crate::model::{HostName, NodeId, Peer, Rank, Stamp};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Trouble, Want};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
@@ -67,6 +67,11 @@ pub(crate) struct Lead {
     /// Members whose connections are to be closed.
     expelled: Vec<NodeId>,
     left_out: LeftOut,
+    /// What keeps the world from forming, and whether this node's user is yet to learn it.
+    trouble: Option<Trouble>,
+    has_news: bool,
+    /// All of which the members were told.
+    told: Vec<Trouble>,
 }
 
 impl Lead {
@@ -84,6 +89,9 @@ impl Lead {
             overdue: false,
             expelled: Vec::new(),
             left_out: LeftOut::default(),
+            trouble: None,
+            has_news: false,
+            told: Vec::new(),
         }
     }
 
@@ -168,6 +176,7 @@ impl Lead {
 
     fn announcement(&self, shared: &Shared) -> Announce {
         let node = &shared.config.node;
+        let user = &node.attributes.user;
         let candidate = Candidate {
             id: shared.me(),
             explicit: node.rank.is_some(),
@@ -179,8 +188,9 @@ impl Lead {
         Announce {
             candidate,
             joined: self.book.seated(),
-            newest: self.book.newest().collect(),
+            newest: self.book.newest(user).collect(),
             missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+            user: user.clone(),
         }
     }
 
@@ -227,7 +237,8 @@ impl Lead {
     }
 
     pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
-        self.challenges.on_pong(from, &self.book, shared);
+        let refused = self.challenges.on_pong(from, &self.book, shared);
+        self.tell_of_rank(&refused, shared);
     }
 
     /// Whether this node has a seat in the book.
@@ -332,6 +343,13 @@ impl Lead {
         shared.set_repeat(Timer::Redirect, &mut self.redirects);
     }
 
+    /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
+    /// that is so.
+    pub(crate) fn give_up(&mut self, shared: &mut Shared) -> bool {
+        let are_enough = self.book.seated() >= shared.config.world.min().get();
+        !self.frozen && are_enough && self.rounds.give_up(&mut self.book, shared)
+    }
+
     /// Starts a round if all seats are taken, or if the last call is over.
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
@@ -376,6 +394,9 @@ impl Lead {
                 self.expelled.extend(silent);
             }
             Fate::Unproved(failed) => {
+                if let Some(path) = self.rounds.broken_path() {
+                    self.tell_of(Trouble::Broken(path), shared);
+                }
                 // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault
                 // may be its own.
                 if failed.len() == 1 {

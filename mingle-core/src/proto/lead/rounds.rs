@@ -15,7 +15,7 @@ use super::plan::{self, Plan};
 use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
 use super::unfit::{self, Excluded, Planned, Start};
-use crate::model::NodeId;
+use crate::model::{BrokenPath, NodeId};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
@@ -479,6 +479,23 @@ impl Rounds {
         }
         self.phase = Phase::Ending(Ending::start(unfit.refusal, unfit.failure, book, shared));
         Start::Not
+    }
+
+    /// A path that was broken in the round that has just ended.
+    pub(super) fn broken_path(&self) -> Option<BrokenPath> {
+        self.broken.last.first()
+    }
+
+    /// No other round begins. If those that there were have failed, all learn why. Returns whether so.
+    pub(super) fn give_up(&mut self, book: &mut Book, shared: &mut Shared) -> bool {
+        let (refusal, failure) = match self.broken.give_up() {
+            Some(broken) => broken.ending(),
+            None if !self.unproved.is_empty() => ending::unproved(&self.unproved, book, shared),
+            None if !self.unready.is_empty() => ending::unready(&self.unready, book),
+            None => return false,
+        };
+        self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
+        true
     }
 
     /// This node leaves itself out.

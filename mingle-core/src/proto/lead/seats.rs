@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Lead;
-use crate::model::NodeId;
+use crate::model::{Misfit, NodeId, Unfit};
 use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Join, Message, Refusal, Welcome};
+use crate::wire::{Join, Message, Refusal, Trouble, Welcome};
 
 /// How long nodes may go on joining while none of them reaches this one over TCP.
 const STEP_DOWN: Duration = Duration::from_secs(3);
+/// Of how many troubles members learn at once, in the life of this node; later ones they learn as they join.
+const TOLD: usize = 16;
 
 impl Lead {
     pub(crate) fn on_join(
@@ -22,10 +24,10 @@ impl Lead {
         arrivals: &Arrivals,
         shared: &mut Shared,
     ) {
-        if join.world != shared.config.world {
-            let refusal = Refusal::WorldDiffers(shared.config.world);
+        if let Some((refusal, reason)) = self.contradiction(&join, shared) {
             shared.send(source, from, &Message::Refuse(refusal));
-            return;
+            let misfit = Misfit { host: join.node.host, address: source, reason };
+            return self.tell_of(Trouble::Misfit(misfit), shared);
         }
         if let Some(refusal) = self.left_out.refusal(from, shared.now) {
             return shared.send(source, from, &Message::Refuse(refusal.clone()));
@@ -51,6 +53,56 @@ impl Lead {
             shared.set_after(Timer::StepDown, STEP_DOWN);
         }
         self.settle(from, arrivals, shared);
+    }
+
+    /// Why this node can never be seated beside those that are here.
+    fn contradiction(&self, join: &Join, shared: &Shared) -> Option<(Refusal, Unfit)> {
+        let (ours, theirs) = (&shared.config.node.attributes.user, &join.node.attributes.user);
+        if join.world != shared.config.world {
+            Some((Refusal::WorldDiffers(shared.config.world), Unfit::World(join.world)))
+        } else if ours.differs(theirs) {
+            let refusal = Refusal::UserDiffers(ours.clone(), self.book.seated());
+            Some((refusal, Unfit::User(theirs.clone())))
+        } else {
+            None
+        }
+    }
+
+    /// All members learn of this, each by another welcome.
+    pub(super) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
+        let is_known = self.told.iter().any(|known| is_same(known, &trouble));
+        self.trouble = Some(trouble.clone());
+        // Whoever joins can have any name, and each of these costs a datagram to every member.
+        if is_known || self.told.len() >= TOLD {
+            return;
+        }
+        self.told.push(trouble);
+        self.has_news = true;
+        for (id, entry) in self.book.entries_mut().filter(|(_, entry)| entry.seated) {
+            if !std::mem::replace(&mut entry.queued, true) {
+                self.welcomes.push_back(id);
+            }
+        }
+        if !self.welcomes.is_empty() {
+            shared.timers.set_earlier(Timer::WelcomeNext, shared.now);
+        }
+    }
+
+    /// These nodes were given a rank that another node has, which answers.
+    pub(super) fn tell_of_rank(&mut self, refused: &[NodeId], shared: &mut Shared) {
+        for &id in refused {
+            let Some((rank, entry)) = self.book.get(id).and_then(|entry| Some((entry.node.rank?, entry)))
+            else {
+                continue;
+            };
+            let (host, address) = (entry.node.host.clone(), entry.source);
+            self.tell_of(Trouble::Misfit(Misfit { host, address, reason: Unfit::Rank(rank) }), shared);
+        }
+    }
+
+    /// What keeps the world from forming, if this leader has just learnt it.
+    pub(crate) fn take_trouble(&mut self) -> Option<&Trouble> {
+        if std::mem::take(&mut self.has_news) { self.trouble.as_ref() } else { None }
     }
 
     /// A node has joined, or its proof has arrived: gives it a seat if one is free, and welcomes it.
@@ -93,7 +145,8 @@ impl Lead {
     fn welcome(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
         if let Some(entry) = self.book.get_mut(id) {
             entry.queued = false;
-            let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated };
+            let trouble = self.trouble.clone();
+            let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated, trouble };
             shared.send(entry.source, id, &Message::Welcome(welcome));
         }
     }
@@ -109,6 +162,7 @@ impl Lead {
             self.book.seat(id);
             self.call.count(self.book.seated(), Some(id), shared);
             self.report_change(shared);
+            self.forget_trouble(id);
             return;
         }
         let is_new = self.book.add_standby(id);
@@ -117,6 +171,7 @@ impl Lead {
                 let me = shared.peer();
                 tracing::debug!(%id, %rank, "refused: the rank is this node's own");
                 shared.send(source, id, &Message::Refuse(Refusal::RankTaken(me)));
+                self.tell_of_rank(&[id], shared);
             }
             _ if self.frozen => {}
             (Some(holder), _) => self.challenges.add(holder, Some(id), shared),
@@ -128,6 +183,16 @@ impl Lead {
             }
             (None, _) => {}
         }
+    }
+
+    /// A node of this host has come or gone: what kept another one of it from a seat, or a path of it from
+    /// being proved, explains nothing more.
+    fn forget_trouble(&mut self, id: NodeId) {
+        let Some(host) = self.book.get(id).map(|entry| &entry.node.host) else { return };
+        self.trouble.take_if(|trouble| match trouble {
+            Trouble::Misfit(misfit) => misfit.host == *host,
+            Trouble::Broken(path) => [&path.from.host, &path.to.host].contains(&host),
+        });
     }
 
     /// The last connection of a node has closed, or it was expelled: its seat is free.
@@ -144,6 +209,7 @@ impl Lead {
         // Void the round before the node leaves the book, so that the node gets Void too. It may be alive and
         // ready, and would otherwise wait for the outcome.
         self.rounds.void_for_change(&self.book, shared);
+        self.forget_trouble(id);
         self.book.vacate(id);
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
@@ -177,5 +243,18 @@ impl Lead {
                 self.admit(id, arrivals, shared);
             }
         }
+    }
+}
+
+/// Whether both are of the same nodes, and need not be told twice.
+fn is_same(known: &Trouble, trouble: &Trouble) -> bool {
+    match (known, trouble) {
+        (Trouble::Misfit(known), Trouble::Misfit(misfit)) => {
+            known.host == misfit.host && known.reason == misfit.reason
+        }
+        (Trouble::Broken(known), Trouble::Broken(path)) => {
+            known.from.host == path.from.host && known.to.host == path.to.host
+        }
+        _ => false,
     }
 }

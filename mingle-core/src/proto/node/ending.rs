@@ -1,12 +1,18 @@
 //! How a node ends: refused, out of time, or with its world formed.
 
+use std::time::Duration;
+
 use super::Node;
 use super::absent::absent;
 use super::memory::Here;
 use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Heard, Report, Unproved};
+use crate::proto::timer::Timer;
 use crate::wire::Refusal;
+
+/// How long a member, whose time was up in a round, waits for the reason why the round has failed.
+const REASON: Duration = Duration::from_secs(1);
 
 impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
@@ -17,6 +23,10 @@ impl Node {
             Refusal::RankTaken(holder) => config.node.rank.map(|rank| Failure::RankTaken { rank, holder }),
             Refusal::WorldDiffers(theirs) => {
                 Some(Failure::WorldDiffers { ours: config.world, theirs, leader })
+            }
+            Refusal::UserDiffers(theirs, joined) => {
+                let ours = config.node.attributes.user.clone();
+                Some(Failure::UserDiffers { ours, theirs, node: leader, joined })
             }
             // The next formation may have a seat for this node.
             Refusal::WorldFull if config.stands_by => None,
@@ -42,13 +52,24 @@ impl Node {
 
     /// The time is up. A round that has begun goes on to its end, which has limits of its own.
     pub(super) fn on_deadline(&mut self) {
-        let is_ready = self.follow.as_ref().is_some_and(Follow::is_ready);
-        if is_ready || !self.lead.is_collecting() {
+        let is_in_round = self.follow.as_ref().is_some_and(Follow::in_round);
+        if is_in_round || !self.lead.is_collecting() {
             self.lead.set_overdue();
+        } else if self.follow.is_none() && self.lead.give_up(&mut self.shared) {
+            // The members learn it first.
+        } else if self.hears_leader_out() {
+            self.shared.timers.set_earlier(Timer::Deadline, self.shared.now + REASON);
         } else {
             let report = self.report();
             self.end(Event::Failed(Failure::Deadline(Box::new(report))));
         }
+    }
+
+    /// Whether the leader may still say why the last round has failed, which took this member over its time.
+    fn hears_leader_out(&mut self) -> bool {
+        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
+        let now = self.shared.now;
+        is_member && self.lead.is_overdue() && now < *self.hears_out.get_or_insert(now + REASON)
     }
 
     fn report(&mut self) -> Report {
@@ -70,6 +91,9 @@ impl Node {
         let progress = self.follow.as_ref().and_then(Follow::progress);
         let joined = progress.map_or_else(|| self.lead.seated(), |progress| progress.joined);
         let is_all = joined >= self.shared.config.world.min().get();
+        if is_all {
+            self.memory.all_here();
+        }
         if joined < self.memory.most() || (!end && (is_all || joined == self.memory.most())) {
             return;
         }
@@ -101,6 +125,9 @@ impl Node {
     pub(super) fn check_end(&mut self) {
         if self.ended {
             return;
+        }
+        if let Some(trouble) = self.lead.take_trouble().cloned() {
+            self.hear_trouble(&trouble);
         }
         if let Some(result) = self.lead.outcome() {
             let event = match result.clone() {

@@ -5,23 +5,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{HostName, NodeId, Peer};
+use crate::model::{BrokenPath, HostName, Misfit, NodeId, Peer, WorldSize};
 use crate::proto::config::Config;
-use crate::proto::report::{Heard, OtherJob, OtherSize, RankRange, Report};
+use crate::proto::report::{Heard, OtherJob, RankRange, Report, Tried};
 use crate::proto::timer::Time;
-use crate::wire::Candidate;
+use crate::wire::{Candidate, Notice};
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;
 /// The most other versions that are remembered.
 const VERSIONS: usize = 8;
-/// The most senders of unauthentic datagrams, and the most nodes with another size of the world, that are
-/// remembered.
+/// The most senders of unauthentic datagrams, and the most nodes that cannot be seated, that are remembered.
 const SOURCES: usize = 16;
 /// Candidates are one world's within a second, also if much is lost.
 const APART: Duration = Duration::from_secs(10);
 /// A candidate announces itself once a second. One that is silent for so long has ended or follows another.
 const PAUSE: Duration = Duration::from_secs(4);
+
+/// How often, and for how long, another user's job must have said that it runs.
+const FOREIGN: (u32, Duration) = (3, Duration::from_secs(2));
+
+/// For how long a sender must have sent what is not authentic before the user learns it, and of how many.
+const INSISTS: Duration = Duration::from_secs(2);
+const TOLD: usize = 4;
+
+/// A sender of datagrams that are not authentic.
+#[derive(Debug, Clone, Copy)]
+struct Stranger {
+    count: u64,
+    since: Time,
+    /// The user has learnt it, or need not.
+    is_told: bool,
+}
 
 /// The nodes that were here at one time, and those that were missing.
 #[derive(Debug, Clone, Default)]
@@ -60,29 +75,37 @@ pub(super) struct Memory {
     /// Hosts that a leader has named.
     hosts: BTreeSet<HostName>,
     versions: BTreeMap<u8, SocketAddr>,
-    /// How many datagrams of this job came from each sender that were sealed with another secret or none.
-    unauthentic: BTreeMap<IpAddr, u64>,
+    /// The senders of datagrams of this job that were sealed with another secret or none.
+    unauthentic: BTreeMap<IpAddr, Stranger>,
     /// How many of these came from senders that are not remembered.
     unauthentic_others: u64,
     jobs: Vec<OtherJob>,
+    /// How this node has looked for others, where that is not as at the start.
+    tried: Option<Tried>,
     /// A multicast of this node has come back to it.
     hears_itself: bool,
     /// This host drops the multicasts that it sends itself.
     is_deaf: bool,
     /// The candidates that announce themselves, although this node follows none of them.
     apart: BTreeMap<NodeId, Apart>,
-    /// The nodes that expect a world of another size.
-    sizes: BTreeMap<NodeId, OtherSize>,
+    /// The nodes that cannot be seated beside this one, and whether another node of the host can by now.
+    misfits: Vec<(Misfit, bool)>,
+    /// The last path that could not be proved.
+    broken: Option<BrokenPath>,
+    /// Since when, and how often, nobody but another user's job has said that it runs.
+    foreign: Option<(Time, u32)>,
     /// The most nodes that were here at once.
     most: Here,
     /// A node that may lead was heard.
     candidate: bool,
     /// The leaders that this node has joined.
     leaders: BTreeSet<NodeId>,
-    /// The last candidate that did not answer.
-    unanswered: Option<Peer>,
-    /// The last leader that answered, but was not reached over TCP.
-    unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// The last candidate that did not answer, and when it was heard last.
+    unanswered: Option<(NodeId, Peer, Time)>,
+    /// The last leader that answered, but was not reached over TCP, and when it was heard last.
+    unreached: Option<(NodeId, (Peer, Vec<SocketAddr>), Time)>,
+    /// This node's endpoint, where others joined and none could connect to it.
+    unconnectable: Option<SocketAddr>,
     /// The last node that said that the job runs.
     running: Option<SocketAddr>,
 }
@@ -137,26 +160,88 @@ impl Memory {
         is_news
     }
 
-    /// A datagram that is not authentic has arrived. Returns whether it is the first of a sender that is
-    /// remembered.
-    pub(super) fn unauthentic(&mut self, from: IpAddr) -> bool {
-        if self.unauthentic.len() < SOURCES || self.unauthentic.contains_key(&from) {
-            let count = self.unauthentic.entry(from).or_default();
-            *count += 1;
-            return *count == 1;
+    /// A datagram that is not authentic has arrived. Returns whether to tell the user of its sender: once it
+    /// has sent such datagrams for a while, of a few senders, and of none whose address authentic datagrams
+    /// have, but this host's `own`. An address can be forged.
+    pub(super) fn unauthentic(&mut self, from: IpAddr, own: bool, now: Time) -> bool {
+        if self.unauthentic.len() >= SOURCES && !self.unauthentic.contains_key(&from) {
+            self.unauthentic_others += 1;
+            return false;
         }
-        self.unauthentic_others += 1;
-        false
+        let told = self.unauthentic.values().filter(|other| other.is_told).count();
+        let stranger =
+            self.unauthentic.entry(from).or_insert(Stranger { count: 0, since: now, is_told: false });
+        stranger.count += 1;
+        if stranger.is_told || told >= TOLD || now < stranger.since + INSISTS {
+            return false;
+        }
+        stranger.is_told = true;
+        own || !self.is_member(from)
     }
 
-    /// A node expects a world of another size. Returns whether that is news.
-    pub(super) fn size(&mut self, id: NodeId, other: OtherSize) -> bool {
-        self.sizes.len() < SOURCES && self.sizes.insert(id, other).is_none()
+    /// Whether a node of this job has written from this address.
+    fn is_member(&self, address: IpAddr) -> bool {
+        self.nodes.values().any(|heard| heard.address.is_some_and(|source| source.ip() == address))
+    }
+
+    /// A node cannot be seated beside this one. Returns whether that is news.
+    pub(super) fn misfit(&mut self, misfit: &Misfit) -> bool {
+        let is_same =
+            |(known, _): &&mut (Misfit, bool)| known.host == misfit.host && known.reason == misfit.reason;
+        if let Some((_, is_over)) = self.misfits.iter_mut().find(is_same) {
+            *is_over = false;
+            return false;
+        }
+        let is_news = self.misfits.len() < SOURCES;
+        if is_news {
+            self.misfits.push((misfit.clone(), false));
+        }
+        is_news
+    }
+
+    /// A path could not be proved. Returns whether that is news.
+    pub(super) fn broken(&mut self, path: &BrokenPath) -> bool {
+        let hosts = |path: &BrokenPath| (path.from.host.clone(), path.to.host.clone());
+        let was = self.broken.replace(path.clone());
+        was.is_none_or(|was| hosts(&was) != hosts(path))
+    }
+
+    /// A node of this host wants what this one wants: what another node there wanted explains nothing more.
+    pub(super) fn fits(&mut self, host: &HostName) {
+        for (_, is_over) in self.misfits.iter_mut().filter(|(misfit, _)| misfit.host == *host) {
+            *is_over = true;
+        }
+    }
+
+    /// As many nodes as the world needs were here: something else has kept it from forming.
+    pub(super) fn all_here(&mut self) {
+        self.misfits.iter_mut().for_each(|(_, is_over)| *is_over = true);
+    }
+
+    /// A process has said that the job runs, of another user or of this one. Returns whether others have said
+    /// so again and again for a while, and nobody of this user has.
+    pub(super) fn runs_for_another(&mut self, is_another: bool, now: Time) -> bool {
+        if !is_another {
+            self.foreign = None;
+            return false;
+        }
+        let (since, count) = self.foreign.get_or_insert((now, 0));
+        *count += 1;
+        *count >= FOREIGN.0 && now >= *since + FOREIGN.1
     }
 
     /// These jobs form on the link, and nobody of this one was heard.
-    pub(super) fn silence(&mut self, jobs: Vec<OtherJob>, is_deaf: bool) {
-        (self.jobs, self.is_deaf) = (jobs, is_deaf);
+    pub(super) fn silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
+        (self.tried, self.jobs, self.is_deaf) = (Some(tried), jobs, is_deaf);
+    }
+
+    /// Other jobs form on the link. Of one world's size, and with few nodes, one may have a mistaken name.
+    pub(super) fn jobs(&mut self, mut jobs: Vec<OtherJob>, world: WorldSize) {
+        jobs.retain(|job| match &job.notice {
+            Notice::Open { world: of, .. } => *of == world && !job.is_own,
+            Notice::Sealed(_) => false,
+        });
+        self.jobs = jobs;
     }
 
     /// A multicast of this node has arrived.
@@ -213,8 +298,24 @@ impl Memory {
         self.candidate = true;
     }
 
+    /// This node was heard, in whatever it says.
+    pub(super) fn hear(&mut self, id: NodeId, now: Time) {
+        for (failed, heard) in [
+            self.unanswered.as_mut().map(|(failed, _, heard)| (*failed, heard)),
+            self.unreached.as_mut().map(|(failed, _, heard)| (*failed, heard)),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            if failed == id {
+                *heard = now;
+            }
+        }
+    }
+
     /// This node has joined a leader, whatever has failed before.
     pub(super) fn joined(&mut self, leader: NodeId) {
+        self.unconnectable = None;
         self.unreached = None;
         self.unanswered = None;
         if self.leaders.len() < NODES {
@@ -223,14 +324,32 @@ impl Memory {
     }
 
     /// A leader that this node had joined has ended; of any other, something keeps the answers away.
-    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer) {
+    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, now: Time) {
         if !self.leaders.contains(&id) {
-            self.unanswered = Some(candidate);
+            self.unanswered = Some((id, candidate, now));
         }
     }
 
-    pub(super) fn not_reached(&mut self, leader: Peer, endpoints: Vec<SocketAddr>) {
-        self.unreached = Some((leader, endpoints));
+    /// Returns whether that is news: the user learns it of one leader once.
+    pub(super) fn not_reached(
+        &mut self,
+        id: NodeId,
+        leader: Peer,
+        endpoints: Vec<SocketAddr>,
+        now: Time,
+    ) -> bool {
+        let was = self.unreached.replace((id, (leader, endpoints), now));
+        was.is_none_or(|(was, ..)| was != id)
+    }
+
+    /// A connection of another node has arrived.
+    pub(super) fn connected(&mut self) {
+        self.unconnectable = None;
+    }
+
+    /// Others join, but none of them can connect to this endpoint of this node.
+    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr) {
+        self.unconnectable = Some(endpoint);
     }
 
     /// A node has said that the job runs. Returns whether that is news.
@@ -241,24 +360,57 @@ impl Memory {
     /// The report of a node that knows nothing beside this.
     pub(super) fn report(&self, config: &Config, now: Time) -> Report {
         let Here { joined, missing, members, absent } = self.most.clone();
+        // A candidate that is silent has ended, and explains nothing.
+        let is_fresh = |heard: &Time| now <= *heard + PAUSE;
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
             missing,
             absent,
-            sizes: self.sizes.values().cloned().collect(),
-            jobs: self.jobs.clone(),
+            misfits: self
+                .misfits
+                .iter()
+                .filter(|(_, is_over)| !is_over)
+                .map(|(misfit, _)| misfit.clone())
+                .collect(),
+            tried: self.tried.unwrap_or(config.tried),
+            jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
+            without_multicast: config.without_multicast.clone(),
+            broken: self.broken.clone().map(Box::new),
             apart: self.still_apart(now),
-            unreached: self.unreached.clone(),
-            unanswered: self.unanswered.clone(),
+            unreached: self.unreached.clone().filter(|(.., heard)| is_fresh(heard)).map(|(_, at, _)| at),
+            unanswered: self
+                .unanswered
+                .clone()
+                .filter(|(.., heard)| is_fresh(heard))
+                .map(|(_, peer, _)| peer),
+            unconnectable: self.unconnectable,
             nobody_leads: !config.is_candidate() && !self.candidate,
             running: self.running,
             versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
-            unauthentic: self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect(),
+            unauthentic: self.strangers(config),
             unauthentic_others: self.unauthentic_others,
             ..Report::new(config.world, config.node.rank)
         }
+    }
+
+    /// The other jobs, of which the nodes could be those that are missing here.
+    fn missing_jobs(&self, here: u32, world: WorldSize) -> Vec<OtherJob> {
+        let missing = world.max().get().saturating_sub(here.max(1));
+        let fits = |job: &&OtherJob| match &job.notice {
+            Notice::Open { joined, .. } => here <= 1 || *joined <= missing,
+            Notice::Sealed(_) => here <= 1,
+        };
+        self.jobs.iter().filter(fits).cloned().collect()
+    }
+
+    /// The senders of datagrams that are not authentic, and how many each has sent, without the addresses of
+    /// other members: those were forged.
+    fn strangers(&self, config: &Config) -> Vec<(IpAddr, u64)> {
+        let is_own = |address: IpAddr| config.node.hosts().any(|(_, own)| own == address);
+        let strangers = self.unauthentic.iter().filter(|&(&from, _)| is_own(from) || !self.is_member(from));
+        strangers.map(|(&from, stranger)| (from, stranger.count)).collect()
     }
 
     /// The names of the nodes that were heard, with their addresses.
@@ -281,7 +433,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::WorldSize;
+    use crate::model::{Unfit, User};
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))
@@ -294,18 +446,27 @@ mod tests {
         for last in 1..=20 {
             assert_eq!(memory.version(last, address(last)), last <= 8);
             assert!(!memory.version(last, address(99)));
-            assert_eq!(memory.unauthentic(address(last).ip()), last <= 16);
-            assert!(!memory.unauthentic(address(last).ip()));
+            let mut hear = |seconds| memory.unauthentic(address(last).ip(), false, Time::from_secs(seconds));
+            assert!(!hear(0) && !hear(1));
+            assert_eq!(hear(2), last <= 4);
+            assert!(!hear(3));
+            let host = HostName::new(&format!("n{last}"));
             for is_news in [last <= 16, false] {
-                let other =
-                    OtherSize { host: HostName::new("a"), address: address(last), size: WorldSize::of(5) };
-                assert_eq!(memory.size(NodeId([last; 16]), other), is_news);
+                let reason = Unfit::World(WorldSize::of(5));
+                let misfit = Misfit { host: host.clone(), address: address(last), reason };
+                assert_eq!(memory.misfit(&misfit), is_news);
             }
         }
-        assert_eq!(memory.sizes.len(), 16);
+        assert_eq!(memory.misfits.len(), 16);
         assert_eq!(memory.versions, (1..=8).map(|last| (last, address(last))).collect());
-        let strangers: BTreeMap<_, _> = (1..=16).map(|last| (address(last).ip(), 2)).collect();
-        assert_eq!((&memory.unauthentic, memory.unauthentic_others), (&strangers, 8));
+        let config = Config::plain(crate::proto::tests::tag(), 4, 2, address(1));
+        let strangers: Vec<_> = (1..=16).map(|last| (address(last).ip(), 4)).collect();
+        assert_eq!((memory.strangers(&config), memory.unauthentic_others), (strangers, 16));
+        // Two of them are members, and one of these is on this host.
+        memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None);
+        memory.node(NodeId([2; 16]), &HostName::new("b"), address(2), None);
+        assert!(memory.strangers(&config).iter().all(|(from, _)| *from != address(2).ip()));
+        assert_eq!(memory.strangers(&config).len(), 15);
         assert!(!memory.is_empty());
     }
 
@@ -356,11 +517,51 @@ mod tests {
     }
 
     #[test]
+    fn a_member_in_whose_name_strangers_write_is_not_named() {
+        let mut memory = Memory::default();
+        memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None);
+        for second in 0..9 {
+            assert!(!memory.unauthentic(address(1).ip(), false, Time::from_secs(second)));
+        }
+        // On this node's own host another node may have another secret.
+        let mut own = Memory::default();
+        own.node(NodeId([1; 16]), &HostName::new("a"), address(1), None);
+        assert!(!own.unauthentic(address(1).ip(), true, Time::ZERO));
+        assert!(own.unauthentic(address(1).ip(), true, Time::from_secs(2)));
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_seated_is_told_once_and_is_no_cause_once_its_host_has_another() {
+        let mut memory = Memory::default();
+        let host = HostName::new("a");
+        let reason = Unfit::User(User::new(Some("bob"), None));
+        let misfit = Misfit { host: host.clone(), address: address(1), reason };
+        let is_cause = |memory: &Memory| memory.misfits.iter().any(|(_, is_over)| !is_over);
+        assert!(memory.misfit(&misfit));
+        memory.fits(&HostName::new("b"));
+        assert!(is_cause(&memory));
+        memory.fits(&host);
+        assert!(!is_cause(&memory));
+        assert!(!memory.misfit(&misfit) && is_cause(&memory), "it is here again");
+        memory.all_here();
+        assert!(!is_cause(&memory));
+    }
+
+    #[test]
+    fn the_job_of_another_user_runs_if_nobody_of_this_one_says_so_for_two_seconds() {
+        let mut memory = Memory::default();
+        let mut hear = |is_another, ms| memory.runs_for_another(is_another, Time::from_millis(ms));
+        assert!(!hear(true, 0) && !hear(true, 1) && !hear(true, 1_999));
+        assert!(hear(true, 2_000));
+        assert!(!hear(false, 2_001) && !hear(true, 2_002) && !hear(true, 5_000) && hear(true, 5_001));
+    }
+
+    #[test]
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
             |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
             |memory| assert!(memory.version(9, address(1))),
-            |memory| assert!(memory.unauthentic(address(1).ip())),
+            |memory| assert!(!memory.unauthentic(address(1).ip(), false, Time::ZERO)),
             |memory| assert!(memory.running(address(1))),
         ];
         for (number, hear) in hear.into_iter().enumerate() {

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use super::Node;
-use crate::model::{HostName, NodeId, Rank, WorldSize};
+use crate::model::{HostName, Misfit, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::output::DialId;
-use crate::proto::report::{Event, OtherSize, Warning};
+use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
-use crate::wire::{Announce, Candidate, Join, Message, Running, Solicit};
+use crate::wire::{Announce, Candidate, Join, Message, Running, Solicit, Trouble};
 
 impl Node {
     pub(super) fn on_message(
@@ -63,7 +63,10 @@ impl Node {
         match message {
             Message::Redirect(to) => self.on_redirect(&to),
             Message::Refuse(refusal) => self.on_refusal(refusal),
-            Message::Welcome(welcome) => self.joining(|follow, shared| follow.on_welcome(&welcome, shared)),
+            Message::Welcome(welcome) => {
+                welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
+                self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
+            }
             Message::Prepare(prepare) if self.lead.is_overdue() => {
                 // The last round was void, and no other begins for this node.
                 self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
@@ -82,6 +85,9 @@ impl Node {
         if self.is_bound() {
             return;
         }
+        if self.on_running_of_another_user(source, running) {
+            return;
+        }
         if self.memory.running(source) {
             self.shared.event(Event::Warning(Warning::AlreadyRunning { from: source }));
         }
@@ -93,12 +99,31 @@ impl Node {
         }
     }
 
+    /// Whether it is another user's job that runs. If nobody of this node's own job is here, this node ends,
+    /// but not for a single datagram, which may be forged.
+    fn on_running_of_another_user(&mut self, source: SocketAddr, running: &Running) -> bool {
+        let ours = self.shared.config.node.attributes.user.clone();
+        let differs = ours.differs(&running.user);
+        let is_sure = self.memory.runs_for_another(differs, self.shared.now);
+        if differs {
+            let (host, theirs) = (running.host.clone(), running.user.clone());
+            let reason = Unfit::User(theirs.clone());
+            self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
+            let is_alone = self.lead.seated() <= 1 && !self.follow.as_ref().is_some_and(Follow::is_joined);
+            if is_sure && is_alone {
+                let node = Peer { host, address: source };
+                self.end(Event::Failed(Failure::UserDiffers { ours, theirs, node, joined: 0 }));
+            }
+        }
+        differs
+    }
+
     fn on_announce(&mut self, announce: &Announce, source: SocketAddr, recipient: Recipient) {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
         self.memory.candidate();
-        self.hear_size(candidate.id, &candidate.host, source, candidate.world);
+        self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
             self.seek.answered(candidate.id);
         }
@@ -106,6 +131,7 @@ impl Node {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.is_joined() {
                 self.memory.named(&announce.newest);
+                announce.newest.iter().for_each(|host| self.memory.fits(host));
             }
             self.memory.together(candidate.id);
             self.note_most(false);
@@ -113,6 +139,7 @@ impl Node {
         }
         if recipient == Recipient::All
             && candidate.world == self.shared.config.world
+            && !self.shared.config.node.attributes.user.differs(&announce.user)
             && self.memory.apart(candidate, self.shared.now)
         {
             self.shared.event(Event::Warning(Warning::Apart { candidate: candidate.peer() }));
@@ -122,15 +149,34 @@ impl Node {
         self.on_candidate(candidate, source, learned);
     }
 
-    /// A node expects a world of this size.
-    fn hear_size(&mut self, id: NodeId, host: &HostName, source: SocketAddr, theirs: WorldSize) {
-        let ours = self.shared.config.world;
-        if theirs == ours {
-            return;
+    /// A node expects a world of this size, as this user.
+    fn hear_wish(&mut self, host: &HostName, source: SocketAddr, world: WorldSize, user: &User) {
+        let reason = if world != self.shared.config.world {
+            Unfit::World(world)
+        } else if self.shared.config.node.attributes.user.differs(user) {
+            Unfit::User(user.clone())
+        } else {
+            return self.memory.fits(host);
+        };
+        self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
+    }
+
+    /// A node cannot be seated beside this one.
+    fn hear_misfit(&mut self, misfit: &Misfit) {
+        if self.memory.misfit(misfit) {
+            let (node, ours) = (misfit.clone(), self.shared.config.world);
+            self.shared.event(Event::Warning(Warning::Misfit { node, ours }));
         }
-        let other = OtherSize { host: host.clone(), address: source, size: theirs };
-        if self.memory.size(id, other.clone()) {
-            self.shared.event(Event::Warning(Warning::WorldDiffers { other, ours }));
+    }
+
+    /// The leader, this node or another, knows what keeps the world from forming.
+    pub(super) fn hear_trouble(&mut self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Misfit(misfit) => self.hear_misfit(misfit),
+            Trouble::Broken(path) if self.memory.broken(path) => {
+                self.shared.event(Event::Warning(Warning::PathBroken { path: Box::new(path.clone()) }));
+            }
+            Trouble::Broken(_) => {}
         }
     }
 
@@ -172,7 +218,7 @@ impl Node {
 
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
         self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
-        self.hear_size(from, &join.node.host, source, join.world);
+        self.hear_wish(&join.node.host, source, join.world, &join.node.attributes.user);
         self.memory.together(from);
         if self.leads() {
             self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);

@@ -23,7 +23,7 @@ use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
 use super::prove::{Arrivals, Ends, PathTarget, Proofs};
-use super::report::{Event, OtherJob, Warning};
+use super::report::{Cause, Event, OtherJob, Tried, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
@@ -53,6 +53,8 @@ pub struct Node {
     memory: Memory,
     /// The time is up, and this node stays for a round.
     overtime: Option<Overtime>,
+    /// Until when this node, whose time is up, waits for its leader to say why the last round has failed.
+    hears_out: Option<Time>,
     /// The job runs without this node: the process that leads, and where it accepts sessions.
     runs: Option<(NodeId, Vec<SocketAddr>)>,
     ended: bool,
@@ -71,6 +73,7 @@ impl Node {
             follow: None,
             memory: Memory::default(),
             overtime: None,
+            hears_out: None,
             runs: None,
             ended: false,
             catches_up: false,
@@ -164,7 +167,9 @@ impl Node {
                         .then_some(Warning::VersionDiffers { version, from }),
                     Dropped::Unauthentic => {
                         let from = from.ip();
-                        self.memory.unauthentic(from).then_some(Warning::SecretDiffers { from })
+                        let is_own = self.shared.config.node.hosts().any(|(_, own)| own == from);
+                        let is_news = self.memory.unauthentic(from, is_own, self.shared.now);
+                        is_news.then_some(Warning::SecretDiffers { from })
                     }
                     _ => None,
                 };
@@ -190,6 +195,7 @@ impl Node {
         if matches!(message, Message::Query | Message::Status(_)) {
             return;
         }
+        self.memory.hear(header.sender, self.shared.now);
         self.lead.hear(header.sender, from, &self.shared);
         if let Some(follow) = &mut self.follow {
             if !follow.is_led_by(header.sender) {
@@ -261,6 +267,7 @@ impl Node {
             tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
         }
         self.shared.set_unreached(false);
+        self.memory.connected();
         let is_stranger = self.is_stranger(token.prover);
         if let Some(excess) =
             self.arrivals.add(token.prover, conn, token.dial, Ends { local, remote }, is_stranger)
@@ -330,10 +337,26 @@ impl Node {
         }
     }
 
-    /// Nobody of this job was heard: these jobs form on the link, and maybe this host drops multicast. The
-    /// report says so.
-    pub fn handle_silence(&mut self, jobs: Vec<OtherJob>, is_deaf: bool) {
-        self.memory.silence(jobs, is_deaf);
+    /// Nobody of this job was heard by what was tried: these jobs form on the link, and maybe this host drops
+    /// multicast. The report says so.
+    pub fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
+        self.memory.silence(tried, jobs, is_deaf);
+    }
+
+    /// This node has waited for so long, and these jobs form on the link beside this one. The report names
+    /// those of the same size that have no more nodes than are missing here: they may have been meant for
+    /// this job. If this node is still alone although it has heard others, the user learns what is known.
+    pub fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
+        self.at(now);
+        self.memory.jobs(jobs, self.shared.config.world);
+        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
+        if self.ended || is_member || self.lead.seated() > 1 || self.memory.most() > 1 {
+            return;
+        }
+        let report = self.memory.report(&self.shared.config, self.shared.now);
+        if ![Cause::Incomplete, Cause::Running, Cause::Misfit].contains(&report.cause()) {
+            self.shared.event(Event::Warning(Warning::Waiting { after, report: Box::new(report) }));
+        }
     }
 
     /// Whether a multicast of this node has come back to it.

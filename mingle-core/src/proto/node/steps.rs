@@ -106,11 +106,16 @@ impl Node {
         let (id, peer) = (follow.leader_id(), follow.leader_peer());
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
-                self.memory.not_answered(id, peer.clone());
+                self.memory.not_answered(id, peer.clone(), self.shared.now);
                 self.seek.block(id, GaveUp::Silent, &self.shared);
             }
             GaveUp::Unreached => {
-                self.memory.not_reached(peer.clone(), follow.leader_endpoints().to_vec());
+                let endpoints = follow.leader_endpoints().to_vec();
+                let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
+                if is_news {
+                    let leader = peer.clone();
+                    self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints }));
+                }
                 if self.seek.may_lead(&self.shared) {
                     self.seek.block(id, GaveUp::Unreached, &self.shared);
                 }
@@ -190,6 +195,7 @@ impl Node {
             return;
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
+        self.memory.unconnectable(endpoint);
         self.shared.event(Event::Warning(Warning::Unconnectable { endpoint }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);

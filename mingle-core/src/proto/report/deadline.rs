@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::RankRange;
-use crate::model::{HostName, Peer, Rank, WorldSize};
+use super::{RankRange, Tried};
+use crate::model::{BrokenPath, HostName, Misfit, Peer, Rank, WorldSize};
 use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.
@@ -24,6 +24,8 @@ pub struct Report {
     pub absent: Vec<String>,
     /// A leader that was heard, but that could not be reached over TCP on any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// This node's endpoint, where other nodes wanted to join it and none could connect.
+    pub unconnectable: Option<SocketAddr>,
     /// A leader that is known, but never answered this node.
     pub unanswered: Option<Peer>,
     /// Neither this node nor any node that was heard may be rank 0.
@@ -32,12 +34,18 @@ pub struct Report {
     pub running: Option<SocketAddr>,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
-    /// Nodes that expect a world of another size.
-    pub sizes: Vec<OtherSize>,
+    /// Nodes that could not be seated beside this one: they want another world, or run as another user.
+    pub misfits: Vec<Misfit>,
+    /// How this node has looked for others.
+    pub tried: Tried,
     /// The jobs that were heard on the link while nobody of this one was.
     pub jobs: Vec<OtherJob>,
     /// This host drops even the multicasts that it sends itself.
     pub is_deaf: bool,
+    /// The interfaces that this node would have used if they had multicast; it used loopback alone.
+    pub without_multicast: Vec<String>,
+    /// A path that could not be proved, where all nodes were here.
+    pub broken: Option<Box<BrokenPath>>,
     /// Candidates that were heard to the end, and neither joined nor were joined.
     pub apart: Vec<Peer>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
@@ -47,16 +55,28 @@ pub struct Report {
     pub unauthentic_others: u64,
 }
 
-/// The most likely reason why no world formed, by a [`Report`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The most likely reason why no world formed, by a [`Report`]: the first of these that applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
     /// The job runs already.
     Running,
+    /// All nodes came, and not all paths between them were proved.
+    Unproved,
+    /// A node wants another world, has a rank that another one has, or runs as another user.
+    Misfit,
+    /// A leader was heard, but could not be reached over TCP; or other nodes could not reach this one.
+    Unreached,
+    /// A node leads for itself, although it is heard.
+    Apart,
+    /// A node speaks another version of the protocol.
+    Version,
+    /// A node has another secret.
+    Secret,
+    /// A leader that is known never answered.
+    Unanswered,
     /// No other node was heard.
     NobodyHeard,
-    /// The leader was heard, but could not be reached over TCP.
-    Unreached,
     /// No node was heard that may be rank 0.
     NobodyLeads,
     /// Some nodes came, but not all.
@@ -77,13 +97,17 @@ impl Report {
             missing: Vec::new(),
             absent: Vec::new(),
             unreached: None,
+            unconnectable: None,
             unanswered: None,
             nobody_leads: false,
             running: None,
             versions: Vec::new(),
-            sizes: Vec::new(),
+            misfits: Vec::new(),
+            tried: Tried::Multicast,
             jobs: Vec::new(),
             is_deaf: false,
+            without_multicast: Vec::new(),
+            broken: None,
             apart: Vec::new(),
             unauthentic: Vec::new(),
             unauthentic_others: 0,
@@ -92,61 +116,69 @@ impl Report {
 
     /// The most likely reason why no world formed.
     pub fn cause(&self) -> Cause {
-        if self.running.is_some() && self.joined <= 1 {
-            Cause::Running
-        } else if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() {
-            Cause::NobodyHeard
-        } else if self.unreached.is_some() {
-            Cause::Unreached
-        } else if self.nobody_leads {
-            Cause::NobodyLeads
-        } else {
-            Cause::Incomplete
+        let is_alone = self.joined <= 1;
+        let causes = [
+            (Cause::Running, self.running.is_some() && is_alone),
+            (Cause::Unproved, self.joined >= self.world.min().get()),
+            (Cause::Misfit, !self.misfits.is_empty()),
+            (Cause::Unreached, self.unreached.is_some() || self.unconnectable.is_some()),
+            (Cause::Apart, !self.apart.is_empty()),
+            (Cause::Version, !self.versions.is_empty()),
+            (Cause::Secret, !self.unauthentic.is_empty()),
+            (Cause::Unanswered, self.unanswered.is_some()),
+            (Cause::NobodyHeard, self.heard.is_empty() && is_alone),
+            (Cause::NobodyLeads, self.nobody_leads),
+        ];
+        causes.into_iter().find(|(_, applies)| *applies).map_or(Cause::Incomplete, |(cause, _)| cause)
+    }
+
+    /// What was seen that may be the reason, the most likely first.
+    fn write_seen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.misfits.iter().try_for_each(|other| write!(f, "{other}; "))?;
+        if let Some((leader, endpoints)) = &self.unreached {
+            write_unreached(f, leader, endpoints)?;
+            f.write_str("; ")?;
         }
+        if let Some(endpoint) = self.unconnectable {
+            write!(f, "other nodes were heard, and none of them could connect to {endpoint} over TCP; ")?;
+        }
+        self.apart.iter().try_for_each(|peer| write!(f, "{peer}{APART}; "))?;
+        for (version, from) in &self.versions {
+            write_version(f, *version, *from)?;
+            f.write_str("; ")?;
+        }
+        self.write_unauthentic(f)?;
+        let Some(peer) = &self.unanswered else { return Ok(()) };
+        write!(f, "{peer} leads, but does not answer this node; ")
     }
 
-    /// Whether different secrets keep the nodes apart: something was not authentic, and nothing else explains
-    /// the failure.
-    pub fn blames_the_secret(&self) -> bool {
-        !self.unauthentic.is_empty() && self.unreached.is_none() && self.versions.is_empty()
-    }
-
-    fn write_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Who was here, and who was not.
+    fn write_present(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let world = self.world;
-        match self.cause() {
-            Cause::Running => {
-                write!(f, "no seat in time: the job already runs with all its {world} nodes")?;
-                self.running.map_or(Ok(()), |from| write!(f, ", says {from}"))
+        if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() && self.unreached.is_none()
+        {
+            write!(f, "nobody else was heard {}", self.tried)?;
+            if !self.without_multicast.is_empty() {
+                write!(f, ": {}", lacking(&self.without_multicast))?;
+            } else if self.is_deaf {
+                f.write_str(DEAF)?;
             }
-            Cause::NobodyHeard => {
-                write!(f, "no world of {world} in time: nobody else was heard")?;
-                if self.is_deaf {
-                    f.write_str(DEAF)?;
-                }
-                OtherJob::write_all(&self.jobs, f)?;
-                self.write_absent(f)
-            }
-            Cause::Unreached => {
-                write!(f, "no world of {world} in time: ")?;
-                let Some((leader, endpoints)) = &self.unreached else { return Ok(()) };
-                let list = endpoints.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
-                write!(f, "{leader} leads and was heard, but could not be reached over TCP at {list}")
-            }
-            Cause::NobodyLeads => {
-                write!(f, "no world of {world} in time: no node that may be rank 0 was heard")?;
-                self.write_heard(f)
-            }
-            Cause::Incomplete => {
-                write!(f, "no world of {world} in time: {} of {world} nodes were here", self.joined)?;
-                self.write_heard(f)?;
-                if !self.absent.is_empty() {
-                    self.write_absent(f)
-                } else if self.missing.is_empty() {
-                    write!(f, "; {} missing", world.min().get().saturating_sub(self.joined))
-                } else {
-                    write!(f, "; missing {}", RankRange::list(&self.missing))
-                }
-            }
+            OtherJob::write_all(&self.jobs, f)?;
+            return self.write_absent(f);
+        }
+        if self.nobody_leads {
+            f.write_str("no node that may be rank 0 was heard")?;
+            return self.write_heard(f);
+        }
+        write!(f, "{} of {world} nodes were here", self.joined)?;
+        self.write_heard(f)?;
+        OtherJob::write_all(&self.jobs, f)?;
+        if !self.absent.is_empty() {
+            self.write_absent(f)
+        } else if self.missing.is_empty() {
+            write!(f, "; {} missing", world.min().get().saturating_sub(self.joined))
+        } else {
+            write!(f, "; missing {}", RankRange::list(&self.missing))
         }
     }
 
@@ -173,30 +205,55 @@ impl Report {
     fn write_unauthentic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(((first, _), others)) = self.unauthentic.split_first() else { return Ok(()) };
         let count = self.unauthentic.iter().map(|(_, count)| count).sum::<u64>() + self.unauthentic_others;
-        write!(f, "; {count} datagrams of this job were not authentic, from {first}")?;
+        write!(f, "{first}")?;
         others.iter().try_for_each(|(from, _)| write!(f, ", {from}"))?;
-        if self.unauthentic_others > 0 {
-            f.write_str(" and others")?;
-        }
-        Ok(())
+        let (more, have) = match (others.len(), self.unauthentic_others) {
+            (0, 0) => ("", "has"),
+            (_, 0) => ("", "have"),
+            _ => (" and others", "have"),
+        };
+        write!(f, "{more} {have} another secret, or none: {count} datagrams were not authentic; ")
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_cause(f)?;
-        self.apart.iter().try_for_each(|peer| write!(f, "; {peer}{APART}"))?;
-        self.write_unauthentic(f)?;
-        self.sizes.iter().try_for_each(|other| write!(f, "; {other}"))?;
-        if let Some(peer) = &self.unanswered {
-            write!(f, "; {peer} leads, but does not answer this node")?;
-        }
-        for (version, from) in &self.versions {
-            f.write_str("; ")?;
-            write_version(f, *version, *from)?;
-        }
-        Ok(())
+        self.write(f, format_args!("in time"))
     }
+}
+
+impl Report {
+    /// What this node knows at this time.
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, when: fmt::Arguments<'_>) -> fmt::Result {
+        let world = self.world;
+        match (self.cause(), self.running) {
+            (Cause::Running, Some(from)) => {
+                write!(f, "no seat {when}: the job already runs with all its {world} nodes, says {from}")
+            }
+            (Cause::Unproved, _) => {
+                write!(
+                    f,
+                    "no world of {world} {when}: all nodes were here, and not all paths between them were proved"
+                )?;
+                self.broken.as_ref().map_or(Ok(()), |path| write!(f, ": {path}"))
+            }
+            _ => {
+                write!(f, "no world of {world} {when}: ")?;
+                self.write_seen(f)?;
+                self.write_present(f)
+            }
+        }
+    }
+}
+
+/// What is wrong with a leader that is heard.
+pub(super) fn write_unreached(
+    f: &mut fmt::Formatter<'_>,
+    leader: &Peer,
+    endpoints: &[SocketAddr],
+) -> fmt::Result {
+    let list = endpoints.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+    write!(f, "{leader} leads and was heard, but could not be reached over TCP at {list}")
 }
 
 /// What is wrong with a node of another version.
@@ -204,27 +261,16 @@ pub(super) fn write_version(f: &mut fmt::Formatter<'_>, version: u8, from: Socke
     write!(f, "{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
 }
 
+/// Which interfaces lack multicast.
+pub(super) fn lacking(interfaces: &[String]) -> String {
+    let lack = if interfaces.len() == 1 { "has no multicast" } else { "have no multicast" };
+    format!("{} {lack}, and no other interface is usable", interfaces.join(", "))
+}
+
 /// What a host does that hears nobody, not even itself.
 pub(super) const DEAF: &str = ", and this host drops even the multicast that it sends itself";
 /// What a candidate does that is heard, and neither joins nor is joined.
 pub(super) const APART: &str = " leads for itself: it does not hear this node, or cannot connect to it";
-
-/// A node that expects a world of another size.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OtherSize {
-    /// Its host's name.
-    pub host: HostName,
-    /// The source address of its datagrams.
-    pub address: SocketAddr,
-    /// The size that it expects.
-    pub size: WorldSize,
-}
-
-impl fmt::Display for OtherSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}) expects a world of {:#}", self.host, self.address, self.size)
-    }
-}
 
 /// A job that forms on the link, by the notice of its leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,7 +326,7 @@ impl fmt::Display for Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::World;
+    use crate::model::{Unfit, World};
 
     fn peer() -> Peer {
         Peer { host: HostName::new("a"), address: SocketAddr::from(([10, 0, 0, 1], 29500)) }
@@ -307,7 +353,15 @@ mod tests {
         assert_eq!(alone.cause(), Cause::Running);
         alone.joined = 2;
         assert_eq!(alone.cause(), Cause::Incomplete, "some came nevertheless");
-        assert_eq!(cause(|report| (report.joined, report.unanswered) = (1, Some(peer()))), Cause::Incomplete);
+        assert_eq!(cause(|report| (report.joined, report.unanswered) = (1, Some(peer()))), Cause::Unanswered);
+        assert_eq!(cause(|report| report.joined = 4), Cause::Unproved);
+        let misfit = |report: &mut Report| {
+            let reason = Unfit::Rank(Rank(1));
+            report.misfits.push(Misfit { host: HostName::new("b"), address: peer().address, reason });
+            report.unreached = Some((peer(), Vec::new()));
+        };
+        assert_eq!(cause(misfit), Cause::Misfit);
+        assert_eq!(cause(|report| report.apart.push(peer())), Cause::Apart);
         assert_eq!(cause(|report| report.nobody_leads = true), Cause::NobodyLeads);
         assert_eq!(
             cause(|report| (report.nobody_leads, report.unreached) = (true, Some((peer(), Vec::new())))),
@@ -318,15 +372,14 @@ mod tests {
     #[test]
     fn the_secret_is_blamed_only_if_nothing_else_explains_the_failure() {
         let from = IpAddr::from([10, 0, 0, 9]);
-        let blames = |change: fn(&mut Report)| {
+        let cause = |change: fn(&mut Report)| {
             let mut report = report(change);
             report.unauthentic.push((from, 3));
-            report.blames_the_secret()
+            report.cause()
         };
-        assert!(blames(|_| {}));
-        assert!(!blames(|report| report.unreached = Some((peer(), Vec::new()))));
-        assert!(!blames(|report| report.versions.push((9, peer().address))));
-        assert!(!report(|_| {}).blames_the_secret());
+        assert_eq!(cause(|_| {}), Cause::Secret);
+        assert_eq!(cause(|report| report.unreached = Some((peer(), Vec::new()))), Cause::Unreached);
+        assert_eq!(cause(|report| report.versions.push((9, peer().address))), Cause::Version);
     }
 
     #[test]
@@ -338,9 +391,14 @@ mod tests {
             };
             report(change).to_string()
         };
-        assert!(says(0).ends_with("; 3 datagrams of this job were not authentic, from 10.0.0.9"));
-        assert!(says(1).ends_with("; 4 datagrams of this job were not authentic, from 10.0.0.9 and others"));
-        assert!(says(4).ends_with("; 7 datagrams of this job were not authentic, from 10.0.0.9 and others"));
+        let secret = "another secret, or none";
+        assert!(says(0).contains(&format!("10.0.0.9 has {secret}: 3 datagrams were not authentic; ")));
+        assert!(
+            says(1).contains(&format!("10.0.0.9 and others have {secret}: 4 datagrams were not authentic; "))
+        );
+        assert!(
+            says(4).contains(&format!("10.0.0.9 and others have {secret}: 7 datagrams were not authentic; "))
+        );
     }
 
     #[test]
@@ -371,35 +429,30 @@ mod tests {
         assert_eq!(
             says(unreached),
             "no world of 4 in time: a (10.0.0.1:29500) leads and was heard, but could not be reached over TCP at \
-             10.0.0.1:29500, 10.0.0.2:29501"
+             10.0.0.1:29500, 10.0.0.2:29501; 2 of 4 nodes were here; other nodes heard: a; 2 missing"
         );
         let mut alone = report(|report| report.joined = 1);
         alone.heard.clear();
-        assert_eq!(alone.to_string(), "no world of 4 in time: nobody else was heard");
+        assert_eq!(alone.to_string(), "no world of 4 in time: nobody else was heard by multicast");
         alone.running = Some(address);
         assert_eq!(
             alone.to_string(),
-            "no seat in time: the job already runs with all its 4 nodes, says 10.0.0.9:29503"
+            "no seat {when}: the job already runs with all its 4 nodes, says 10.0.0.9:29503"
         );
         alone.running = None;
         alone.unanswered = Some(peer());
         assert_eq!(
             alone.to_string(),
-            "no world of 4 in time: 1 of 4 nodes were here; 3 missing; a (10.0.0.1:29500) leads, but does not \
-             answer this node"
+            "no world of 4 in time: a (10.0.0.1:29500) leads, but does not answer this node; 1 of 4 nodes were here; 3 \
+             missing"
         );
-        let ours = crate::wire::VERSION;
         alone = report(|report| report.versions = vec![(9, peer().address)]);
-        assert!(
-            alone.to_string().ends_with(&format!(
-                "; 2 missing; 10.0.0.1:29500 speaks protocol version 9, this node {ours}"
-            ))
-        );
         alone.unauthentic = vec![(address.ip(), 2), (peer().address.ip(), 5)];
-        assert!(
-            alone
-                .to_string()
-                .contains("; 7 datagrams of this job were not authentic, from 10.0.0.9, 10.0.0.1; ")
+        let ours = crate::wire::VERSION;
+        let says = format!(
+            "no world of 4 in time: 10.0.0.1:29500 speaks protocol version 9, this node {ours}; 10.0.0.9, 10.0.0.1 have \
+             another secret, or none: 7 datagrams were not authentic; 2 of 4 nodes were here; other nodes heard: a; 2 missing"
         );
+        assert_eq!(alone.to_string(), says);
     }
 }

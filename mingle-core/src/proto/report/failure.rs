@@ -6,7 +6,7 @@ use std::fmt;
 use mingle_rdma::Verdict;
 
 use super::Report;
-use crate::model::{BrokenPath, Peer, Rank, Sameness, WorldSize};
+use crate::model::{BrokenPath, Peer, Rank, Sameness, User, WorldSize};
 
 /// Why no world formed for this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,17 @@ pub enum Failure {
         theirs: WorldSize,
         /// The leader.
         leader: Peer,
+    },
+    /// The nodes of this job run as another user.
+    UserDiffers {
+        /// The user of this node.
+        ours: User,
+        /// The user of the others.
+        theirs: User,
+        /// The node that says so.
+        node: Peer,
+        /// How many nodes that user has here; 0 where their world runs.
+        joined: u32,
     },
     /// The world formed while this node was a standby.
     WorldFull {
@@ -97,6 +108,15 @@ impl fmt::Display for Failure {
                 f,
                 "this node expects a world of {ours}, but {leader} leads one of {theirs} under the same job ID"
             ),
+            Self::UserDiffers { ours, theirs, node, joined } => {
+                write!(f, "this job ID belongs to {theirs} ({node}, ")?;
+                match joined {
+                    0 => f.write_str("whose job runs")?,
+                    1 => f.write_str("1 node")?,
+                    joined => write!(f, "{joined} nodes")?,
+                }
+                write!(f, "), and this node runs as {ours}")
+            }
             Self::WorldFull { world, leader } => {
                 write!(f, "the world of {world} formed at {leader} without this node: no seat was left")
             }

@@ -31,6 +31,8 @@ pub struct Formed {
     pub sameness: Sameness,
     /// How many workers there are, here and in all.
     pub slots: Slots,
+    /// How many nodes have joined and got no seat, because all were taken.
+    pub left_over: u32,
 }
 
 impl Formed {
@@ -41,7 +43,19 @@ impl Formed {
         let slots = Slots { own: 1, before, total };
         let asked = world.into();
         let (verdict, sameness) = (Verdict::default(), Sameness::default());
-        Self { rank, world, asked, master, local, digest, roster: None, verdict, sameness, slots }
+        Self {
+            rank,
+            world,
+            asked,
+            master,
+            local,
+            digest,
+            roster: None,
+            verdict,
+            sameness,
+            slots,
+            left_over: 0,
+        }
     }
 }
 

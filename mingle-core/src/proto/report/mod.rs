@@ -12,7 +12,7 @@ mod progress;
 mod warning;
 
 pub use change::Change;
-pub use deadline::{Cause, Heard, OtherJob, OtherSize, Report};
+pub use deadline::{Cause, Heard, OtherJob, Report};
 pub use event::Event;
 pub use failure::{Failure, Unproved};
 pub use formed::{Formed, Over};

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{APART, DEAF, write_version};
-use super::{Failure, OtherJob, OtherSize};
-use crate::model::{Peer, WorldSize};
+use super::deadline::{APART, DEAF, lacking, write_unreached, write_version};
+use super::{Failure, OtherJob, Report};
+use crate::model::{BrokenPath, Misfit, Peer, Unfit, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
 ///
@@ -26,10 +26,24 @@ pub enum Warning {
         /// This host drops even the multicasts that it sends itself.
         is_deaf: bool,
     },
+    /// This node has heard others, and is still alone after this long.
+    Waiting {
+        /// How long it has waited.
+        after: Duration,
+        /// What it knows.
+        report: Box<Report>,
+    },
     /// Another candidate goes on leading, and neither joins nor is joined. Reported once.
     Apart {
         /// The candidate.
         candidate: Peer,
+    },
+    /// A leader is heard, and could not be reached over TCP. Reported once for each leader in turn.
+    Unreached {
+        /// The leader.
+        leader: Peer,
+        /// Its endpoints.
+        endpoints: Vec<SocketAddr>,
     },
     /// Others join, but none of them can connect to this node, which therefore steps down.
     Unconnectable {
@@ -41,10 +55,10 @@ pub enum Warning {
         /// The node that said so.
         from: SocketAddr,
     },
-    /// A node expects a world of another size. Of 16 nodes at most.
-    WorldDiffers {
+    /// A node cannot be seated beside this one. Of 16 nodes at most.
+    Misfit {
         /// The node.
-        other: OtherSize,
+        node: Misfit,
         /// The size that this node expects.
         ours: WorldSize,
     },
@@ -78,6 +92,17 @@ pub enum Warning {
         reasons: String,
         /// Whether the caller's filters leave interfaces out.
         is_filtered: bool,
+    },
+    /// This node uses loopback alone, since these interfaces lack multicast, and it has no other way to find
+    /// nodes.
+    WithoutMulticast {
+        /// The names of the interfaces.
+        interfaces: Vec<String>,
+    },
+    /// A path could not be proved, and the nodes try again. Reported once for each pair of hosts.
+    PathBroken {
+        /// The path.
+        path: Box<BrokenPath>,
     },
     /// The interfaces have changed, and not all of the new ones could be taken.
     Interfaces {
@@ -174,7 +199,9 @@ impl fmt::Display for Warning {
                 }
                 OtherJob::write_all(jobs, f)
             }
+            Self::Waiting { after, report } => report.write(f, format_args!("after {} s", after.as_secs())),
             Self::Apart { candidate } => write!(f, "{candidate}{APART}"),
+            Self::Unreached { leader, endpoints } => write_unreached(f, leader, endpoints),
             Self::Unconnectable { endpoint } => write!(
                 f,
                 "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"
@@ -183,7 +210,10 @@ impl fmt::Display for Warning {
                 f,
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
-            Self::WorldDiffers { other, ours } => write!(f, "{other} under this job ID, not {ours:#}"),
+            Self::Misfit { node, ours } => match node.reason {
+                Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),
+                _ => write!(f, "{node}"),
+            },
             Self::VersionDiffers { version, from } => write_version(f, *version, *from),
             Self::SecretDiffers { from } => write!(
                 f,
@@ -195,6 +225,10 @@ impl fmt::Display for Warning {
                 "this node reaches the master at {master}, and prints that; most nodes reach it at another address"
             ),
             Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),
+            Self::WithoutMulticast { interfaces } => {
+                write!(f, "this node hears only nodes on this host: {}", lacking(interfaces))
+            }
+            Self::PathBroken { path } => write!(f, "{path}; the nodes try again"),
             Self::Interfaces { error } => f.write_str(error),
             Self::AddressesChanged => {
                 f.write_str("the addresses of this host have changed, so this node starts again")

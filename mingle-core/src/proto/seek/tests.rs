@@ -34,7 +34,13 @@ fn announce(from: u8, members: u32) -> Message {
         endpoints: endpoint(from).into(),
     };
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: members, newest, missing })
+    Message::Announce(Announce {
+        candidate,
+        joined: members,
+        newest,
+        missing,
+        user: crate::model::User::default(),
+    })
 }
 
 /// How many of these messages go to one node, and how many to all.
@@ -71,7 +77,7 @@ fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_l
         let mut follower = node(2, rank);
         outputs(&mut follower);
         assert!(count(&hear(&mut follower, ms(0), 1, NodeId::ALL, &announce(1, 2)), is_join).0 > 0);
-        let welcome = Message::Welcome(Welcome { lease: None, seated: false });
+        let welcome = Message::Welcome(Welcome { lease: None, seated: false, trouble: None });
         hear(&mut follower, ms(0), 1, id(2), &welcome);
         run(&mut follower, ms(2500));
         hear(&mut follower, ms(2500), 1, id(2), &welcome);

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{
-    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, Sameness, Trait, Traits,
-    WorldSize,
+    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Misfit, Peer, Rank, Roster, Sameness, Trait,
+    Traits, Unfit, User, WorldSize,
 };
 use crate::rdma::examples::{example_verdict, largest_summary};
 
@@ -97,6 +97,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         joined: 3,
         newest: ["c", "b"].into_iter().map(HostName::new).collect(),
         missing: [(2, 2)].into_iter().collect(),
+        user: User::new(Some("eve"), Some(1000)),
     };
     let join = Join {
         world: WorldSize::of(4),
@@ -120,12 +121,13 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
                 fabric: largest_summary(),
                 same: traits().stamp(false),
                 rank_key: "rack-7".parse().unwrap(),
+                user: User::new(Some("eve"), Some(1000)),
                 ..Attributes::default()
             },
         },
     };
     let (verdict, sameness) = (example_verdict(), Sameness::example());
-    let commit = Commit { round: 1, endpoint: 0, verdict, sameness };
+    let commit = Commit { round: 1, endpoint: 0, verdict, sameness, left_over: 1 };
     vec![
         ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
         ("Join", from(B, A), Message::Join(join)),
@@ -173,13 +175,21 @@ fn bodies() -> Vec<(&'static str, Message)> {
     };
     let fault = Fault::Size { passes: 1400, fails: 1500 };
     let broken = BrokenTo { partner: C, address: [10, 0, 0, 3].into(), fault, own_port_answers: true };
+    let misfit = Misfit { host: HostName::new("c"), address: address(3), reason: Unfit::Rank(Rank(1)) };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
     [
         ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
         ("Hint", Message::Hint(introduction())),
         ("Redirect", Message::Redirect(introduction())),
-        ("Welcome", Message::Welcome(Welcome { lease: Some(1), seated: true })),
-        ("Welcome, nothing arrived", Message::Welcome(Welcome { lease: None, seated: false })),
+        (
+            "Welcome",
+            Message::Welcome(Welcome {
+                lease: Some(1),
+                seated: true,
+                trouble: Some(Trouble::Misfit(misfit)),
+            }),
+        ),
+        ("Welcome, nothing arrived", Message::Welcome(Welcome { lease: None, seated: false, trouble: None })),
         ("Refuse, rank taken", Message::Refuse(Refusal::RankTaken(peer("b", 2)))),
         ("Refuse, world differs", Message::Refuse(Refusal::WorldDiffers("2:300".parse().unwrap()))),
         ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
@@ -187,6 +197,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
         ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(example_verdict(), true))),
         ("Refuse, differs", Message::Refuse(Refusal::Differs(Sameness::example()))),
+        ("Refuse, user differs", Message::Refuse(Refusal::UserDiffers(User::new(Some("eve"), None), 3))),
         ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
         (
             "Refuse, paths broken",
@@ -216,6 +227,8 @@ fn bodies_of_running_worlds() -> Vec<(&'static str, Message)> {
             Message::Running(Running {
                 leader: A,
                 addresses: [SocketAddr::from(([10, 0, 0, 1], 41_877))].into_iter().collect(),
+                host: HostName::new("b"),
+                user: User::new(None, Some(7)),
             }),
         ),
         ("Query", Message::Query),

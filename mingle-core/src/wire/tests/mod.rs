@@ -8,8 +8,8 @@ use mingle_rdma::Verdict;
 
 use super::*;
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
-    Sameness, Stamp, Trait, Traits, World, WorldSize,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Misfit, Paths, Peer, Rank,
+    Sameness, Stamp, Trait, Traits, Unfit, User, World, WorldSize,
 };
 use crate::rdma::examples::{largest_summary, largest_verdict};
 
@@ -116,6 +116,7 @@ fn of_paths() -> [Message; 3] {
                     same: Stamp(u64::MAX),
                     paths: Paths::All,
                     rank_key: "k".repeat(128).parse().unwrap(),
+                    user: longest_user(),
                 },
             },
         }),
@@ -152,9 +153,13 @@ fn of_paths() -> [Message; 3] {
     ]
 }
 
+fn longest_user() -> User {
+    User::new(Some(longest_name().as_str()), Some(u32::MAX))
+}
+
 fn longest_commit() -> Message {
     let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
-    Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness })
+    Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness, left_over: u32::MAX })
 }
 
 /// Every message, each at its largest.
@@ -165,11 +170,21 @@ fn largest() -> Vec<Message> {
             joined: u32::MAX,
             newest: (0..99).map(|_| longest_name()).collect(),
             missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
+            // A leader of a user with a long name leaves out hosts.
+            user: User::default(),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
         Message::Redirect(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
-        Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
+        Message::Welcome(Welcome {
+            lease: Some(u32::MAX),
+            seated: true,
+            trouble: Some(Trouble::Misfit(Misfit {
+                host: longest_name(),
+                address: v6(u16::MAX),
+                reason: Unfit::User(longest_user()),
+            })),
+        }),
         Message::Ping,
         Message::Pong,
         Message::Prove,
@@ -184,6 +199,8 @@ fn largest() -> Vec<Message> {
         Message::Running(Running {
             leader: NodeId([0xff; 16]),
             addresses: (0..99).map(|_| v6(u16::MAX)).collect(),
+            host: longest_name(),
+            user: longest_user(),
         }),
         Message::Enough,
         Message::Compare(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),

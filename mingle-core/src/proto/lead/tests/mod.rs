@@ -9,7 +9,7 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, WorldSize};
+use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, User, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
 use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Token, Want};
@@ -122,7 +122,7 @@ fn announced_by(node: u8, explicit: bool, world: WorldSize) -> Message {
     let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
     let candidate = Candidate { id: id(node), explicit, members: 1, world, host, endpoints };
     let (newest, missing) = (List::default(), List::default());
-    Message::Announce(Announce { candidate, joined: 1, newest, missing })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, user: User::default() })
 }
 
 /// The messages with their recipients.

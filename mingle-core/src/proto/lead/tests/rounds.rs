@@ -257,7 +257,7 @@ fn a_leader_that_has_joined_another_starts_no_round_of_its_own() {
         if yields {
             let dial = dials(&leader.hear(7, &announced_by(7, true, leader.world)), 7)[0];
             leader.node.handle_dialed(Time::ZERO, dial);
-            leader.hear(7, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
+            leader.hear(7, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true, trouble: None }));
         }
         let outputs = leader.run(ms(14_000));
         assert_eq!(to(&outputs, 2, is_refusal) > 0, !yields);

@@ -31,7 +31,7 @@ fn a_member_that_runs_out_of_time_does_not_say_that_its_leader_is_out_of_reach()
         let mut node = if joins { joined(config).0 } else { Node::new(config, 1, Time::ZERO) };
         if !joins {
             hear(&mut node, &announce(candidate(LEADER, 1, false)));
-            hear(&mut node, &Message::Welcome(Welcome { lease: None, seated: false }));
+            hear(&mut node, &Message::Welcome(Welcome { lease: None, seated: false, trouble: None }));
         }
         let all = run(&mut node, Time::from_secs(1));
         let report = deadline(&all);

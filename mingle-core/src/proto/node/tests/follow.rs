@@ -66,13 +66,17 @@ fn a_member_whose_addresses_change_joins_anew_until_its_leader_welcomes_it() {
     let joins = |outputs: &[Output]| sent(outputs).iter().filter(|sent| says_so(sent)).count();
     assert_eq!(joins(&outputs(&mut node)), 2, "where the leader wrote from, and to its endpoint");
     assert!(joins(&run(&mut node, Time::from_secs(2))) > 10);
-    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(prepare.lease), seated: true }));
+    hear_from(
+        &mut node,
+        1,
+        &Message::Welcome(Welcome { lease: Some(prepare.lease), seated: true, trouble: None }),
+    );
     assert_eq!(joins(&run(&mut node, Time::from_secs(5))), 0);
     // Its next join carries them, so that one is enough.
     node.handle_hung_up(Time::from_secs(5), DialId(prepare.lease));
     let lease = dialled(&outputs(&mut node));
     node.handle_dialed(Time::from_secs(5), lease);
-    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true }));
+    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true, trouble: None }));
     assert_eq!(joins(&run(&mut node, Time::from_secs(9))), 0);
 }
 

@@ -14,7 +14,7 @@ use crate::rdma::examples::example_verdict;
 use crate::wire::{Header, Introduction, Message, Prepare, Reach, Refusal, Welcome};
 
 fn welcome(lease: Option<u32>) -> Message {
-    Message::Welcome(Welcome { lease, seated: lease.is_some() })
+    Message::Welcome(Welcome { lease, seated: lease.is_some(), trouble: None })
 }
 
 #[test]

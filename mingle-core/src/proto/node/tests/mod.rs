@@ -14,7 +14,9 @@ use std::net::SocketAddr;
 
 use mingle_rdma::Verdict;
 
-use crate::model::{Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, WorldSize};
+use crate::model::{
+    Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize,
+};
 use crate::proto::report::Report;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
@@ -121,7 +123,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
 
 fn announce(candidate: Candidate) -> Message {
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, user: User::default() })
 }
 
 /// A member of the leader, and the right prepare of its first round: rank 1 of two, the leader is the master.
@@ -130,7 +132,7 @@ fn joined(config: Config) -> (Node, Prepare) {
     let _ = outputs(&mut node);
     let DialId(lease) = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, false))));
     node.handle_dialed(Time::ZERO, DialId(lease));
-    hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
+    hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true, trouble: None }));
     let prepare = Prepare {
         round: 1,
         lease,
@@ -240,11 +242,12 @@ fn commit(round: u64) -> Message {
         endpoint: 0,
         verdict: Verdict::default(),
         sameness: crate::model::Sameness::default(),
+        left_over: 0,
     })
 }
 
 /// The job runs already, and node 1 leads there.
 fn running() -> Message {
     let addresses = [SocketAddr::from(([10, 0, 0, 1], 41_877))].into_iter().collect();
-    Message::Running(Running { leader: LEADER, addresses })
+    Message::Running(Running { leader: LEADER, addresses, host: HostName::new("a"), user: User::default() })
 }

@@ -121,6 +121,7 @@ fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_war
                 endpoint: index,
                 verdict,
                 sameness: crate::model::Sameness::default(),
+                left_over: 0,
             }),
         );
         let formed = told.iter().find_map(|output| match output {

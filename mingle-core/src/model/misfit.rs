@@ -1,0 +1,43 @@
+//! A node that wants what the others of its job do not want.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{HostName, Rank, User, WorldSize, deserialize_unicast};
+
+/// A node that uses the job ID and that no leader of the others can seat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Misfit {
+    /// Its host's name.
+    pub host: HostName,
+    /// The source address of its datagrams.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub address: SocketAddr,
+    /// Why it cannot be seated.
+    pub reason: Unfit,
+}
+
+/// Why a node cannot be seated beside the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// It expects a world of this size.
+    World(WorldSize),
+    /// It runs as this user, and the leader as another.
+    User(User),
+    /// It was given this rank, which another node has that answers.
+    Rank(Rank),
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}) ", self.host, self.address)?;
+        match &self.reason {
+            Unfit::World(size) => write!(f, "expects a world of {size:#}"),
+            Unfit::User(user) => write!(f, "uses this job ID as another user, {user}"),
+            Unfit::Rank(rank) => write!(f, "was given rank {rank}, which another node has"),
+        }
+    }
+}

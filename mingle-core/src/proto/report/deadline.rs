@@ -437,7 +437,7 @@ mod tests {
         alone.running = Some(address);
         assert_eq!(
             alone.to_string(),
-            "no seat {when}: the job already runs with all its 4 nodes, says 10.0.0.9:29503"
+            "no seat in time: the job already runs with all its 4 nodes, says 10.0.0.9:29503"
         );
         alone.running = None;
         alone.unanswered = Some(peer());

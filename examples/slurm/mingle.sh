@@ -14,8 +14,9 @@
 MINGLE_TIMEOUT=${MINGLE_TIMEOUT:-60s} PATH=$PATH:/usr/local/bin:/usr/bin:/bin
 export MINGLE_TIMEOUT PATH
 
+# A step that is started within another one has that one's MINGLE_JOB_ID in its environment, which must not count.
+set -- --quiet --format dotenv --job-id "slurm-$SLURM_JOB_ID.$SLURM_STEP_ID"
 # With several tasks on a node each is a rank of its own, as PyTorch counts workers; a container has one environment.
-set -- --quiet --format dotenv
 if [ "${SLURM_STEP_NUM_TASKS:-1}" -gt "$SLURM_STEP_NUM_NODES" ]; then
     [ -z "${ENROOT_ENVIRON:-}" ] || exit 0
     set -- "$@" --rank "$SLURM_PROCID" --world "$SLURM_STEP_NUM_TASKS" --slots 1

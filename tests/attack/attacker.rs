@@ -27,8 +27,8 @@ pub(crate) fn leads(
     (dial, rank, round): (u32, u32, u64),
 ) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // The endpoint with this index, no verdict on RDMA, no trait that differs, and nobody left over.
-    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0, 0]).0;
+    // The endpoint with this index, no verdict and network of RDMA, no trait that differs, nobody left over.
+    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
     vec![
         // It has a seat, and another node has a rank twice.
         (

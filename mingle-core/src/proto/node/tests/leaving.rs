@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, deadline, hear_from, join, leading, patient, rounds, running,
-    says, to_all,
+    LEADER, ME, announce, candidate, config, deadline, failure, hear_from, join, leading, patient, rounds,
+    running, says, to_all,
 };
 use crate::model::{Lineage, NodeId, Rank};
-use crate::proto::report::Report;
+use crate::proto::report::{Failure, Report};
 use crate::proto::tests::{codec, endpoint, id, outputs, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Event, Node, Output};

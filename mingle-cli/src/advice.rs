@@ -81,13 +81,10 @@ pub(crate) fn error(error: &Error) -> String {
 pub(crate) fn error_in_parts(error: &Error) -> String {
     let fact = fact(error);
     let (happened, seen) = fact.split_once("; ").unwrap_or((&fact, ""));
-    let mut text = happened.to_owned();
-    for (name, part) in [("seen", seen), ("do", about_error(error).as_deref().unwrap_or_default())] {
-        if !part.is_empty() {
-            text += &format!("\n  {name}: {part}");
-        }
-    }
-    text
+    let advice = about_error(error).unwrap_or_default();
+    let parts = [("seen", seen), ("do", &*advice)].into_iter().filter(|(_, part)| !part.is_empty());
+    let parts = parts.map(|(name, part)| format!("{name}: {part}"));
+    std::iter::once(happened.to_owned()).chain(parts).collect::<Vec<_>>().join("\n  ")
 }
 
 fn fact(error: &Error) -> String {
@@ -257,11 +254,13 @@ fn about_misfit(misfit: &Misfit) -> &'static str {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
-        Warning::NobodyHeard { is_deaf: true, .. } | Warning::Apart { .. } => FIREWALL.to_owned(),
+        Warning::NobodyHeard { is_deaf: true, .. }
+        | Warning::Apart { .. }
+        | Warning::Unreached { .. }
+        | Warning::Unconnectable { .. } => FIREWALL.to_owned(),
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),
         Warning::Waiting { report, .. } => return about_deadline(report),
-        Warning::Unreached { .. } | Warning::Unconnectable { .. } => FIREWALL.to_owned(),
         Warning::Misfit { node, .. } => about_misfit(node).to_owned(),
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
         Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),

@@ -48,7 +48,7 @@ fn no_world_has_nodes_of_two_users_that_start_at_once_and_nobody_waits_in_silenc
         let mut order: Vec<usize> = (0..8).collect();
         (1..8).rev().for_each(|at| order.swap(at, random.below(at + 1)));
         let args = line_with(&format!("both {round}"), 4, "--timeout 4s");
-        let name = |node: usize| if node % 2 == 0 { "alice" } else { "bob" };
+        let name = |node: usize| if node.is_multiple_of(2) { "alice" } else { "bob" };
         let procs: Vec<_> =
             order.into_iter().map(|node| (name(node), start(&lab, node, name(node), &args))).collect();
         let ended: Vec<(&str, Outcome)> =

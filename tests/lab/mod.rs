@@ -158,8 +158,8 @@ pub fn setting<T: FromStr>(name: &str) -> T {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("runs only inside a lab")
 }
 
-/// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1. The test harness counts
-/// the test as passed, so each line has the number of tests that were skipped.
+/// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1. The test harness
+/// counts the test as passed, so each line has the number of tests that were skipped.
 pub fn skip(reason: &str) {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let test = thread::current().name().unwrap_or("a test").to_owned();

@@ -26,6 +26,7 @@ impl Node {
             }
             Refusal::UserDiffers(theirs, joined) => {
                 let ours = config.node.attributes.user.clone();
+                let (ours, theirs) = (Box::new(ours), Box::new(theirs));
                 Some(Failure::UserDiffers { ours, theirs, node: leader, joined })
             }
             // The next formation may have a seat for this node.

@@ -112,6 +112,7 @@ impl Node {
             let is_alone = self.lead.seated() <= 1 && !self.follow.as_ref().is_some_and(Follow::is_joined);
             if is_sure && is_alone {
                 let node = Peer { host, address: source };
+                let (ours, theirs) = (Box::new(ours), Box::new(theirs));
                 self.end(Event::Failed(Failure::UserDiffers { ours, theirs, node, joined: 0 }));
             }
         }

@@ -33,9 +33,9 @@ pub enum Failure {
     /// The nodes of this job run as another user.
     UserDiffers {
         /// The user of this node.
-        ours: User,
+        ours: Box<User>,
         /// The user of the others.
-        theirs: User,
+        theirs: Box<User>,
         /// The node that says so.
         node: Peer,
         /// How many nodes that user has here; 0 where their world runs.
@@ -109,13 +109,12 @@ impl fmt::Display for Failure {
                 "this node expects a world of {ours}, but {leader} leads one of {theirs} under the same job ID"
             ),
             Self::UserDiffers { ours, theirs, node, joined } => {
-                write!(f, "this job ID belongs to {theirs} ({node}, ")?;
-                match joined {
-                    0 => f.write_str("whose job runs")?,
-                    1 => f.write_str("1 node")?,
-                    joined => write!(f, "{joined} nodes")?,
-                }
-                write!(f, "), and this node runs as {ours}")
+                let has = match joined {
+                    0 => "whose job runs".to_owned(),
+                    1 => "1 node".to_owned(),
+                    joined => format!("{joined} nodes"),
+                };
+                write!(f, "this job ID belongs to {theirs} ({node}, {has}), and this node runs as {ours}")
             }
             Self::WorldFull { world, leader } => {
                 write!(f, "the world of {world} formed at {leader} without this node: no seat was left")
@@ -132,11 +131,8 @@ impl fmt::Display for Failure {
             }
             Self::Unready { nodes } => {
                 let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "all nodes have joined, and round after round some were not ready: {}",
-                    nodes.join(", ")
-                )
+                let nodes = nodes.join(", ");
+                write!(f, "all nodes have joined, and round after round some were not ready: {nodes}")
             }
             Self::NoRdma { verdict, is_required } => {
                 f.write_str(if *is_required {

@@ -189,6 +189,9 @@ impl fmt::Display for Tried {
     }
 }
 
+const CHANGED: &str = "the addresses of this host have changed, so this node starts again";
+const SILENT_FOLDER: &str = "the seed folder does not answer: other nodes are looked for without it";
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -230,9 +233,7 @@ impl fmt::Display for Warning {
             }
             Self::PathBroken { path } => write!(f, "{path}; the nodes try again"),
             Self::Interfaces { error } => f.write_str(error),
-            Self::AddressesChanged => {
-                f.write_str("the addresses of this host have changed, so this node starts again")
-            }
+            Self::AddressesChanged => f.write_str(CHANGED),
             // The name of an interface may hold escape sequences, and this text may go to a terminal.
             Self::NotJoined { interface, error } => {
                 write!(f, "cannot join the multicast group on {}: {error}", interface.escape_debug())
@@ -248,9 +249,7 @@ impl fmt::Display for Warning {
                 write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
             }
             Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
-            Self::SeedDirSilent => {
-                f.write_str("the seed folder does not answer: other nodes are looked for without it")
-            }
+            Self::SeedDirSilent => f.write_str(SILENT_FOLDER),
             Self::SeedDirUnwritable { folder, error } => {
                 write!(f, "cannot write to the seed folder {}: {error}", folder.display())
             }

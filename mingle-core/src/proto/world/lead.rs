@@ -123,6 +123,11 @@ impl Lead {
         Self { stage, ..Self::formed(now) }
     }
 
+    /// Whether the world that this node leads runs.
+    pub(super) fn leads_commands(&self) -> bool {
+        matches!(self.stage, Stage::Runs(_))
+    }
+
     /// No world follows this one.
     #[cfg(feature = "net")]
     pub(super) fn release(&mut self) {

@@ -685,7 +685,10 @@ impl World {
         // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
-        let runs_beside = is_another && matches!(self.command, Command::Runs | Command::Succeeded);
+        // A leader may have no command itself.
+        let leads_commands = self.lead.as_ref().is_some_and(Lead::leads_commands);
+        let runs_beside =
+            is_another && (leads_commands || matches!(self.command, Command::Runs | Command::Succeeded));
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
         let is_better = is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
         let is_behind = !is_own_leader && (!is_better || runs_beside);

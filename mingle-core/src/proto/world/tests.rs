@@ -1494,6 +1494,44 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
 }
 
 #[test]
+fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round() {
+    let (mut world, _) = follower(3);
+    let ms = Time::from_millis;
+    let mut plan = world.plan.as_deref().unwrap().clone();
+    (plan.round.leader, plan.epoch.generation) = (NodeId([2; 16]), 1);
+    world = World::member(world.own, world.settings, plan.clone(), 5, Time::ZERO);
+    world.command = Command::Waits;
+    let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)], port: 29500 };
+    let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
+    world.opened(ms(1), spare.id, Way::Accepted(address(9, 0).ip()), ConnId(1), number, 9);
+    world.peers.get_mut(&spare.id).unwrap().was_planned = true;
+    let phase = Phase::Over(Cause { rank: None, end: End::Unknown });
+    let round = Some(RoundId { number: 0, ..plan.round });
+    let reign = Reign { term: 1, leader: spare, round, phase, ..world.reign.clone() };
+    let (kind, body) = Said::Reign(reign).encode();
+    world.read(ms(2), ConnId(1), Frame { number: 1, read: 0, kind, body }).unwrap();
+    actions(&mut world);
+    assert!(world.lead.is_some() && world.plan.is_some(), "{:?}", world.reign);
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
+    let contact = |number: u8| Contact {
+        id: NodeId([number; 16]),
+        addresses: vec![address(usize::from(number), 0)],
+        port: 29500,
+    };
+    let size = WorldSize::from(Size::new(2).unwrap());
+    let mut world = World::guest(contact(2), settings(size), contact(1), 5, Time::ZERO);
+    for second in 0..20 {
+        world.advance(Time::from_secs(second));
+        actions(&mut world);
+        assert_eq!(world.heir(), None);
+    }
+}
+
+#[test]
 fn the_next_world_forms_soon_when_a_leader_leaves_or_dies_that_has_led_rounds() {
     for seed in 0..150 {
         let size = WorldSize::from(Size::new(3).unwrap());

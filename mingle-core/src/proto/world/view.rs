@@ -21,9 +21,12 @@ impl World {
         self.walk.is_none().then_some(&self.reign.leader)
     }
 
-    /// Who may know who leads next: the leader while it is not lost, and then an heir.
+    /// Who may know who leads next: the leader while it is not lost, and then an heir. None as long as this
+    /// node has read nothing of a leader: two that wait would send each other to a dead one for ever.
     pub(crate) fn heir(&self) -> Option<&Contact> {
+        let has_met = self.reign.epoch.origin != 0;
         match &self.walk {
+            _ if !has_met => None,
             None => Some(&self.reign.leader),
             Some(walk) => walk.heir(|id| !self.dead.contains(&id)),
         }

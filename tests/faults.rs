@@ -193,7 +193,7 @@ fn a_full_table_of_file_descriptors_ends_with_a_reason_or_a_world() {
         lab.forget();
     }
     // Otherwise no table was full while the node ran: the smallest end it at its start, the largest suffices.
-    assert!(first.contains(&3) && first.last() == Some(&0), "{first:?}");
+    assert!(first.iter().any(|code| [3, 5].contains(code)) && first.last() == Some(&0), "{first:?}");
 }
 
 #[test]

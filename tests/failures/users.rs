@@ -41,7 +41,7 @@ fn nodes_of_another_user_end_at_once_and_all_nodes_of_the_first_learn_it() {
 }
 
 #[test]
-fn no_world_has_nodes_of_two_users_that_start_at_once_and_nobody_waits_in_silence() {
+fn no_world_has_nodes_of_two_users_that_start_at_once_and_whoever_hears_the_other_user_says_so() {
     let Some(lab) = Options::nodes(8).start() else { return };
     let mut random = Random::announced("users");
     for round in 0..3 {
@@ -63,6 +63,11 @@ fn no_world_has_nodes_of_two_users_that_start_at_once_and_nobody_waits_in_silenc
         }
         for (user, outcome) in ended.iter().filter(|(_, outcome)| !outcome.status.success()) {
             let other = if *user == "alice" { "bob" } else { "alice" };
+            // The others may have ended before this node has started to listen.
+            if outcome.stderr.contains("nobody else was heard") {
+                outcome.failed(3, &[]);
+                continue;
+            }
             let names = [format!("belongs to {other}"), format!("as another user, {other}")];
             assert!(names.iter().any(|name| outcome.stderr.contains(name)), "{}", outcome.render());
             outcome.failed(4, &[]);

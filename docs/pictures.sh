@@ -26,6 +26,7 @@ line='mingle run --job-id foo --world 4 --interface lo -- sh train.sh'
     eval "$line"
 } >"$1" 2>&1
 END
+# shellcheck disable=SC2016  # The command's own shell expands this.
 echo 'echo "rank $RANK of $WORLD_SIZE"' >"$scratch/train.sh"
 cat >"$scratch/session" <<'END'
 ip link set lo up

@@ -228,17 +228,16 @@ fn about_deadline(report: &Report) -> Option<String> {
 fn about_silence(tried: Tried) -> String {
     let ways = match tried {
         Tried::Broadcast => {
-            "neither multicast nor broadcast passes here: give each node --seed with the address of another, or a \
-             shared --seed-dir"
+            format!("neither multicast nor broadcast passes here: {SEEDS}, or a shared --seed-dir")
         }
-        Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
-        Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports",
+        Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir".to_owned(),
+        Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports".to_owned(),
         Tried::Seeds => {
             "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
+                .to_owned()
         }
         _ => {
-            "multicast does not pass here: give each node --seed with the address of another, a shared --seed-dir, or \
-             on one link --broadcast"
+            format!("multicast does not pass here: {SEEDS}, a shared --seed-dir, or on one link --broadcast")
         }
     };
     format!("if the others have started, {ways}; see 'mingle doctor'")

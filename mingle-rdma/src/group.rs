@@ -88,7 +88,7 @@ pub(super) fn choose(
     mourn(&mut groups, machine, ports);
     settle(&mut groups, nearness_says);
     if let Some(kind) = kind
-        && !groups.iter().any(|group| group.group.excluded.is_none() && group.group.kind == kind)
+        && !groups.iter().any(|group| group.is_left() && group.group.kind == kind)
     {
         for group in &mut groups {
             group.group.excluded = (group.group.kind != kind).then_some(GroupReason::World);
@@ -340,7 +340,7 @@ fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
 /// Notes which groups lose, and why. Of those within a quarter of the largest bandwidth nearness decides,
 /// then the default route, then the kind.
 fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
-    let left = groups.iter().filter(|group| group.group.excluded.is_none());
+    let left = groups.iter().filter(|group| group.is_left());
     let most = left.map(|group| group.whole).max().unwrap_or(0);
     let is_close = |own: u32| u64::from(own) * 4 >= u64::from(most) * 3;
     lose(
@@ -348,13 +348,8 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
         |group| is_close(group.whole),
         |group| GroupReason::Bandwidth { own: group.whole, best: most },
     );
-    let left = |groups: &[Draft<'_>]| groups.iter().filter(|group| group.group.excluded.is_none()).count();
-    let gpus = groups
-        .iter()
-        .filter(|group| group.group.excluded.is_none())
-        .map(|group| group.group.gpus)
-        .max()
-        .unwrap_or(0);
+    let left = |groups: &[Draft<'_>]| groups.iter().filter(|group| group.is_left()).count();
+    let gpus = groups.iter().filter(|group| group.is_left()).map(|group| group.group.gpus).max().unwrap_or(0);
     lose(
         groups,
         |group| group.group.gpus == gpus,
@@ -365,14 +360,14 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     lose(groups, |group| group.group.kind == Capability::InfiniBand, |_| GroupReason::Kind);
     if nearness_says && left(groups) > 1 {
         // Each has a port near to the same GPUs, so using both gains nothing.
-        let left = groups.iter().filter(|group| group.group.excluded.is_none());
+        let left = groups.iter().filter(|group| group.is_left());
         let first = left.filter_map(Draft::address).min().map(str::to_owned);
         lose(groups, |group| group.address() == first.as_deref(), |_| GroupReason::PciAddress);
         return;
     }
     // Nothing says what the ports are for: all of the best kind and the highest rate are used.
     lose(groups, |group| group.group.kind == Capability::Roce, |_| GroupReason::Kind);
-    let rates = groups.iter().filter(|group| group.group.excluded.is_none()).map(|group| group.group.rate);
+    let rates = groups.iter().filter(|group| group.is_left()).map(|group| group.group.rate);
     let best = rates.max().flatten();
     lose(
         groups,
@@ -387,8 +382,8 @@ fn lose(
     wins: impl Fn(&Draft<'_>) -> bool,
     reason: impl Fn(&Draft<'_>) -> GroupReason,
 ) {
-    if groups.iter().any(|group| group.group.excluded.is_none() && wins(group)) {
-        for group in groups.iter_mut().filter(|group| group.group.excluded.is_none()) {
+    if groups.iter().any(|group| group.is_left() && wins(group)) {
+        for group in groups.iter_mut().filter(|group| group.is_left()) {
             group.group.excluded = if wins(group) { None } else { Some(reason(group)) };
         }
     }
@@ -413,6 +408,11 @@ impl<'a> Draft<'a> {
             excluded: None,
         };
         Self { group, ports, outsiders, whole }
+    }
+
+    /// Whether no other group has won over this one.
+    fn is_left(&self) -> bool {
+        self.group.excluded.is_none()
     }
 
     /// The lowest PCI address of a port.

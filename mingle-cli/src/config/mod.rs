@@ -123,7 +123,7 @@ impl Settings {
             secret,
             warnings,
             rank,
-            user: reader.user(),
+            user: if world.max().get() == 1 { User::default() } else { reader.user() },
             network,
             rank_key,
             paths: reader.read(low.paths, "paths", paths)?,

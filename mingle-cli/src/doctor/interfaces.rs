@@ -24,10 +24,7 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
             CHECK,
             "network interfaces",
             "only loopback can be used, which no other host can reach",
-            if all
-                .iter()
-                .any(|nic| nic.refused.as_deref().is_some_and(|why| why.starts_with("without multicast")))
-            {
+            if all.iter().any(|nic| nic.needs_seeds) {
                 "give --seed with the address of another node: an interface without multicast is used then"
             } else {
                 "bring a NIC up and give it an address, unless all nodes are on this host"

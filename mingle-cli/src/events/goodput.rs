@@ -16,8 +16,11 @@ pub(super) struct Goodput {
     /// Why no world is there; none while one is.
     lost: Option<String>,
     ran: Duration,
-    /// How long no world was there, and why, each time.
-    gaps: Vec<(Duration, String)>,
+    /// How long no world was there in all, and how often.
+    gap: Duration,
+    gaps: usize,
+    /// The first reasons for that.
+    reasons: Vec<String>,
 }
 
 impl Goodput {
@@ -27,7 +30,11 @@ impl Goodput {
         let gap = now - since.filter(|_| self.lost.is_some()).unwrap_or(now);
         let why = self.lost.take()?;
         let told = json!({ "ms": super::clock::milliseconds(gap), "why": why });
-        self.gaps.push((gap, why));
+        if self.gaps < REASONS {
+            self.reasons.push(format!("{}: {why}", duration(gap)));
+        }
+        self.gap += gap;
+        self.gaps += 1;
         Some(told)
     }
 
@@ -43,23 +50,19 @@ impl Goodput {
     /// The sum for programs; none where no world has formed.
     pub(super) fn facts(&self) -> Option<Value> {
         let ms = super::clock::milliseconds;
-        let lost: Duration = self.gaps.iter().map(|(gap, _)| *gap).sum();
-        let worlds = self.gaps.len() + 1;
-        (!self.ran.is_zero())
-            .then(|| json!({ "ran_ms": ms(self.ran), "lost_ms": ms(lost), "worlds": worlds }))
+        let facts = || json!({ "ran_ms": ms(self.ran), "lost_ms": ms(self.gap), "worlds": self.gaps + 1 });
+        (!self.ran.is_zero()).then(facts)
     }
 
     /// The sum for people; none where one world was all.
     pub(super) fn line(&self) -> Option<String> {
-        let lost: Duration = self.gaps.iter().map(|(gap, _)| *gap).sum();
-        let reasons = self.gaps.iter().take(REASONS).map(|(gap, why)| format!("{}: {why}", duration(*gap)));
-        let mut reasons: Vec<String> = reasons.collect();
-        match self.gaps.len() {
-            0 => return None,
-            all if all > REASONS => reasons.push(format!("and {} times more", all - REASONS)),
-            _ => {}
+        if self.gaps == 0 {
+            return None;
         }
-        let (ran, lost) = (duration(self.ran), duration(lost));
+        let more = self.gaps - self.reasons.len();
+        let more = (more > 0).then(|| format!("and {more} times more"));
+        let reasons: Vec<String> = self.reasons.iter().cloned().chain(more).collect();
+        let (ran, lost) = (duration(self.ran), duration(self.gap));
         Some(format!("the commands ran for {ran}; no world was there for {lost} ({})", reasons.join("; ")))
     }
 }

@@ -31,6 +31,13 @@ pub enum Unfit {
     Rank(Rank),
 }
 
+impl Misfit {
+    /// Whether both are of one host and one reason, so that users need not be told twice.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        self.host == other.host && self.reason == other.reason
+    }
+}
+
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}) ", self.host, self.address)?;

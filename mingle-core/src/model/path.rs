@@ -169,6 +169,13 @@ pub struct BrokenPath {
     pub mtus: (u32, u32),
 }
 
+impl BrokenPath {
+    /// Whether both lead from one host to one other, so that users need not be told twice.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        self.from.host == other.from.host && self.to.host == other.to.host
+    }
+}
+
 impl fmt::Display for BrokenPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, fault, answers, mtus } = self;

@@ -33,6 +33,8 @@ pub struct Judged {
     pub interface: Interface,
     /// Why it is not used; none if it is used.
     pub refused: Option<String>,
+    /// Whether it is not used because it has no multicast, and would be used with seeds.
+    pub needs_seeds: bool,
 }
 
 /// All interfaces of this network namespace: those that would be used, in order of preference, then the
@@ -45,11 +47,14 @@ pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     let all = host::list()?;
     let chosen = network.select(&all).unwrap_or_default();
     let is_chosen = |other: &Interface| chosen.iter().any(|interface| interface.index == other.index);
+    let lacking = host::without_multicast(&all, filters);
     let refused = all.iter().filter(|interface| !is_chosen(interface)).map(|interface| Judged {
         interface: interface.clone(),
         refused: Some(host::refusal(interface, filters)),
+        needs_seeds: lacking.contains(&interface.name.as_str()),
     });
-    let used = chosen.iter().cloned().map(|interface| Judged { interface, refused: None });
+    let used =
+        chosen.iter().cloned().map(|interface| Judged { interface, refused: None, needs_seeds: false });
     Ok(used.chain(refused).collect())
 }
 

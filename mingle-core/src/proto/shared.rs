@@ -14,7 +14,7 @@ use super::output::{ConnId, DialId, Output, PathDial};
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
-use crate::model::{Endpoints, NodeId, Peer, Rank};
+use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
@@ -98,6 +98,17 @@ impl Shared {
         let mut node = self.config.node.clone();
         node.attributes.may_be_master &= !self.unreached;
         node
+    }
+
+    /// Why a node that wants a world of this size, as this user, cannot be seated beside this one.
+    pub(crate) fn unfit(&self, world: WorldSize, user: &User) -> Option<Unfit> {
+        if world != self.config.world {
+            Some(Unfit::World(world))
+        } else if self.config.node.attributes.user.differs(user) {
+            Some(Unfit::User(user.clone()))
+        } else {
+            None
+        }
     }
 
     /// This node as messages to the user name it.

@@ -155,6 +155,11 @@ impl NodeInfo {
         self.endpoints.iter().map(|endpoint| (&self.host, endpoint.ip()))
     }
 
+    /// Whether the node has this address.
+    pub(crate) fn is_at(&self, address: IpAddr) -> bool {
+        self.hosts().any(|(_, own)| own == address)
+    }
+
     /// The name and the preferred endpoint of the node, by which people recognize it.
     pub fn peer(&self) -> Peer {
         Peer { host: self.host.clone(), address: self.endpoints.preferred() }

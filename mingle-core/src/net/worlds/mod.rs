@@ -456,7 +456,8 @@ impl Session {
         let State::Pauses(mut running, _) = std::mem::replace(&mut self.state, State::Ended(None)) else {
             return;
         };
-        if let Some(growth) = self.growth.as_mut().filter(|_| self.world.over_by(End::Grows)) {
+        let has_grown = self.world.over.as_ref().is_some_and(|over| over.end == End::Grows);
+        if let Some(growth) = self.growth.as_mut().filter(|_| has_grown) {
             growth.grows(clock());
         }
         // Events of the last world do not belong to the next one.
@@ -466,12 +467,6 @@ impl Session {
         running.set_metadata(metadata);
         self.happenings.push_back(Happening::Restarting(running.generation()));
         self.state = State::Meets(Box::pin(running.again()));
-    }
-}
-
-impl Part {
-    fn over_by(&self, end: End) -> bool {
-        self.over.as_ref().is_some_and(|over| over.end == end)
     }
 }
 

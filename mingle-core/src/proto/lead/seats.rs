@@ -57,20 +57,17 @@ impl Lead {
 
     /// Why this node can never be seated beside those that are here.
     fn contradiction(&self, join: &Join, shared: &Shared) -> Option<(Refusal, Unfit)> {
-        let (ours, theirs) = (&shared.config.node.attributes.user, &join.node.attributes.user);
-        if join.world != shared.config.world {
-            Some((Refusal::WorldDiffers(shared.config.world), Unfit::World(join.world)))
-        } else if ours.differs(theirs) {
-            let refusal = Refusal::UserDiffers(ours.clone(), self.book.seated());
-            Some((refusal, Unfit::User(theirs.clone())))
-        } else {
-            None
-        }
+        let reason = shared.unfit(join.world, &join.node.attributes.user)?;
+        let refusal = match reason {
+            Unfit::World(_) => Refusal::WorldDiffers(shared.config.world),
+            _ => Refusal::UserDiffers(shared.config.node.attributes.user.clone(), self.book.seated()),
+        };
+        Some((refusal, reason))
     }
 
     /// All members learn of this, each by another welcome.
     pub(super) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
-        let is_known = self.told.iter().any(|known| is_same(known, &trouble));
+        let is_known = self.told.iter().any(|known| known.repeats(&trouble));
         self.trouble = Some(trouble.clone());
         // Whoever joins can have any name, and each of these costs a datagram to every member.
         if is_known || self.told.len() >= TOLD {
@@ -243,18 +240,5 @@ impl Lead {
                 self.admit(id, arrivals, shared);
             }
         }
-    }
-}
-
-/// Whether both are of the same nodes, and need not be told twice.
-fn is_same(known: &Trouble, trouble: &Trouble) -> bool {
-    match (known, trouble) {
-        (Trouble::Misfit(known), Trouble::Misfit(misfit)) => {
-            known.host == misfit.host && known.reason == misfit.reason
-        }
-        (Trouble::Broken(known), Trouble::Broken(path)) => {
-            known.from.host == path.from.host && known.to.host == path.to.host
-        }
-        _ => false,
     }
 }

@@ -38,6 +38,28 @@ struct Stranger {
     is_told: bool,
 }
 
+/// A candidate that this node could not join.
+#[derive(Debug, Clone)]
+struct Failed<T> {
+    id: NodeId,
+    what: T,
+    /// When it was heard last.
+    heard: Time,
+}
+
+impl<T: Clone> Failed<T> {
+    fn hear(&mut self, id: NodeId, now: Time) {
+        if self.id == id {
+            self.heard = now;
+        }
+    }
+
+    /// A candidate that is silent has ended, and explains nothing.
+    fn cause(&self, now: Time) -> Option<T> {
+        (now <= self.heard + PAUSE).then(|| self.what.clone())
+    }
+}
+
 /// The nodes that were here at one time, and those that were missing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Here {
@@ -100,10 +122,10 @@ pub(super) struct Memory {
     candidate: bool,
     /// The leaders that this node has joined.
     leaders: BTreeSet<NodeId>,
-    /// The last candidate that did not answer, and when it was heard last.
-    unanswered: Option<(NodeId, Peer, Time)>,
-    /// The last leader that answered, but was not reached over TCP, and when it was heard last.
-    unreached: Option<(NodeId, (Peer, Vec<SocketAddr>), Time)>,
+    /// The last candidate that did not answer.
+    unanswered: Option<Failed<Peer>>,
+    /// The last leader that answered, but was not reached over TCP at these endpoints.
+    unreached: Option<Failed<(Peer, Vec<SocketAddr>)>>,
     /// This node's endpoint, where others joined and none could connect to it.
     unconnectable: Option<SocketAddr>,
     /// The last node that said that the job runs.
@@ -186,9 +208,7 @@ impl Memory {
 
     /// A node cannot be seated beside this one. Returns whether that is news.
     pub(super) fn misfit(&mut self, misfit: &Misfit) -> bool {
-        let is_same =
-            |(known, _): &&mut (Misfit, bool)| known.host == misfit.host && known.reason == misfit.reason;
-        if let Some((_, is_over)) = self.misfits.iter_mut().find(is_same) {
+        if let Some((_, is_over)) = self.misfits.iter_mut().find(|(known, _)| known.repeats(misfit)) {
             *is_over = false;
             return false;
         }
@@ -201,9 +221,8 @@ impl Memory {
 
     /// A path could not be proved. Returns whether that is news.
     pub(super) fn broken(&mut self, path: &BrokenPath) -> bool {
-        let hosts = |path: &BrokenPath| (path.from.host.clone(), path.to.host.clone());
         let was = self.broken.replace(path.clone());
-        was.is_none_or(|was| hosts(&was) != hosts(path))
+        was.is_none_or(|was| !was.repeats(path))
     }
 
     /// A node of this host wants what this one wants: what another node there wanted explains nothing more.
@@ -300,17 +319,8 @@ impl Memory {
 
     /// This node was heard, in whatever it says.
     pub(super) fn hear(&mut self, id: NodeId, now: Time) {
-        for (failed, heard) in [
-            self.unanswered.as_mut().map(|(failed, _, heard)| (*failed, heard)),
-            self.unreached.as_mut().map(|(failed, _, heard)| (*failed, heard)),
-        ]
-        .into_iter()
-        .flatten()
-        {
-            if failed == id {
-                *heard = now;
-            }
-        }
+        self.unanswered.iter_mut().for_each(|failed| failed.hear(id, now));
+        self.unreached.iter_mut().for_each(|failed| failed.hear(id, now));
     }
 
     /// This node has joined a leader, whatever has failed before.
@@ -326,7 +336,7 @@ impl Memory {
     /// A leader that this node had joined has ended; of any other, something keeps the answers away.
     pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, now: Time) {
         if !self.leaders.contains(&id) {
-            self.unanswered = Some((id, candidate, now));
+            self.unanswered = Some(Failed { id, what: candidate, heard: now });
         }
     }
 
@@ -338,8 +348,8 @@ impl Memory {
         endpoints: Vec<SocketAddr>,
         now: Time,
     ) -> bool {
-        let was = self.unreached.replace((id, (leader, endpoints), now));
-        was.is_none_or(|(was, ..)| was != id)
+        let was = self.unreached.replace(Failed { id, what: (leader, endpoints), heard: now });
+        was.is_none_or(|was| was.id != id)
     }
 
     /// A connection of another node has arrived.
@@ -360,31 +370,21 @@ impl Memory {
     /// The report of a node that knows nothing beside this.
     pub(super) fn report(&self, config: &Config, now: Time) -> Report {
         let Here { joined, missing, members, absent } = self.most.clone();
-        // A candidate that is silent has ended, and explains nothing.
-        let is_fresh = |heard: &Time| now <= *heard + PAUSE;
+        let misfits = self.misfits.iter().filter(|(_, is_over)| !is_over);
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
             missing,
             absent,
-            misfits: self
-                .misfits
-                .iter()
-                .filter(|(_, is_over)| !is_over)
-                .map(|(misfit, _)| misfit.clone())
-                .collect(),
+            misfits: misfits.map(|(misfit, _)| misfit.clone()).collect(),
             tried: self.tried.unwrap_or(config.tried),
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().map(Box::new),
             apart: self.still_apart(now),
-            unreached: self.unreached.clone().filter(|(.., heard)| is_fresh(heard)).map(|(_, at, _)| at),
-            unanswered: self
-                .unanswered
-                .clone()
-                .filter(|(.., heard)| is_fresh(heard))
-                .map(|(_, peer, _)| peer),
+            unreached: self.unreached.as_ref().and_then(|failed| failed.cause(now)),
+            unanswered: self.unanswered.as_ref().and_then(|failed| failed.cause(now)),
             unconnectable: self.unconnectable,
             nobody_leads: !config.is_candidate() && !self.candidate,
             running: self.running,
@@ -408,8 +408,8 @@ impl Memory {
     /// The senders of datagrams that are not authentic, and how many each has sent, without the addresses of
     /// other members: those were forged.
     fn strangers(&self, config: &Config) -> Vec<(IpAddr, u64)> {
-        let is_own = |address: IpAddr| config.node.hosts().any(|(_, own)| own == address);
-        let strangers = self.unauthentic.iter().filter(|&(&from, _)| is_own(from) || !self.is_member(from));
+        let is_blamed = |&(&from, _): &(&IpAddr, _)| config.node.is_at(from) || !self.is_member(from);
+        let strangers = self.unauthentic.iter().filter(is_blamed);
         strangers.map(|(&from, stranger)| (from, stranger.count)).collect()
     }
 

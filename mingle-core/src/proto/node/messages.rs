@@ -124,7 +124,7 @@ impl Node {
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
         self.memory.candidate();
-        self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
+        let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
             self.seek.answered(candidate.id);
         }
@@ -138,11 +138,7 @@ impl Node {
             self.note_most(false);
             return;
         }
-        if recipient == Recipient::All
-            && candidate.world == self.shared.config.world
-            && !self.shared.config.node.attributes.user.differs(&announce.user)
-            && self.memory.apart(candidate, self.shared.now)
-        {
+        if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
             self.shared.event(Event::Warning(Warning::Apart { candidate: candidate.peer() }));
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
@@ -150,16 +146,14 @@ impl Node {
         self.on_candidate(candidate, source, learned);
     }
 
-    /// A node expects a world of this size, as this user.
-    fn hear_wish(&mut self, host: &HostName, source: SocketAddr, world: WorldSize, user: &User) {
-        let reason = if world != self.shared.config.world {
-            Unfit::World(world)
-        } else if self.shared.config.node.attributes.user.differs(user) {
-            Unfit::User(user.clone())
-        } else {
-            return self.memory.fits(host);
+    /// A node expects a world of this size, as this user. Returns whether this one could be beside it.
+    fn hear_wish(&mut self, host: &HostName, source: SocketAddr, world: WorldSize, user: &User) -> bool {
+        let Some(reason) = self.shared.unfit(world, user) else {
+            self.memory.fits(host);
+            return true;
         };
         self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
+        false
     }
 
     /// A node cannot be seated beside this one.

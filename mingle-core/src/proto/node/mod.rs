@@ -167,7 +167,7 @@ impl Node {
                         .then_some(Warning::VersionDiffers { version, from }),
                     Dropped::Unauthentic => {
                         let from = from.ip();
-                        let is_own = self.shared.config.node.hosts().any(|(_, own)| own == from);
+                        let is_own = self.shared.config.node.is_at(from);
                         let is_news = self.memory.unauthentic(from, is_own, self.shared.now);
                         is_news.then_some(Warning::SecretDiffers { from })
                     }

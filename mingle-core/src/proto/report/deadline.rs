@@ -158,12 +158,11 @@ impl Report {
         if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() && self.unreached.is_none()
         {
             write!(f, "nobody else was heard {}", self.tried)?;
-            if !self.without_multicast.is_empty() {
+            let lacks = !self.without_multicast.is_empty();
+            if lacks {
                 write!(f, ": {}", lacking(&self.without_multicast))?;
-            } else if self.is_deaf {
-                f.write_str(DEAF)?;
             }
-            OtherJob::write_all(&self.jobs, f)?;
+            write_silence(f, self.is_deaf && !lacks, &self.jobs)?;
             return self.write_absent(f);
         }
         if self.nobody_leads {
@@ -267,8 +266,14 @@ pub(super) fn lacking(interfaces: &[String]) -> String {
     format!("{} {lack}, and no other interface is usable", interfaces.join(", "))
 }
 
-/// What a host does that hears nobody, not even itself.
-pub(super) const DEAF: &str = ", and this host drops even the multicast that it sends itself";
+/// What is known of a link on which nobody of this job was heard.
+pub(super) fn write_silence(f: &mut fmt::Formatter<'_>, is_deaf: bool, jobs: &[OtherJob]) -> fmt::Result {
+    if is_deaf {
+        f.write_str(", and this host drops even the multicast that it sends itself")?;
+    }
+    OtherJob::write_all(jobs, f)
+}
+
 /// What a candidate does that is heard, and neither joins nor is joined.
 pub(super) const APART: &str = " leads for itself: it does not hear this node, or cannot connect to it";
 

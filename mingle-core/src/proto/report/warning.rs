@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{APART, DEAF, lacking, write_unreached, write_version};
+use super::deadline::{APART, lacking, write_silence, write_unreached, write_version};
 use super::{Failure, OtherJob, Report};
 use crate::model::{BrokenPath, Misfit, Peer, Unfit, WorldSize};
 
@@ -189,18 +189,12 @@ impl fmt::Display for Tried {
     }
 }
 
-const CHANGED: &str = "the addresses of this host have changed, so this node starts again";
-const SILENT_FOLDER: &str = "the seed folder does not answer: other nodes are looked for without it";
-
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NobodyHeard { after, tried, jobs, is_deaf } => {
                 write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
-                if *is_deaf {
-                    f.write_str(DEAF)?;
-                }
-                OtherJob::write_all(jobs, f)
+                write_silence(f, *is_deaf, jobs)
             }
             Self::Waiting { after, report } => report.write(f, format_args!("after {} s", after.as_secs())),
             Self::Apart { candidate } => write!(f, "{candidate}{APART}"),
@@ -233,7 +227,9 @@ impl fmt::Display for Warning {
             }
             Self::PathBroken { path } => write!(f, "{path}; the nodes try again"),
             Self::Interfaces { error } => f.write_str(error),
-            Self::AddressesChanged => f.write_str(CHANGED),
+            Self::AddressesChanged => {
+                f.write_str("the addresses of this host have changed, so this node starts again")
+            }
             // The name of an interface may hold escape sequences, and this text may go to a terminal.
             Self::NotJoined { interface, error } => {
                 write!(f, "cannot join the multicast group on {}: {error}", interface.escape_debug())
@@ -249,7 +245,9 @@ impl fmt::Display for Warning {
                 write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
             }
             Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
-            Self::SeedDirSilent => f.write_str(SILENT_FOLDER),
+            Self::SeedDirSilent => {
+                f.write_str("the seed folder does not answer: other nodes are looked for without it")
+            }
             Self::SeedDirUnwritable { folder, error } => {
                 write!(f, "cannot write to the seed folder {}: {error}", folder.display())
             }

@@ -1400,13 +1400,13 @@ fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
     (actions, last)
 }
 
+/// A node of this number, alone on its host.
+fn contact(number: u8) -> Contact {
+    Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)], port: 29500 }
+}
+
 /// A member of a world of so many nodes which another member leads, and the IDs of the others.
 fn follower(members: u8) -> (World, Vec<NodeId>) {
-    let contact = |number: u8| Contact {
-        id: NodeId([number; 16]),
-        addresses: vec![address(usize::from(number), 0)],
-        port: 29500,
-    };
     let seats: Vec<Contact> = (1..=members).map(contact).collect();
     let round = RoundId { leader: seats[0].id, number: 1 };
     let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
@@ -1517,11 +1517,6 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
 #[cfg(feature = "net")]
 #[test]
 fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
-    let contact = |number: u8| Contact {
-        id: NodeId([number; 16]),
-        addresses: vec![address(usize::from(number), 0)],
-        port: 29500,
-    };
     let size = WorldSize::from(Size::new(2).unwrap());
     let mut world = World::guest(contact(2), settings(size), contact(1), 5, Time::ZERO);
     for second in 0..20 {
@@ -1734,12 +1729,7 @@ fn a_world_of_200_nodes_of_which_40_die_and_return_within_a_minute_is_one_world_
 
 #[test]
 fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_plan() {
-    let seat = |number: u8| Contact {
-        id: NodeId([number; 16]),
-        addresses: vec![address(usize::from(number), 0)],
-        port: 29500,
-    };
-    let (own, other) = (seat(1), seat(2));
+    let (own, other) = (contact(1), contact(2));
     let plan = Plan {
         round: RoundId { leader: own.id, number: 1 },
         epoch: Lineage { generation: 0, origin: 9 },
@@ -1772,19 +1762,14 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
 
 #[test]
 fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
-    let seat = |number: u8| Contact {
-        id: NodeId([number; 16]),
-        addresses: vec![address(usize::from(number), 0)],
-        port: 29500,
-    };
     let plan = Plan {
-        round: RoundId { leader: seat(1).id, number: 1 },
+        round: RoundId { leader: contact(1).id, number: 1 },
         epoch: Lineage { generation: 0, origin: 9 },
-        seats: vec![seat(1), seat(2)],
+        seats: vec![contact(1), contact(2)],
     };
     let begun = Time::from_secs(1);
     let mut now = begun + Duration::from_millis(100);
-    let mut world = World::member(seat(1), settings(Size::new(2).unwrap().into()), plan, 1, begun);
+    let mut world = World::member(contact(1), settings(Size::new(2).unwrap().into()), plan, 1, begun);
     world.ended(now, Some(End::Exited(1)));
     let mut reported = Vec::new();
     while now < begun + Duration::from_secs(2) {

@@ -40,8 +40,8 @@ impl Walk {
     /// The heir that is asked, or the first other heir that may live.
     #[cfg(feature = "net")]
     pub(super) fn heir(&self, may_live: impl Fn(NodeId) -> bool) -> Option<&Contact> {
-        let heirs = self.heirs.iter().cycle().skip(self.position).take(self.heirs.len());
-        heirs.into_iter().find(|heir| heir.id != self.lost && may_live(heir.id))
+        let mut heirs = self.heirs.iter().cycle().skip(self.position).take(self.heirs.len());
+        heirs.find(|heir| heir.id != self.lost && may_live(heir.id))
     }
 
     pub(super) fn forgive(&mut self, stopped: Duration) {

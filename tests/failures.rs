@@ -1,8 +1,8 @@
 //! Worlds that do not form: every failure has its exit code and its reason, and starts no command.
 
 mod users;
+mod ways;
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::lab::proc::{GUARD, Outcome, Proc};
@@ -150,44 +150,6 @@ fn missing_given_ranks_are_named_in_the_progress_and_at_the_deadline() {
 }
 
 #[test]
-fn a_deadline_without_a_node_that_may_be_rank_0_says_so() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let procs = start_all(&lab, "no rank 0", &["--rank 1 --timeout 2s", "--rank 1 --timeout 2s"]);
-    for outcome in finish_all(procs) {
-        fails(&outcome, 3, &["no node that may be rank 0 was heard", "start the node with rank 0"]);
-    }
-}
-
-#[test]
-fn another_version_of_the_protocol_is_named_at_once_and_at_the_deadline() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let job: mingle_core::JobId = "versions".parse().unwrap();
-    let group = "--multicast 239.255.7.7 --timeout 1s";
-    let proc = leading(&lab, 0, &line_with("versions", 2, group));
-    // The part that all versions share: magic, version, kind and length, tag, two IDs.
-    let datagram = [&b"MNGL\x09\x01\0\0"[..], &job.tag().0, &[7; 32]].concat();
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("datagram-{}", std::process::id()));
-    std::fs::write(&file, datagram).unwrap();
-    let send = format!("cat {} >/dev/udp/239.255.7.7/29499", file.display());
-    assert!(lab.shell(1, "bash", &send).status.success());
-    std::fs::remove_file(&file).unwrap();
-    let version = "protocol version 9, this node 2";
-    proc.expect_stderr(&format!("{version}; install the same version of mingle on every node"));
-    fails(&proc.finish(), 3, &["nobody else was heard", "10.77.0.11:", version]);
-}
-
-#[test]
-fn an_unreachable_leader_is_named_with_its_port() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
-    lab.firewall(0, &["tcp dport 29500-29999"]);
-    let leader = leading(&lab, 0, &line_with("unreached", 2, "--rank 0"));
-    let outcome = lab.spawn(1, &line_with("unreached", 2, "--rank 1 --timeout 2s")).finish();
-    let reach = format!("could not be reached over TCP at {}:29", lab.address(0));
-    fails(&outcome, 5, &["time: node0 (10.77.0.10:29", "was heard", &reach, "in its firewall, accept"]);
-    drop(leader);
-}
-
-#[test]
 fn a_master_that_cannot_be_proved_ends_all_nodes_and_names_the_pairs() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.firewall(0, &["tcp dport 29500-29999"]);
@@ -247,23 +209,6 @@ fn a_silent_holder_of_a_rank_is_replaced() {
     let code = outcome.status.code().unwrap();
     assert!([3, 4].contains(&code), "{}", outcome.render());
     fails(&outcome, code, &[]);
-}
-
-#[test]
-fn a_world_of_another_size_is_refused() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let four = leading(&lab, 0, &line("sizes", 4));
-    let outcome = lab.spawn(1, &line("sizes", 3)).finish();
-    fails(
-        &outcome,
-        4,
-        &[
-            "expects a world of 3, but node0 (10.77.0.10:",
-            "leads one of 4",
-            "give every node the same --world",
-        ],
-    );
-    drop(four);
 }
 
 #[test]
@@ -343,24 +288,6 @@ fn nodes_that_outlast_their_leader_report_all_that_were_here_and_blame_no_firewa
     for outcome in finish_all(procs.collect::<Vec<_>>()) {
         let hint = "mingle doctor --job-id 'outlast' --world 4\n";
         fails(&outcome, 3, &["3 of 4 nodes were here; other nodes heard: node", "; 1 missing\n", hint]);
-    }
-}
-
-#[test]
-fn a_taken_port_is_named() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    let first = leading(&lab, 0, &line_with("one", 2, "-p 29600"));
-    let outcome = lab.spawn(0, &line_with("two", 2, "-p 29600")).finish();
-    fails(&outcome, 5, &["port 29600 is taken", "in use (os error", "; choose another --master-port"]);
-    drop(first);
-}
-
-#[test]
-fn without_a_usable_interface_a_node_fails_at_once() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    for filter in ["eth7", "192.0.2.0/24"] {
-        let outcome = lab.spawn(0, &line_with("no interface", 2, &format!("--interface {filter}"))).finish();
-        fails(&outcome, 5, &["no usable network interface", "the filter allows only", "change --interface"]);
     }
 }
 

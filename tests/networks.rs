@@ -4,6 +4,7 @@ mod changes;
 mod cni;
 mod commands;
 mod folder;
+mod healthy;
 mod strangers;
 mod unicast;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt::Display;
 
-use mingle_core::error::{Cause, InvalidSecret, Report};
+use mingle_core::error::{Cause, InvalidSecret, Report, Unproved};
 use mingle_core::proto::{BrokenPath, Fault, Misfit, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
@@ -39,6 +39,10 @@ const SAME_JOB: &str =
 const FIREWALL: &str = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
                         --master-port), and TCP 32768-60999 from the other nodes";
 
+/// Where two nodes that cannot connect have no network in common.
+const ROUTE: &str = "choose an --interface whose network all nodes have, or add a route between these networks; where \
+                     there is a route, a firewall stops the connections";
+
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     match error {
@@ -47,6 +51,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) => match report.cause() {
+                Cause::Misfit if report.misfits.iter().all(is_twice) => (NETWORK, "deadline"),
                 Cause::Misfit => (CONFLICT, "deadline"),
                 Cause::Secret => (SECRET, "deadline"),
                 Cause::Unproved | Cause::Unreached | Cause::Apart | Cause::Unanswered => {
@@ -144,6 +149,9 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::UserDiffers { .. } => OTHER_USER.to_owned(),
         Failure::WorldDiffers { .. } => SAME_WORLD.to_owned(),
         Failure::WorldFull { .. } => "start as many nodes as --world says".to_owned(),
+        Failure::MasterUnproved { pairs } if pairs.iter().any(is_across_families) => {
+            "give all hosts an address of the same family, IPv4 or IPv6".to_owned()
+        }
         Failure::MasterUnproved { .. } => {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
@@ -171,6 +179,11 @@ fn about_failure(failure: &Failure) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Whether one has IPv4 alone, and the other IPv6.
+fn is_across_families(pair: &Unproved) -> bool {
+    pair.prover.address.is_ipv4() != pair.master.address.is_ipv4()
 }
 
 /// The advice for broken paths.
@@ -212,6 +225,7 @@ fn about_deadline(report: &Report) -> Option<String> {
             let cures: BTreeSet<&str> = report.misfits.iter().map(about_misfit).collect();
             cures.into_iter().collect::<Vec<_>>().join("; ")
         }
+        Cause::Unreached | Cause::Apart | Cause::Unanswered if report.elsewhere.is_some() => ROUTE.to_owned(),
         Cause::Unreached | Cause::Apart | Cause::Unanswered => FIREWALL.to_owned(),
         Cause::Version => SAME_VERSION.to_owned(),
         Cause::Secret => SAME_SECRET.to_owned(),
@@ -243,16 +257,25 @@ fn about_silence(tried: Tried) -> String {
     format!("if the others have started, {ways}; see 'mingle doctor'")
 }
 
+/// Whether two hosts have one address.
+fn is_twice(misfit: &Misfit) -> bool {
+    matches!(misfit.reason, Unfit::Address(_))
+}
+
 fn about_misfit(misfit: &Misfit) -> &'static str {
     match misfit.reason {
         Unfit::World(_) => SAME_WORLD,
         Unfit::Rank(_) => OWN_RANK,
+        Unfit::Address(_) => "give each host an address of its own",
         _ => OTHER_USER,
     }
 }
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
+        Warning::Apart { elsewhere: Some(_), .. }
+        | Warning::Unreached { elsewhere: Some(_), .. }
+        | Warning::Unconnectable { elsewhere: Some(_), .. } => ROUTE.to_owned(),
         Warning::NobodyHeard { is_deaf: true, .. }
         | Warning::Apart { .. }
         | Warning::Unreached { .. }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use mingle_core::error::RankRange;
+use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::Progress;
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Event, HostName, JobId, WorldSize};
+use mingle_core::{Assignment, Event, HostName, JobId, Warning, WorldSize};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::advice;
@@ -133,6 +133,12 @@ impl EventLines {
             }
             Event::LostLeader(leader) => format!("lost the leader {leader}; looking for another"),
             Event::Progress(progress) => self.progress(progress),
+            // Nothing is wrong where nodes start late.
+            Event::Warning(warning @ Warning::Waiting { report, .. })
+                if report.cause() == Cause::Incomplete =>
+            {
+                warning.to_string()
+            }
             Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
             Event::Preparing { .. } if self.world.max().get() == 1 => return None,
             Event::Preparing { round: 1 } if self.world.is_range() => {
@@ -196,7 +202,6 @@ fn nodes(world: WorldSize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::Warning;
     use mingle_core::proto::Peer;
 
     use super::*;
@@ -236,7 +241,7 @@ mod tests {
             (here(4, &["own", "d"], &[]), "4 of 8 nodes here"),
             (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 1 more joined)"),
             (
-                Event::Warning(Warning::Unconnectable { endpoint: leader().address }),
+                Event::Warning(Warning::Unconnectable { endpoint: leader().address, elsewhere: None }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
                  not lead; in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
                  --master-port), and TCP 32768-60999 from the other nodes",

@@ -337,7 +337,7 @@ impl Lab {
             command.args(["-U", "--preserve-credentials"]);
         }
         // A shell starts what it runs in the background with these signals ignored.
-        command.args(["-m", "-n", "-u", "--", "env", "--default-signal=INT,QUIT"]);
+        command.args(["-m", "-n", "-u", "--", "env", "--default-signal=HUP,INT,QUIT"]);
         command
     }
 

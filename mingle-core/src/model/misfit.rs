@@ -29,6 +29,8 @@ pub enum Unfit {
     User(User),
     /// It was given this rank, which another node has that answers.
     Rank(Rank),
+    /// Its address and port are also those of a node on this host, and both are heard.
+    Address(HostName),
 }
 
 impl Misfit {
@@ -45,6 +47,7 @@ impl fmt::Display for Misfit {
             Unfit::World(size) => write!(f, "expects a world of {size:#}"),
             Unfit::User(user) => write!(f, "uses this job ID as another user, {user}"),
             Unfit::Rank(rank) => write!(f, "was given rank {rank}, which another node has"),
+            Unfit::Address(other) => write!(f, "and another host, {other}, have the same IP address"),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) use label::Label;
 pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
 pub use misfit::{Misfit, Unfit};
-pub use path::{BrokenPath, Fault, Link, Paths};
+pub use path::{BrokenPath, Elsewhere, Fault, Link, Paths};
 pub use peer::{End, Peer};
 pub use rank_key::RankKey;
 pub use roster::{Digest, Member, Roster, Slots};

@@ -122,6 +122,23 @@ impl Link {
     }
 }
 
+/// An address that is in none of this host's networks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// The address.
+    pub address: IpAddr,
+    /// The networks of this host that have the address's family, each by this host's own address there.
+    pub networks: Vec<Link>,
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let networks = self.networks.iter().map(|link| format!("{}/{}", link.address, link.prefix));
+        let networks = networks.collect::<Vec<_>>().join(", ");
+        write!(f, "{} is in no network of this host ({networks})", self.address)
+    }
+}
+
 /// The length of an address of this family.
 fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }

@@ -40,8 +40,8 @@ mod waves;
 pub(crate) mod world;
 
 pub use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths, Peer, Slots,
-    Stamp, Unfit,
+    BrokenPath, Digest, Elsewhere, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths,
+    Peer, Slots, Stamp, Unfit,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;

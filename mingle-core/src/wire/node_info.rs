@@ -6,7 +6,9 @@ use std::num::NonZeroU16;
 use mingle_rdma::Summary;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp, User};
+use crate::model::{
+    Elsewhere, Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp, User,
+};
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +162,15 @@ impl NodeInfo {
         self.hosts().any(|(_, own)| own == address)
     }
 
+    /// The address, if it is in none of the node's networks.
+    pub(crate) fn elsewhere(&self, address: IpAddr) -> Option<Elsewhere> {
+        let links = self.reach.links().iter().filter(|link| link.is_network());
+        let networks: Vec<Link> =
+            links.filter(|link| link.address.is_ipv4() == address.is_ipv4()).copied().collect();
+        let is_elsewhere = !networks.is_empty() && !networks.iter().any(|link| link.has(address));
+        is_elsewhere.then_some(Elsewhere { address, networks })
+    }
+
     /// The name and the preferred endpoint of the node, by which people recognize it.
     pub fn peer(&self) -> Peer {
         Peer { host: self.host.clone(), address: self.endpoints.preferred() }
@@ -187,6 +198,21 @@ mod tests {
         let mut node = NodeInfo::new(HostName::new("a"), Endpoints::new(endpoints.to_vec()).unwrap());
         node.reach = Reach::new(40_000, ["10.0.0.1", "fd00::1", "10.0.1.1", "fd01::1"].map(link));
         node
+    }
+
+    #[test]
+    fn an_address_is_elsewhere_if_no_network_of_its_family_has_it() {
+        let node = node();
+        for (address, is_elsewhere) in
+            [("10.0.1.9", false), ("10.0.2.9", true), ("fd00::9", false), ("fd99::9", true)]
+        {
+            assert_eq!(node.elsewhere(ip(address)).is_some(), is_elsewhere, "{address}");
+        }
+        let text = "10.0.2.9 is in no network of this host (10.0.0.1/24, 10.0.1.1/24)";
+        assert_eq!(node.elsewhere(ip("10.0.2.9")).unwrap().to_string(), text);
+        // A pod's own address is no network, so that nothing can be said.
+        let alone = NodeInfo::new(HostName::new("a"), SocketAddr::new(ip("10.0.0.1"), 29500).into());
+        assert_eq!(alone.elsewhere(ip("10.0.2.9")), None);
     }
 
     #[test]

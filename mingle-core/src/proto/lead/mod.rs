@@ -31,7 +31,7 @@ use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::SendWindow;
-use crate::model::{HostName, NodeId, Peer, Rank, Stamp};
+use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank, Stamp};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Trouble, Want};
 use book::Book;
 use call::Call;
@@ -133,6 +133,12 @@ impl Lead {
     /// Whether all nodes that have joined are silent by now.
     pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
         self.book.entries().all(|(_, entry)| entry.heard + LEFT < shared.now)
+    }
+
+    /// The address of a node that has joined, where that is in none of this host's networks.
+    pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
+        let mut addresses = self.book.entries().map(|(_, entry)| entry.peer().address.ip());
+        addresses.find_map(|address| shared.config.node.elsewhere(address))
     }
 
     /// Whether no round is under way, nor anything after it.

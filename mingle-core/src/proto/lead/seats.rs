@@ -66,7 +66,7 @@ impl Lead {
     }
 
     /// All members learn of this, each by another welcome.
-    pub(super) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
+    pub(crate) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
         let is_known = self.told.iter().any(|known| known.repeats(&trouble));
         self.trouble = Some(trouble.clone());
         // Whoever joins can have any name, and each of these costs a datagram to every member.

@@ -73,7 +73,7 @@ impl Node {
         is_member && self.lead.is_overdue() && now < *self.hears_out.get_or_insert(now + REASON)
     }
 
-    fn report(&mut self) -> Report {
+    pub(super) fn report(&mut self) -> Report {
         self.note_most(true);
         let mut report = self.memory.report(&self.shared.config, self.shared.now);
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{BrokenPath, HostName, Misfit, NodeId, Peer, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, Unfit, WorldSize};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, RankRange, Report, Tried};
 use crate::proto::timer::Time;
@@ -17,6 +17,9 @@ const NODES: usize = 256;
 const VERSIONS: usize = 8;
 /// The most senders of unauthentic datagrams, and the most nodes that cannot be seated, that are remembered.
 const SOURCES: usize = 16;
+/// How often nodes at one address must take turns until they count as two hosts: datagrams that overtake each
+/// other look like a turn or two.
+const TURNS: u32 = 6;
 /// Candidates are one world's within a second, also if much is lost.
 const APART: Duration = Duration::from_secs(10);
 /// A candidate announces itself once a second. One that is silent for so long has ended or follows another.
@@ -94,6 +97,11 @@ impl Apart {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     nodes: BTreeMap<NodeId, Heard>,
+    /// For each of their addresses, the node that was heard there last, and how often a node that was heard
+    /// there before has come back.
+    latest: BTreeMap<SocketAddr, (NodeId, u32)>,
+    /// A node that is said to be at this node's own address, and since when.
+    twin: Option<(NodeId, Time)>,
     /// Hosts that a leader has named.
     hosts: BTreeSet<HostName>,
     versions: BTreeMap<u8, SocketAddr>,
@@ -127,14 +135,23 @@ pub(super) struct Memory {
     /// The last leader that answered, but was not reached over TCP at these endpoints.
     unreached: Option<Failed<(Peer, Vec<SocketAddr>)>>,
     /// This node's endpoint, where others joined and none could connect to it.
-    unconnectable: Option<SocketAddr>,
+    unconnectable: Option<(SocketAddr, Option<Elsewhere>)>,
     /// The last node that said that the job runs.
     running: Option<SocketAddr>,
 }
 
 impl Memory {
-    /// A node was heard, from this source address and with this given rank.
-    pub(super) fn node(&mut self, id: NodeId, host: &HostName, source: SocketAddr, rank: Option<u32>) {
+    /// A node was heard, from this source address and with this given rank. Returns whether another node has
+    /// the same address: a process that replaces another is heard after it, and the two never take turns.
+    pub(super) fn node(
+        &mut self,
+        id: NodeId,
+        host: &HostName,
+        source: SocketAddr,
+        rank: Option<u32>,
+    ) -> Option<Misfit> {
+        let twin = self.takes_turns(id, source);
+        let twin = twin.and_then(|twin| Some(self.nodes.get(&twin)?.host.clone()));
         let is_full = self.nodes.len() >= NODES;
         match self.nodes.entry(id) {
             Entry::Occupied(mut known) => {
@@ -150,6 +167,31 @@ impl Memory {
                 new.insert(Heard { host: host.clone(), address: Some(source), rank });
             }
         }
+        // In an order, so that users are told once of the two.
+        let (one, other) = (host.min(twin.as_ref()?), host.max(twin.as_ref()?));
+        Some(Misfit { host: one.clone(), address: source, reason: Unfit::Address(other.clone()) })
+    }
+
+    /// The other node at this address, if the two are heard by turns.
+    fn takes_turns(&mut self, id: NodeId, source: SocketAddr) -> Option<NodeId> {
+        let is_known = self.nodes.get(&id).is_some_and(|heard| heard.address == Some(source));
+        if self.latest.len() >= NODES && !self.latest.contains_key(&source) {
+            return None;
+        }
+        let (latest, turns) = self.latest.entry(source).or_insert((id, 0));
+        let other = std::mem::replace(latest, id);
+        *turns += u32::from(other != id && is_known);
+        (other != id && *turns >= TURNS).then_some(other)
+    }
+
+    /// A candidate is said to be at this node's own address. Returns whether it has been for so long that it
+    /// must be on another host: a process that was here before is forgotten sooner.
+    pub(super) fn twin(&mut self, id: NodeId, now: Time) -> bool {
+        let (twin, since) = *self.twin.get_or_insert((id, now));
+        if twin != id {
+            self.twin = Some((id, now));
+        }
+        twin == id && now >= since + APART
     }
 
     /// Whether nothing of this job was heard.
@@ -227,7 +269,8 @@ impl Memory {
 
     /// A node of this host wants what this one wants: what another node there wanted explains nothing more.
     pub(super) fn fits(&mut self, host: &HostName) {
-        for (_, is_over) in self.misfits.iter_mut().filter(|(misfit, _)| misfit.host == *host) {
+        let is_of = |misfit: &Misfit| misfit.host == *host && !matches!(misfit.reason, Unfit::Address(_));
+        for (_, is_over) in self.misfits.iter_mut().filter(|(misfit, _)| is_of(misfit)) {
             *is_over = true;
         }
     }
@@ -275,6 +318,11 @@ impl Memory {
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
     /// done so for [`APART`] by now, which is told once.
     pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
+        let is_twice = |misfit: &Misfit| matches!(misfit.reason, Unfit::Address(_));
+        let is_twin = |misfit: &Misfit| is_twice(misfit) && misfit.address == candidate.endpoints.preferred();
+        if self.misfits.iter().any(|(misfit, _)| is_twin(misfit)) {
+            return false;
+        }
         if self.apart.len() >= SOURCES && !self.apart.contains_key(&candidate.id) {
             self.apart.retain(|_, other| other.is_heard(now));
             if self.apart.len() >= SOURCES {
@@ -358,8 +406,9 @@ impl Memory {
     }
 
     /// Others join, but none of them can connect to this endpoint of this node.
-    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr) {
-        self.unconnectable = Some(endpoint);
+    /// `elsewhere` is the address of one that could not connect.
+    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr, elsewhere: Option<Elsewhere>) {
+        self.unconnectable = Some((endpoint, elsewhere));
     }
 
     /// A node has said that the job runs. Returns whether that is news.
@@ -371,6 +420,12 @@ impl Memory {
     pub(super) fn report(&self, config: &Config, now: Time) -> Report {
         let Here { joined, missing, members, absent } = self.most.clone();
         let misfits = self.misfits.iter().filter(|(_, is_over)| !is_over);
+        let apart = self.still_apart(now);
+        let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
+        let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
+        let leaders = unreached.iter().map(|(leader, _)| leader).chain(&unanswered).chain(&apart);
+        let elsewhere = leaders.map(|leader| leader.address.ip()).find_map(|ip| config.node.elsewhere(ip));
+        let (unconnectable, of_others) = self.unconnectable.clone().unzip();
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
@@ -382,10 +437,11 @@ impl Memory {
             is_deaf: self.is_deaf,
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().map(Box::new),
-            apart: self.still_apart(now),
-            unreached: self.unreached.as_ref().and_then(|failed| failed.cause(now)),
-            unanswered: self.unanswered.as_ref().and_then(|failed| failed.cause(now)),
-            unconnectable: self.unconnectable,
+            elsewhere: elsewhere.or(of_others.flatten()),
+            apart,
+            unreached,
+            unanswered,
+            unconnectable,
             nobody_leads: !config.is_candidate() && !self.candidate,
             running: self.running,
             versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
@@ -488,6 +544,36 @@ mod tests {
     }
 
     #[test]
+    fn two_nodes_that_take_turns_at_an_address_are_told_and_one_that_replaces_another_is_not() {
+        let mut memory = Memory::default();
+        let hosts = ["b", "a"].map(HostName::new);
+        let mut hear =
+            |number: u8| memory.node(NodeId([number; 16]), &hosts[usize::from(number % 2)], address(1), None);
+        // The second takes the place of the first, whose last datagrams come late.
+        for number in [0, 0, 1, 0, 1, 1, 0, 1, 1, 0] {
+            assert_eq!(hear(number), None);
+        }
+        let reason = Unfit::Address(hosts[0].clone());
+        let twins = Misfit { host: hosts[1].clone(), address: address(1), reason };
+        assert_eq!([hear(1), hear(0), hear(0)], [Some(twins.clone()), Some(twins.clone()), None]);
+        assert!(memory.misfit(&twins));
+        memory.fits(&hosts[1]);
+        assert!(memory.misfits.iter().all(|(_, is_over)| !is_over), "both fit, and share an address");
+        // A node with two addresses is no pair of nodes.
+        let mut memory = Memory::default();
+        for last in (0..20).map(|turn| 1 + turn % 2) {
+            assert_eq!(memory.node(NodeId([1; 16]), &hosts[0], address(last), None), None);
+        }
+    }
+
+    #[test]
+    fn a_node_at_this_ones_own_address_is_a_twin_after_10_s() {
+        let mut memory = Memory::default();
+        let mut twin = |number: u8, seconds| memory.twin(NodeId([number; 16]), Time::from_secs(seconds));
+        assert!(!twin(1, 0) && !twin(1, 9) && !twin(2, 9) && !twin(2, 18) && twin(2, 19));
+    }
+
+    #[test]
     fn a_candidate_apart_for_10_s_without_a_pause_is_told_once_and_invented_ones_make_room() {
         let mut memory = Memory::default();
         let candidate = |number: u8| Candidate {
@@ -559,7 +645,7 @@ mod tests {
     #[test]
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
-            |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
+            |memory| drop(memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None)),
             |memory| assert!(memory.version(9, address(1))),
             |memory| assert!(!memory.unauthentic(address(1).ip(), false, Time::ZERO)),
             |memory| assert!(memory.running(address(1))),

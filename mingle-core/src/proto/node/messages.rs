@@ -122,7 +122,7 @@ impl Node {
     fn on_announce(&mut self, announce: &Announce, source: SocketAddr, recipient: Recipient) {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
-        self.memory.node(candidate.id, &candidate.host, source, rank);
+        self.hear_node(candidate.id, &candidate.host, source, rank);
         self.memory.candidate();
         let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
@@ -139,11 +139,22 @@ impl Node {
             return;
         }
         if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
-            self.shared.event(Event::Warning(Warning::Apart { candidate: candidate.peer() }));
+            let candidate = candidate.peer();
+            let elsewhere = self.shared.config.node.elsewhere(candidate.address.ip());
+            self.shared.event(Event::Warning(Warning::Apart { candidate, elsewhere }));
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
         self.on_candidate(candidate, source, learned);
+    }
+
+    /// A node was heard. If its address is another node's as well, everybody who can learn it does.
+    fn hear_node(&mut self, id: NodeId, host: &HostName, source: SocketAddr, rank: Option<u32>) {
+        let Some(twins) = self.memory.node(id, host, source, rank) else { return };
+        self.hear_misfit(&twins);
+        if self.leads() {
+            self.lead.tell_of(Trouble::Misfit(twins), &mut self.shared);
+        }
     }
 
     /// A node expects a world of this size, as this user. Returns whether this one could be beside it.
@@ -157,7 +168,7 @@ impl Node {
     }
 
     /// A node cannot be seated beside this one.
-    fn hear_misfit(&mut self, misfit: &Misfit) {
+    pub(super) fn hear_misfit(&mut self, misfit: &Misfit) {
         if self.memory.misfit(misfit) {
             let (node, ours) = (misfit.clone(), self.shared.config.world);
             self.shared.event(Event::Warning(Warning::Misfit { node, ours }));
@@ -197,7 +208,7 @@ impl Node {
     fn on_solicit(&mut self, from: NodeId, source: SocketAddr, recipient: Recipient, solicit: &Solicit) {
         let to_all = recipient == Recipient::All;
         let again = self.memory.knows(from);
-        self.memory.node(from, &solicit.host, source, solicit.rank);
+        self.hear_node(from, &solicit.host, source, solicit.rank);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         match &self.follow {
             Some(follow) if follow.is_joined() => {
@@ -212,7 +223,7 @@ impl Node {
     }
 
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
-        self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+        self.hear_node(from, &join.node.host, source, join.node.rank.map(Rank::get));
         self.hear_wish(&join.node.host, source, join.world, &join.node.attributes.user);
         self.memory.together(from);
         if self.leads() {

@@ -345,16 +345,23 @@ impl Node {
 
     /// This node has waited for so long, and these jobs form on the link beside this one. The report names
     /// those of the same size that have no more nodes than are missing here: they may have been meant for
-    /// this job. If this node is still alone although it has heard others, the user learns what is known.
+    /// this job. The user learns who is here and, if this node is still alone, why it may be.
     pub fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
         self.at(now);
         self.memory.jobs(jobs, self.shared.config.world);
-        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
-        if self.ended || is_member || self.lead.seated() > 1 || self.memory.most() > 1 {
+        if self.ended {
             return;
         }
-        let report = self.memory.report(&self.shared.config, self.shared.now);
-        if ![Cause::Incomplete, Cause::Running, Cause::Misfit].contains(&report.cause()) {
+        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
+        let is_alone = !is_member && self.lead.seated() <= 1 && self.memory.most() <= 1;
+        let report = self.report();
+        let is_news = match report.cause() {
+            Cause::Incomplete => true,
+            Cause::Unanswered | Cause::NobodyLeads => is_alone,
+            // A warning of its own has said it.
+            _ => false,
+        };
+        if is_news {
             self.shared.event(Event::Warning(Warning::Waiting { after, report: Box::new(report) }));
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Node;
-use crate::model::NodeId;
+use crate::model::{Misfit, NodeId, Unfit};
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::prove::Proofs;
 use crate::proto::report::{Event, Warning};
@@ -47,6 +47,14 @@ impl Node {
 
     /// Follows a candidate: stops looking for others, and freezes the book.
     pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
+        let address = candidate.endpoints.preferred();
+        if address == self.shared.config.node.endpoints.preferred() {
+            if self.memory.twin(candidate.id, self.shared.now) {
+                let reason = Unfit::Address(self.shared.config.node.host.clone());
+                self.hear_misfit(&Misfit { host: candidate.host.clone(), address, reason });
+            }
+            return;
+        }
         tracing::debug!(id = %candidate.id, host = %candidate.host, %source, "joining");
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
@@ -114,7 +122,8 @@ impl Node {
                 let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
                 if is_news {
                     let leader = peer.clone();
-                    self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints }));
+                    let elsewhere = self.shared.config.node.elsewhere(leader.address.ip());
+                    self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
                 }
                 if self.seek.may_lead(&self.shared) {
                     self.seek.block(id, GaveUp::Unreached, &self.shared);
@@ -195,8 +204,9 @@ impl Node {
             return;
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
-        self.memory.unconnectable(endpoint);
-        self.shared.event(Event::Warning(Warning::Unconnectable { endpoint }));
+        let elsewhere = self.lead.elsewhere(&self.shared);
+        self.memory.unconnectable(endpoint, elsewhere.clone());
+        self.shared.event(Event::Warning(Warning::Unconnectable { endpoint, elsewhere }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
         self.shared.set_unreached(true);

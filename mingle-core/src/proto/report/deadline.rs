@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{RankRange, Tried};
-use crate::model::{BrokenPath, HostName, Misfit, Peer, Rank, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, Peer, Rank, WorldSize};
 use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.
@@ -28,6 +28,8 @@ pub struct Report {
     pub unconnectable: Option<SocketAddr>,
     /// A leader that is known, but never answered this node.
     pub unanswered: Option<Peer>,
+    /// An address of such a node, where it is in none of this host's networks.
+    pub elsewhere: Option<Elsewhere>,
     /// Neither this node nor any node that was heard may be rank 0.
     pub nobody_leads: bool,
     /// A node that said that the job runs already, with all its nodes.
@@ -99,6 +101,7 @@ impl Report {
             unreached: None,
             unconnectable: None,
             unanswered: None,
+            elsewhere: None,
             nobody_leads: false,
             running: None,
             versions: Vec::new(),
@@ -135,6 +138,7 @@ impl Report {
     /// What was seen that may be the reason, the most likely first.
     fn write_seen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.misfits.iter().try_for_each(|other| write!(f, "{other}; "))?;
+        self.elsewhere.iter().try_for_each(|address| write!(f, "{address}; "))?;
         if let Some((leader, endpoints)) = &self.unreached {
             write_unreached(f, leader, endpoints)?;
             f.write_str("; ")?;

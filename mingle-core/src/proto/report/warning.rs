@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::deadline::{APART, lacking, write_silence, write_unreached, write_version};
 use super::{Failure, OtherJob, Report};
-use crate::model::{BrokenPath, Misfit, Peer, Unfit, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
 ///
@@ -26,7 +26,8 @@ pub enum Warning {
         /// This host drops even the multicasts that it sends itself.
         is_deaf: bool,
     },
-    /// This node has heard others, and is still alone after this long.
+    /// This node has heard others, and after this long no world has formed. Where nothing is known to be
+    /// wrong, its cause is [`Cause::Incomplete`](super::Cause::Incomplete).
     Waiting {
         /// How long it has waited.
         after: Duration,
@@ -37,6 +38,8 @@ pub enum Warning {
     Apart {
         /// The candidate.
         candidate: Peer,
+        /// Its address, where that is in none of this host's networks.
+        elsewhere: Option<Elsewhere>,
     },
     /// A leader is heard, and could not be reached over TCP. Reported once for each leader in turn.
     Unreached {
@@ -44,11 +47,15 @@ pub enum Warning {
         leader: Peer,
         /// Its endpoints.
         endpoints: Vec<SocketAddr>,
+        /// Its address, where that is in none of this host's networks.
+        elsewhere: Option<Elsewhere>,
     },
     /// Others join, but none of them can connect to this node, which therefore steps down.
     Unconnectable {
         /// This node's preferred endpoint.
         endpoint: SocketAddr,
+        /// The address of one of them, where that is in none of this host's networks.
+        elsewhere: Option<Elsewhere>,
     },
     /// The job runs already, so this node can only take the seat of a node that fails.
     AlreadyRunning {
@@ -191,15 +198,29 @@ impl fmt::Display for Tried {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Apart { candidate, elsewhere: Some(address) } = self {
+            return write!(f, "{candidate} leads for itself: {address}");
+        }
+        self.write_fact(f)?;
+        match self {
+            Self::Unreached { elsewhere: Some(address), .. }
+            | Self::Unconnectable { elsewhere: Some(address), .. } => write!(f, "; {address}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Warning {
+    fn write_fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NobodyHeard { after, tried, jobs, is_deaf } => {
                 write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
                 write_silence(f, *is_deaf, jobs)
             }
             Self::Waiting { after, report } => report.write(f, format_args!("after {} s", after.as_secs())),
-            Self::Apart { candidate } => write!(f, "{candidate}{APART}"),
-            Self::Unreached { leader, endpoints } => write_unreached(f, leader, endpoints),
-            Self::Unconnectable { endpoint } => write!(
+            Self::Apart { candidate, .. } => write!(f, "{candidate}{APART}"),
+            Self::Unreached { leader, endpoints, .. } => write_unreached(f, leader, endpoints),
+            Self::Unconnectable { endpoint, .. } => write!(
                 f,
                 "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"
             ),

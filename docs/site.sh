@@ -49,6 +49,7 @@ cat >"$site/src/SUMMARY.md" <<'END'
 
 - [Reference](docs/reference.md)
 - [Troubleshooting](docs/troubleshooting.md)
+- [Restarts and elastic worlds](docs/restarts.md)
 - [Launchers](docs/launchers.md)
 - [Networks](docs/networks.md)
 - [RDMA](docs/rdma.md)

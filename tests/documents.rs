@@ -34,7 +34,7 @@ enum Kind {
 
 /// The blocks without a fence that are not shell: document, the block's beginning, its kind. The first entry
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
-const NOT_SHELL: [(&str, &str, Kind); 21] = [
+const NOT_SHELL: [(&str, &str, Kind); 20] = [
     ("ARCHITECTURE.md", "mingle-rdma/src/  ", Kind::Tree),
     ("ARCHITECTURE.md", "model  <-", Kind::Other),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
@@ -46,7 +46,6 @@ const NOT_SHELL: [(&str, &str, Kind); 21] = [
     ("README.md", "--seed ", Kind::Arguments),
     ("docs/launchers.md", "[c10d] The IPv6", Kind::Other),
     ("docs/launchers.md", "rank {rank} of", Kind::Other),
-    ("docs/reference.md", "--interface ", Kind::Arguments),
     ("docs/networks.md", "apiVersion: ", Kind::Yaml),
     ("docs/troubleshooting.md", "mingle: ", Kind::Quoted),
     ("docs/networks.md", "[wsl2]", Kind::Other),

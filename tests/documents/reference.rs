@@ -101,23 +101,16 @@ impl Entry {
         Some(format!("MINGLE_{}", long.to_ascii_uppercase().replace('-', "_")))
     }
 
-    fn render(&self, has_variable: bool) -> String {
+    /// The words of the explanation, without its lists of values.
+    fn words(&self) -> usize {
+        let lines = self.lines.iter().filter(|line| !line.starts_with("  "));
+        lines.map(|line| line.split_whitespace().count()).sum()
+    }
+
+    fn row(&self, has_variable: bool) -> String {
         let mut names: Vec<_> = self.usage.split(", ").map(|name| format!("`{name}`")).collect();
         names.extend(self.variable().filter(|_| has_variable).map(|name| format!("`{name}`")));
-        let mut text = format!("* {}:", names.join(", "));
-        for (i, line) in self.lines.iter().enumerate() {
-            text += match (i, line.is_empty()) {
-                (_, true) => "\n",
-                (0, false) => " ",
-                (_, false) => "\n  ",
-            };
-            // Such as `  sh   variables for sh`, in a list of values.
-            match line.strip_prefix("  ").and_then(|line| line.split_once(' ')) {
-                Some((value, about)) => text.extend(["* `", value, "`: ", &escaped(about.trim_start())]),
-                None => text += &escaped(line),
-            }
-        }
-        text
+        format!("| {} | {} |", names.join(", "), escaped(&self.lines[0]))
     }
 }
 
@@ -140,37 +133,50 @@ fn has_variables(command: &[&str]) -> bool {
     [&[][..], &["run"]].contains(&command)
 }
 
-/// The list of all options of all commands, in paragraphs.
-fn list_of_options() -> String {
-    let (mut parts, mut of_mingle) = (Vec::new(), BTreeSet::new());
+/// The first lines of the help of all options, with their variables: a table for `mingle`, for what `mingle
+/// run` has beside that, and for all other commands.
+fn tables_of_options() -> String {
+    let own = entries(&help(&[]));
+    let mut tables: Vec<(String, Vec<String>)> = Vec::new();
     for command in commands() {
         let help = help(&command);
-        parts.push(format!("### Options of {}", [&["mingle"], &command[..]].concat().join(" ")));
-        let about: Vec<_> =
-            help.lines().take_while(|line| !line.starts_with("Usage:")).map(escaped).collect();
-        parts.push(about.join("\n").trim().to_owned());
-        let mut heading = "Options".to_owned();
-        for entry in entries(&help) {
-            // Every command explains its help, and `mingle run` has all of the first list.
-            if !command.is_empty() && entry.long() == Some("help")
-                || command == ["run"] && of_mingle.contains(&entry.usage)
-            {
-                continue;
+        let about = escaped(&help.split("\n\n").next().unwrap().replace('\n', " "));
+        let name = [&["mingle"], &command[..]].concat().join(" ");
+        let file = format!("../tests/help/{}.long", command.first().unwrap_or(&"mingle"));
+        let is_table = has_variables(&command);
+        if is_table {
+            let text = format!("### Options of {name}\n\n{about}\n`{name} --help` [says more]({file}).");
+            tables.push((text, Vec::new()));
+        }
+        let is_own = |entry: &Entry| own.iter().any(|o| o.usage == entry.usage && o.lines == entry.lines);
+        let entries = entries(&help).into_iter().filter(|entry| {
+            // Every command explains its help.
+            command.is_empty() || entry.long() != Some("help")
+        });
+        let (shared, entries): (Vec<_>, Vec<_>) =
+            entries.partition(|entry| !command.is_empty() && is_own(entry));
+        if !is_table {
+            if tables.len() == 2 {
+                tables.push(("### Other commands".to_owned(), Vec::new()));
             }
-            if heading != entry.heading {
-                parts.push(format!("**{}**", entry.heading));
+            let shared: Vec<_> = shared.iter().filter_map(Entry::long).map(|l| format!("`--{l}`")).collect();
+            let as_own = if shared.is_empty() { "" } else { " Also, as for `mingle`: " };
+            let row = format!("| **[{name}]({file})** | {about}{as_own}{} |", shared.join(", "));
+            tables.last_mut().unwrap().1.push(row);
+        }
+        let (rows, mut heading) = (&mut tables.last_mut().unwrap().1, String::new());
+        for entry in entries {
+            if is_table && heading != entry.heading {
+                rows.push(format!("| **{}** | |", entry.heading));
                 heading.clone_from(&entry.heading);
             }
-            parts.push(entry.render(has_variables(&command)));
-            if command.is_empty() {
-                of_mingle.insert(entry.usage);
-            }
-        }
-        if command == ["run"] {
-            parts.push("All options of `mingle` are options of `mingle run` too.".to_owned());
+            rows.push(entry.row(is_table));
         }
     }
-    format!("\n{}\n\n", parts.join("\n\n"))
+    let table = |(text, rows): &(String, Vec<String>)| {
+        format!("\n{text}\n\n| option | what it does |\n| --- | --- |\n{}\n", rows.join("\n"))
+    };
+    tables.iter().map(table).collect::<String>() + "\n"
 }
 
 /// The exit codes, as the help explains them.
@@ -191,7 +197,7 @@ fn table_of_exit_codes() -> String {
 fn the_lists_of_options_and_exit_codes_are_those_of_the_help() {
     let path = root().join(REFERENCE);
     let mut text = fs::read_to_string(&path).unwrap();
-    for (name, list) in [("options", list_of_options()), ("exit codes", table_of_exit_codes())] {
+    for (name, list) in [("options", tables_of_options()), ("exit codes", table_of_exit_codes())] {
         let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->\n"));
         let from = text.find(&begin).unwrap_or_else(|| panic!("no {begin}")) + begin.len();
         let to = text.find(&end).unwrap_or_else(|| panic!("no {end}"));
@@ -203,6 +209,20 @@ fn the_lists_of_options_and_exit_codes_are_those_of_the_help() {
     let now = fs::read_to_string(&path).unwrap();
     let other = now.lines().zip(text.lines()).find(|(now, wanted)| now != wanted);
     assert!(now == text, "{REFERENCE}: MINGLE_BLESS=1 writes it anew; the first difference is {other:?}");
+}
+
+#[test]
+fn the_help_explains_each_option_in_at_most_sixty_words() {
+    let mut wrong = Vec::new();
+    for command in commands() {
+        let entries = entries(&help(&command)).into_iter();
+        let long = entries.filter(|entry| entry.words() > 60);
+        wrong.extend(long.map(|entry| format!("mingle {command:?}: {}: {}", entry.usage, entry.words())));
+    }
+    super::assert_none(
+        &wrong,
+        "too many words: name what it does, the default, when you need it, an example",
+    );
 }
 
 #[test]
@@ -287,38 +307,6 @@ fn every_variable_of_a_scheduler_is_in_the_reference() {
     let defined = variables_in("mingle-cli/src/scheduler");
     let is_theirs = |name: &String| !name.starts_with("MINGLE_");
     same(&listed, &defined.into_iter().filter(is_theirs).collect(), "schedulers");
-}
-
-#[test]
-fn every_format_has_a_row_with_what_it_adds() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    let alone = |more: &[&str]| {
-        let mut command = lab.command(0, lab::MINGLE);
-        command.args(["run", "--job-id", "foo", "--world", "1"]).args(more).args(["--", "env"]);
-        // Ray gets its token from the secret.
-        command.env("MINGLE_SECRET", "0123456789abcdef");
-        lab.start(0, command).finish()
-    };
-    let refused = alone(&["--format", "none"]).stderr;
-    let names = refused.rsplit_once("the formats are ").unwrap().1.trim();
-    let names: Vec<_> = names.split(", ").map(str::to_owned).collect();
-    let reference = reference();
-    same(&texts(&reference, "formats", 1), &names.iter().cloned().collect(), "formats");
-
-    let set = |format: &str| {
-        let format = if format == "template" { "template=/dev/null" } else { format };
-        let outcome = alone(&["--format", format]);
-        assert!(outcome.status.success(), "{}", outcome.render());
-        let lines = outcome.stdout.lines().filter_map(|line| line.split_once('='));
-        lines.map(|(name, _)| name.to_owned()).filter(|name| is_variable(name)).collect::<BTreeSet<_>>()
-    };
-    let of_every_world = set("sh");
-    for name in names {
-        let row = cells(&reference, "formats", 1).find(|span| span.text == name).unwrap().line;
-        let listed = cells(&reference, "formats", 4).filter(|span| span.line == row);
-        let listed = listed.map(|span| span.text.clone()).filter(|name| is_variable(name)).collect();
-        same(&listed, &set(&name).difference(&of_every_world).cloned().collect(), &name);
-    }
 }
 
 /// The bodies of all functions of this name.

@@ -25,53 +25,57 @@ const COMMAND: &str = "The command";
     override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct RunArgs {
-    /// Restart all commands, up to N times in a row, where one fails [default: 0]
+    /// Restart all commands, up to N times in a row, if one fails [default: 0]
     ///
-    /// mingle stays as the command's parent. If a command fails or a node is gone, all nodes restart their
-    /// commands in a new world. After TIME without a failure, 1h by default, the count begins again: 3/30m,
-    /// or 3/0 for never. The same on every node.
+    /// For jobs with snapshots. If a command fails or a node is gone, all nodes restart their commands in a
+    /// new world. After TIME without a failure, 1h by default, the count begins again: 3/30m, or 3/0 for
+    /// never. The same on every node.
     #[arg(long, value_name = "N[/TIME]", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
     /// Pause before the second restart in a row; doubles with each later one [default: 1s]
     ///
-    /// The first restart is at once. The longest pause is 5 minutes, or the one given here if that is longer.
-    /// 0 is none. Must be the same on every node.
+    /// For failures that need time to pass: --restart-delay 30s. The first restart is at once. The longest
+    /// pause is 5 minutes, or the delay that you give if that is longer. 0 is no pause. The same on every
+    /// node.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) restart_delay: Option<String>,
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// A node that is silent for about 12 s is named on all nodes. After this time, at least 9 s, it is gone,
-    /// if most nodes answer and no other node reaches it. A node whose mingle was killed is gone within a
-    /// second. 0 is never.
+    /// The time, at least 9 s, begins when all nodes name the node, after about 12 s. It is gone if most
+    /// nodes answer and none reaches it, or within a second if its mingle was killed. --gone-after 2m
+    /// survives longer outages; 0 is never.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
     /// Allow a range in --world whose fewest nodes are half of the most or less
     ///
-    /// For 2:4, say. If the network splits, each half may then go on as a world of its own, with the same
-    /// snapshots. Needs --max-restarts.
+    /// For --world 2:4, say. If the network splits, each half may then go on as a world of its own, with the
+    /// same snapshots. Needs --max-restarts.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) allow_split: bool,
 
     /// Restart a world that has room once another node waits for a seat
     ///
-    /// For a range in --world. Without it, a late node waits until a member is gone. With it, the leader
-    /// ends the world once the node has waited for --last-call; at most every 5 minutes. Such a restart does
-    /// not count. Needs --max-restarts on every node.
+    /// For a range in --world, if your program writes snapshots often. The leader ends the world once the
+    /// node has waited for --last-call, at most every 5 minutes. Such a restart does not count. Without it,
+    /// a late node waits until a member is gone. Needs --max-restarts.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) grow: bool,
 
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
-    /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so on,
-    /// as torchrun defines them, and its lines of output begin with its rank. The first worker that fails
-    /// stops all others. Give it on every node; the numbers may differ.
+    /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so
+    /// on, as torchrun defines them, and its lines of output begin with its rank. The first that fails stops
+    /// all. Needed on every node; numbers may differ.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) workers: Option<String>,
 
     /// How long a command may take to stop after SIGTERM [default: 30s]
+    ///
+    /// Then it gets SIGKILL. Give more if your program writes a snapshot on SIGTERM, such as --stop-timeout
+    /// 5m.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) stop_timeout: Option<String>,
 
@@ -155,9 +159,9 @@ pub(crate) struct DoctorArgs {
 
     /// Also measure transfers between all hosts, and name a slow one; give it on all hosts
     ///
-    /// Each pair of hosts sends in both directions, over one TCP connection, at most 0.3 s and 64 MiB. N
-    /// hosts take about 0.7 s times N. A host is slow if the median of its transfers is below half the median
-    /// of all hosts.
+    /// Each pair of hosts sends both ways, over one TCP connection, at most 0.3 s and 64 MiB. N hosts take
+    /// about 0.7 s times N. A host is slow if the median of its transfers is below half of all hosts'
+    /// median.
     #[arg(long)]
     pub(crate) bandwidth: bool,
 

@@ -9,8 +9,8 @@ pub(super) fn help() -> String {
     list(&mut text, "For eval:", |format| format.shell().is_some());
     list(&mut text, "For other programs:", |format| format.shell().is_none());
     text + "\n'template' fills in {rank}, {world}, {master}, {addr}, {endpoints} and others, and the text between \
-            {each node} and {end} for each node; an unknown name is an error.\n\nIf no world forms, the formats for eval make eval fail, 'json' is an object with an \"error\" of code, \
-            kind and message, and the other formats print nothing."
+            {each node} and {end} for each node.\n\nIf no world forms, the formats for eval make eval fail, \
+            'json' is an object with an \"error\", and the other formats print nothing."
 }
 
 fn list(text: &mut String, title: &str, is_in: impl Fn(Format) -> bool) {

@@ -72,25 +72,25 @@ pub(crate) struct LowArgs {
 pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
-    /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different
-    /// names do not meet. The name is no secret: anyone who knows it can take part. In MINGLE_JOB_ID, which
-    /// is percent-encoded, write %25 for a %.
+    /// Needed, unless a scheduler gives it: --job-id alice-train. Jobs with different names do not meet. The
+    /// name is no secret: anyone who knows it can take part. In MINGLE_JOB_ID, which is percent-encoded,
+    /// write %25 for a %.
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
     /// The number of nodes, or a range MIN:MAX: 4, or 3:4
     ///
-    /// With a range the world forms as soon as MAX nodes have joined, or, once MIN have joined, when
-    /// --last-call passes without another node joining. It never forms with fewer than MIN. Ranks cannot be
-    /// given then. Without --max-restarts MIN must be more than half of MAX.
+    /// Needed, unless a scheduler gives it. A range starts as soon as MAX nodes have joined, or, once MIN
+    /// have joined, when --last-call passes without another node joining; never with fewer than MIN. It
+    /// takes no --rank. Without --max-restarts MIN must be more than half of MAX.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
 
-    /// With a range in --world, how long to wait for one node more [default: 15s]
+    /// With a range in --world, how long to wait for another node [default: 15s]
     ///
-    /// The time begins once MIN nodes have joined, and again with each node that joins, for four times as
-    /// long at most. It is longer while mingle hears a node that has not joined, or has not asked each
-    /// --seed. 0 waits for MAX nodes until the --timeout.
+    /// The wait begins when MIN nodes have joined, and again with each further node, for four times as long
+    /// at most. It is longer while mingle hears a node that has not joined. Give --last-call 2m where nodes
+    /// start far apart; 0 waits until --timeout.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) last_call: Option<String>,
 
@@ -99,56 +99,57 @@ pub(crate) struct JoinArgs {
 
     /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
     ///
-    /// 'all' proves that long TCP segments pass from each node to each other one; 'ring' only to the ranks
-    /// that are 1, 2, 4, 8 and so on away, to rank 0, and to NCCL's roots. 'auto' is 'all' up to 64 nodes,
-    /// and 'ring' above. 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT.
+    /// 'all' sends long TCP segments between all nodes; 'ring' only to rank 0, to NCCL's roots, and to ranks
+    /// 1, 2, 4 and so on away. 'auto' is 'all' up to 64 nodes, and 'ring' above. --paths master proves
+    /// MASTER_ADDR and MASTER_PORT alone.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
 
     /// File with the job's secret [default: none; the job ID is enough]
     ///
-    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn which nodes
-    /// there are. 'mingle secret' generates one, of at least 16 bytes. MINGLE_SECRET holds the secret itself;
-    /// no argument does, since every user of the host can see arguments.
+    /// For networks on which you do not trust everybody. Every datagram is encrypted, and nobody without the
+    /// secret can take a rank or learn which nodes there are. 'mingle secret' generates a secret.
+    /// MINGLE_SECRET holds the secret itself; no argument does, since all users can see arguments.
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
     /// Keep the job out of the list of 'mingle watch'
     ///
-    /// Without it, the leader advertises the job on the link once a second, with its name and the number of
-    /// nodes that have joined; of a job with a secret, only that there is one.
+    /// For job names that others on the link should not read. Without it, the leader advertises the job once
+    /// a second, with its name and the number of nodes that have joined; of a job with a secret, only that
+    /// it exists.
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) private: bool,
 
     /// Text by which ranks that are not given are ordered [default: by address]
     ///
-    /// In natural order, node-9 before node-10, and then by address: --rank-key "$(hostname)" for pods that
-    /// keep their names, or block-1/rack-7/host to keep neighbours together. Nodes without a key come last.
-    /// With a key mingle takes no rank from a scheduler. At most 128 characters.
+    /// For pods that keep their names, --rank-key "$(hostname)"; to keep neighbours together,
+    /// block-1/rack-7/host. The order is natural, node-9 before node-10, and then by address; nodes without
+    /// a key come last. With a key mingle takes no rank from a scheduler. At most 128 characters.
     #[arg(long, value_name = "TEXT", help_heading = NODE, hide_short_help = true)]
     pub(crate) rank_key: Option<String>,
 
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
-    /// Some nodes may have a rank and others not. A node of rank 1 or more cannot lead, so at least one node
-    /// must have rank 0 or none. 'hostname' takes the number after the last '-' of the host name. The default
-    /// is a scheduler's rank, if there is one.
+    /// Where a host must have a certain rank: --rank 2, or --rank hostname for the number after the last '-'
+    /// of the host name. Some nodes may have a rank and others not; at least one node must have rank 0 or
+    /// none. A scheduler's rank is the default.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
-    /// A number followed by ms, s, m or h; a number alone is seconds. If nodes are still missing after this
-    /// time, a message names the nodes that were here and how many are missing, and the exit code is 3.
+    /// A number with ms, s, m or h; a number alone is seconds. Give --timeout 1h where nodes start far
+    /// apart, as pods do. If nodes are missing then, a message names those that were here, and the exit code
+    /// is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
     /// Use RDMA: auto, require or off [default: auto]
     ///
-    /// 'auto' uses RDMA where all ranks can use it together. If one rank lacks RDMA, or has RoCE alone where
-    /// others have InfiniBand alone, all use sockets, and a warning names that rank; NCCL by itself would
-    /// hang. 'require' on one rank ends all ranks with code 4 instead. 'off' looks at no device and prints no
-    /// variable for RDMA.
+    /// 'auto' uses RDMA where all ranks can use it together. If a rank cannot, all use sockets, and a
+    /// warning names that rank; NCCL by itself would hang. With --rdma require on a rank, all ranks end with
+    /// code 4 instead, for jobs that need RDMA. 'off' looks at no device.
     #[arg(long, value_name = "USE", help_heading = FABRIC)]
     pub(crate) rdma: Option<String>,
 
@@ -162,32 +163,32 @@ pub(crate) struct JoinArgs {
 
     /// Compare KEY=VALUE with the other nodes; repeatable
     ///
-    /// mingle compares what a job may hang on, such as drivers, GPUs and variables for NCCL. This adds to it,
-    /// such as --same image=v7 or --same "code=$(git rev-parse HEAD)". At most 32 keys of A-Z a-z 0-9 . _ -,
-    /// and 256 characters a value. In MINGLE_SAME, separate several with commas.
+    /// mingle compares drivers, GPUs and variables for NCCL. Add what else your job may hang on, such as
+    /// --same image=v7 or --same "code=$(git rev-parse HEAD)". At most 32 keys of A-Z a-z 0-9 . _ -, and 256
+    /// characters a value. In MINGLE_SAME, separate several with commas.
     #[arg(long, value_name = "KEY=VALUE", help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) same: Vec<String>,
 
     /// End all ranks with code 4 unless all that is compared is the same
     ///
-    /// Without it, a warning on every rank names up to three keys, their values and the ranks. One node that
-    /// requires it is enough.
+    /// For jobs that should not start on different drivers or images. It is enough on a single node. Without
+    /// it, a warning on every rank names up to three keys, their values and the ranks.
     #[arg(long, help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) require_same: bool,
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
-    /// Nodes may differ. mingle prints the number as PET_NPROC_PER_NODE. A number given here wins over one
-    /// that you have set in that variable; the default does not.
+    /// Where a host should run more or fewer workers than it has GPUs, such as --slots 4. Nodes may differ.
+    /// torchrun reads the number in PET_NPROC_PER_NODE. --slots wins over a number that you have set in that
+    /// variable; the default does not.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
     /// Hold N more ports on this host for the job's own use, 1 to 64 [default: 0]
     ///
-    /// For servers beside MASTER_PORT. mingle takes TCP ports of 20000-29399 that Linux never gives to
-    /// connections, and no other program gets them before the command of 'mingle run' has them: as {port1},
-    /// {port2} and so on, in MINGLE_PORT_LIST, and as descriptors (LISTEN_FDS). Without 'run', mingle
-    /// releases them when it ends. Each node has numbers of its own.
+    /// With --ports 2, for servers beside MASTER_PORT, no other program gets two TCP ports of 20000-29399
+    /// before the command of 'mingle run' has them, as {port1} and {port2}, in MINGLE_PORT_LIST and as
+    /// descriptors. Each node has its own. Without 'run', mingle releases them.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ports: Option<String>,
 
@@ -197,18 +198,18 @@ pub(crate) struct JoinArgs {
 
     /// Write this format to a file as well; repeatable
     ///
-    /// For example hostfile=/tmp/hostfile, or template=TEMPLATE=FILE. mingle writes files once the world has
-    /// formed, before it prints anything, and each as a whole. In hosts=/etc/hosts it changes only the lines
-    /// between its own marks, and removes those of jobs that are over. In MINGLE_OUTPUT, separate several
-    /// with commas.
+    /// For programs that read a file: --output hostfile=/tmp/hostfile, or template=TEMPLATE=FILE. mingle
+    /// writes each file as a whole, once the world has formed and before it prints anything. In
+    /// hosts=/etc/hosts it changes only its own blocks, and removes those of jobs that are over. In
+    /// MINGLE_OUTPUT, separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 
     /// Append each event to this file, as a line of JSON
     ///
-    /// For launchers that follow the rendezvous: started, leading, leader_changed, joined, left, preparing,
-    /// formed, failed and so on, each with its time. Each line is written at once. The file may be a pipe
-    /// that has a reader.
+    /// For launchers that follow the rendezvous, such as --events /tmp/foo.events: started, leading, joined,
+    /// left, formed, failed and so on, each with its time. mingle writes each line at once. The file may be
+    /// a pipe that has a reader.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) events: Option<String>,
 
@@ -251,17 +252,14 @@ Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and
 // Kept to 80 columns, since wrapping would break the lists.
 const AFTER_LONG_HELP: &str = "\
 Environment:
-  Every option can be given as a variable instead: MINGLE_ and its name in
-  capitals, such as MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT,
-  MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the command line wins. An
-  empty variable counts as not set.
+  Every option is a variable too: MINGLE_ and its name in capitals, such as
+  MINGLE_JOB_ID, MINGLE_MASTER_PORT, MINGLE_QUIET=1, MINGLE_VERBOSE=2. The
+  option wins. An empty variable counts as not set.
   NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE stay as you have
-  set them. MINGLE_SET lists the variables that mingle has set, so that a second
-  eval in the same shell can replace those that you have not changed since.
-  Values given neither way come from a scheduler, and stderr names them, such
-  as the rank from SLURM_NODEID. mingle reads those of Slurm, Indexed Job,
-  LeaderWorkerSet, Volcano, SkyPilot, AWS Batch, SageMaker, RunPod, Flux, PBS,
-  LSF, Open MPI and PMI; docs/reference.md lists the variables.
+  set them. MINGLE_SET lists what mingle has set, which a second eval in the
+  same shell replaces, unless you have changed it since.
+  Other values come from a scheduler, and stderr names them, such as the rank
+  from SLURM_NODEID; docs/reference.md lists all schedulers and variables.
 
 Exit codes, which eval \"$(mingle ...)\" returns as well:
   0    the world has formed
@@ -274,13 +272,16 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   5    the network: no usable interface, port taken, no master that all can
        reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open
+  126  'mingle run': the command cannot be started
+  127  'mingle run': the command does not exist
+  129  the terminal is gone (SIGHUP)
   130  interrupted (SIGINT)
+  131  quit (SIGQUIT)
   143  terminated (SIGTERM)
 
 Firewall:
-  UDP 29499, and TCP and UDP 29500-29999, or the ports that --multicast and
-  --master-port name; and the kernel's ports for what the job opens, TCP
-  32768-60999.
+  UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and
+  --master-port), and TCP 32768-60999, the kernel's ports, for the job itself.
 
 Examples:
   Four nodes, this line on each:

@@ -13,29 +13,32 @@ pub(crate) struct NetworkArgs {
 
     /// Prefer IPv6 where all nodes have both families [default: IPv4]
     ///
-    /// A world uses one address family, which all its nodes have. This option decides where they have both.
+    /// A world uses a single address family, which all its nodes have. Where all have IPv6 alone, you do not
+    /// need this option.
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) ipv6: bool,
 
-    /// MASTER_PORT, where this node is rank 0 [default: a free one]
+    /// MASTER_PORT, where this node is rank 0 [default: a free port]
     ///
-    /// The default is the first free port of a sequence within 29500-29999 that follows from the job ID, so
-    /// two jobs on the same hosts rarely collide. TCP and UDP must pass between the nodes on this port.
+    /// Where a firewall opens a certain port: --master-port 29555 on every node. TCP and UDP must pass
+    /// there. The default is the first free port of a sequence within 29500-29999 that follows from the job
+    /// ID, so two jobs on the same hosts rarely collide.
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
     /// Other nodes, for networks without multicast; repeatable
     ///
-    /// Names or addresses with commas or spaces between them, or as Slurm writes them: gpu[01-04]. mingle
-    /// looks names up again and again. One node that all others can reach is enough. If you list all nodes,
-    /// the leader's message at the timeout names those that are missing.
+    /// Addresses or names, with commas or spaces between them, or as Slurm writes them: --seed 'gpu[01-04]'.
+    /// A single node that all others can reach is enough. If you list all nodes, the message at the timeout
+    /// names those that are missing. mingle looks names up again and again.
     #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
     pub(crate) seed: Vec<String>,
 
     /// Shared folder in which the nodes find each other's addresses
     ///
-    /// For clusters with a shared file system. Each node writes a small file there and removes it at the end;
-    /// other nodes remove the file of a killed node after a minute.
+    /// For clusters without multicast and with a shared file system: --seed-dir /shared/foo. Each node
+    /// writes a small file there and removes it at the end; other nodes remove the file of a killed node
+    /// after a minute.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
     pub(crate) seed_dir: Option<String>,
 }
@@ -45,15 +48,15 @@ pub(crate) struct NetworkArgs {
 pub(crate) struct AirArgs {
     /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
     ///
-    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes; '^docker*' excludes.
-    /// Repeat the option or give a list with commas; the first is preferred. By default the interface of the
-    /// default route comes first, and virtual bridges come last.
+    /// For hosts with several networks: --interface 10.1.0.0/16 where names differ between the nodes, or
+    /// eth0, or 'eth*'; '^docker*' excludes. Repeat the option or give a list with commas; mingle prefers
+    /// the first. By default the interface of the default route comes first, and virtual bridges come last.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
 
     /// Multicast group, UDP port and TTL, or 'off' [default: by job ID, 29499, 1]
     ///
-    /// GROUP:PORT/TTL, or a part: 239.1.2.3, :29498, /4. Choose a group where the network passes only
+    /// GROUP:PORT/TTL, or a part: 239.1.2.3, :29498, /4. You choose a group where the network passes only
     /// registered groups; a TTL, 1 to 255, where routers between the nodes forward multicast. 'off' neither
     /// joins nor sends to groups, and needs --seed or --seed-dir.
     #[arg(long, value_name = "GROUP:PORT/TTL", help_heading = SAME, hide_short_help = true)]

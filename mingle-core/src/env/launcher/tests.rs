@@ -218,7 +218,7 @@ fn names_of(launcher: &Launcher) -> impl Iterator<Item = &'static str> {
     owned.chain(launcher.advises.iter().map(|advice| advice.name))
 }
 
-/// The table of formats in docs/launchers.md.
+/// The table of formats in docs/reference.md.
 fn table() -> String {
     let row = |launcher: &&Launcher| {
         let text = match launcher.syntax {
@@ -236,8 +236,8 @@ fn table() -> String {
 }
 
 #[test]
-fn the_document_of_launchers_has_a_row_for_every_format() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/launchers.md");
+fn the_reference_has_a_row_for_every_format() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let head = table().lines().next().unwrap().to_owned();
     let begin = text.find(&head).unwrap();

@@ -23,6 +23,8 @@ create-missing = false
 [output.html]
 default-theme = "light"
 preferred-dark-theme = "navy"
+# Options in plain text begin with two hyphens.
+smart-punctuation = false
 git-repository-url = "$url"
 additional-css = ["narrow.css"]
 [output.html.print]
@@ -33,8 +35,8 @@ END
 cat >"$site/narrow.css" <<'END'
 @media (max-width: 700px) {
     pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
-    .content td { padding: 3px 6px; }
-    .content td code { white-space: normal; overflow-wrap: anywhere; }
+    .content td, .content th { padding: 3px 4px; font-size: 0.9em; }
+    :is(.content td, .content th) code { font-size: 0.8em; padding: 0; white-space: normal; overflow-wrap: anywhere; }
     .content p:has(img) { overflow-x: auto; }
     .content p img { max-width: none; width: 700px; }
 }

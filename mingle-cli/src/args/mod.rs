@@ -261,7 +261,7 @@ Environment:
   Other values come from a scheduler, and stderr names them, such as the rank
   from SLURM_NODEID; docs/reference.md lists all schedulers and variables.
 
-Exit codes, which eval \"$(mingle ...)\" returns as well:
+Exit codes, as of eval (docs/troubleshooting.md has each message, and what to do):
   0    the world has formed
   1    anything else, such as a full disk behind stdout
   2    a wrong argument or variable

@@ -13,11 +13,10 @@ const COMMAND: &str = "The command";
 ///
 /// Run the same line on every node. mingle becomes the command, so signals, exit code and terminal are the
 /// command's own, and nobody watches it. With --max-restarts or --workers mingle stays as its parent: if a
-/// command fails or a node dies, all nodes stop their commands, and restart them or end. Where no world
-/// forms, nothing is started, and mingle's own exit code says why. In the command, {rank}, {world},
-/// {master_addr}, {endpoints} and the other placeholders of templates are replaced by their values,
-/// {hostfile} by a file for mpirun, or in the --format that lists all nodes, and the word {args} by the
-/// arguments that vLLM or SGLang takes, where that is the --format.
+/// command fails or a node dies, all nodes stop their commands, and restart them or end. If no world forms,
+/// mingle starts nothing, and its exit code says why. In the command, mingle fills in {rank}, {world},
+/// {master_addr}, {endpoints} and the other placeholders of templates, the path of a hostfile for {hostfile},
+/// and with --format vllm or sglang the launcher's arguments for {args}.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(
     disable_help_flag = true,
@@ -43,16 +42,16 @@ pub(crate) struct RunArgs {
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// The time, at least 9 s, begins when all nodes name the node, after about 12 s. It is gone if most
-    /// nodes answer and none reaches it, or within a second if its mingle was killed. --gone-after 2m
+    /// All nodes name a silent node after about 12 s. After this time more, at least 9 s, it is gone, if
+    /// most nodes answer and none reaches it. A killed mingle is gone within a second. --gone-after 2m
     /// survives longer outages; 0 is never.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
-    /// Allow a range in --world whose fewest nodes are half of the most or less
+    /// Allow a range in --world with MIN at most half of MAX
     ///
-    /// For --world 2:4, say. If the network splits, each half may then go on as a world of its own, with the
-    /// same snapshots. Needs --max-restarts.
+    /// For 2:4, say. If the network splits, each half may then go on as a world of its own, with the same
+    /// snapshots. Needs --max-restarts.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) allow_split: bool,
 
@@ -67,8 +66,8 @@ pub(crate) struct RunArgs {
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
     /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so
-    /// on, as torchrun defines them, and its lines of output begin with its rank. The first that fails stops
-    /// all. Needed on every node; numbers may differ.
+    /// on, as torchrun defines them, and its lines of output begin with its rank. The first worker that
+    /// fails stops all. Needed on every node; numbers may differ.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) workers: Option<String>,
 

@@ -80,9 +80,9 @@ pub(crate) struct JoinArgs {
 
     /// The number of nodes, or a range MIN:MAX: 4, or 3:4
     ///
-    /// Needed, unless a scheduler gives it. A range starts as soon as MAX nodes have joined, or, once MIN
-    /// have joined, when --last-call passes without another node joining; never with fewer than MIN. It
-    /// takes no --rank. Without --max-restarts MIN must be more than half of MAX.
+    /// Needed, unless a scheduler gives it. With a range mingle starts as soon as MAX nodes have joined, or,
+    /// once MIN have joined, when --last-call passes without another node; never with fewer than MIN. A
+    /// range takes no --rank. Without --max-restarts MIN must be more than half of MAX.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
 
@@ -121,7 +121,7 @@ pub(crate) struct JoinArgs {
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) private: bool,
 
-    /// Text by which ranks that are not given are ordered [default: by address]
+    /// Assign ranks in the order of this text [default: by address]
     ///
     /// For pods that keep their names, --rank-key "$(hostname)"; to keep neighbours together,
     /// block-1/rack-7/host. The order is natural, node-9 before node-10, and then by address; nodes without
@@ -186,9 +186,9 @@ pub(crate) struct JoinArgs {
 
     /// Hold N more ports on this host for the job's own use, 1 to 64 [default: 0]
     ///
-    /// With --ports 2, for servers beside MASTER_PORT, no other program gets two TCP ports of 20000-29399
-    /// before the command of 'mingle run' has them, as {port1} and {port2}, in MINGLE_PORT_LIST and as
-    /// descriptors. Each node has its own. Without 'run', mingle releases them.
+    /// For servers beside MASTER_PORT. With --ports 2 mingle holds two TCP ports of 20000-29399 until the
+    /// command of 'mingle run' has them: as {port1} and {port2}, in MINGLE_PORT_LIST and as descriptors.
+    /// Each node has its own ports. Without 'run', mingle releases them.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ports: Option<String>,
 

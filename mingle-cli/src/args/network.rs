@@ -46,7 +46,7 @@ pub(crate) struct NetworkArgs {
 /// The options of all that send or listen, an observer among them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct AirArgs {
-    /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
+    /// Use only this: a name, eth*, CIDR or ^not; repeatable [default: all]
     ///
     /// For hosts with several networks: --interface 10.1.0.0/16 where names differ between the nodes, or
     /// eth0, or 'eth*'; '^docker*' excludes. Repeat the option or give a list with commas; mingle prefers

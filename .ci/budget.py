@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The size of the whole, held to a budget.
 
-    .ci/budget.py              prints each number beside its limit, and fails if one is above it; and if a document for
-                               users has too many "one" or too few "you"
+    .ci/budget.py              prints each number beside its limit, and fails if one is above it; and if a document has
+                               too many "one", or a document for users too few "you"
     .ci/budget.py --lower      writes each number that is below its limit into .ci/budget.txt
     .ci/budget.py --history    fails if a commit raised a limit and its message has no line "Budget: <reason>"
 
@@ -29,6 +29,7 @@ ENUMS = {
 DOCUMENTS = ["PROTOCOL.md", "docs/reference.md", "README.md"]
 # The documents for users, beside those in docs.
 FOR_USERS = ["README.md", "SECURITY.md", "python/README.md", "examples/README.md"]
+FOR_DEVELOPERS = ["PROTOCOL.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
 
 
 def is_test(path):
@@ -172,12 +173,18 @@ def frequency(text, *wanted):
     return round(1000 * sum(word in wanted for word in words) / len(words), 1)
 
 
-def unclear(documents):
-    """The documents for users whose sentences name things by "one", or do not speak to their reader."""
-    texts = [(str(path.relative_to(ROOT)), path.read_text()) for path in documents]
-    counts = [(name, frequency(text, "one"), frequency(text, "you", "your")) for name, text in texts]
-    return [f'{name} has {one} "one" (limit: 4) and {you} "you" (at least 3) in 1,000 words: name things, and say what '
-            "you do with them" for name, one, you in counts if one >= 4 or you <= 3]
+def unclear():
+    """The documents whose sentences name things by "one", and those for users that do not speak to their reader."""
+    users = [*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in FOR_USERS)]
+    wrong = []
+    for path in [*users, *(ROOT / name for name in FOR_DEVELOPERS)]:
+        name, text = path.relative_to(ROOT), path.read_text()
+        one, you = frequency(text, "one"), frequency(text, "you", "your")
+        if one >= 4:
+            wrong.append(f'{name} has {one} "one" in 1,000 words (limit: 4): name things')
+        if path in users and you <= 3:
+            wrong.append(f'{name} has {you} "you" in 1,000 words (at least 3): say what you do with it')
+    return wrong
 
 
 def parse(text):
@@ -249,7 +256,7 @@ def main(arguments):
     if arguments == ["--lower"]:
         lower(found, limits)
         limits = parse(TABLE.read_text())
-    return compare(found, limits) + unclear([*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in FOR_USERS)])
+    return compare(found, limits) + unclear()
 
 
 if __name__ == "__main__":

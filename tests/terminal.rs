@@ -56,11 +56,12 @@ fn the_command_reads_from_the_terminal_wherever_stdin_and_stdout_lead() {
 }
 
 #[test]
-fn on_a_terminal_an_error_has_three_parts_and_in_a_log_one_line() {
+fn on_a_terminal_an_error_has_four_parts_and_in_a_log_one_line() {
     let Some((_lab, mut terminal)) = started() else { return };
     terminal.line("TERM=xterm $mingle -j tty -w 2 --timeout 200ms >/dev/null; echo \"code $?\"");
     terminal
         .expect("error: no world of 2 in time: nobody else was heard by multicast\r\n  do: if the others");
+    terminal.expect("\r\n  more: docs/troubleshooting.md (code 3, deadline)\r\n");
     terminal.expect("code 3");
     terminal.line("TERM=xterm $mingle -j tty -w 2 --timeout 200ms 2>&1 >/dev/null | cat");
     terminal.expect("error: no world of 2 in time: nobody else was heard by multicast; if the others");

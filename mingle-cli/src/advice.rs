@@ -82,14 +82,17 @@ pub(crate) fn error(error: &Error) -> String {
     join(fact(error), about_error(error))
 }
 
-/// The same for a terminal, in up to three parts: what happened, what else was seen, and what to do.
+/// The same for a terminal, in up to four parts: what happened, what else was seen, what to do, and by which
+/// name the documents explain it.
 pub(crate) fn error_in_parts(error: &Error) -> String {
     let fact = fact(error);
     let (happened, seen) = fact.split_once("; ").unwrap_or((&fact, ""));
     let advice = about_error(error).unwrap_or_default();
     let parts = [("seen", seen), ("do", &*advice)].into_iter().filter(|(_, part)| !part.is_empty());
     let parts = parts.map(|(name, part)| format!("{name}: {part}"));
-    std::iter::once(happened.to_owned()).chain(parts).collect::<Vec<_>>().join("\n  ")
+    let (code, kind) = class(error);
+    let more = format!("more: docs/troubleshooting.md (code {code}, {kind})");
+    std::iter::once(happened.to_owned()).chain(parts).chain([more]).collect::<Vec<_>>().join("\n  ")
 }
 
 fn fact(error: &Error) -> String {

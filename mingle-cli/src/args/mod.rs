@@ -252,32 +252,29 @@ Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and
 // Kept to 80 columns, since wrapping would break the lists.
 const AFTER_LONG_HELP: &str = "\
 Environment:
-  Every option is a variable too: MINGLE_ and its name in capitals, such as
-  MINGLE_JOB_ID, MINGLE_MASTER_PORT, MINGLE_QUIET=1, MINGLE_VERBOSE=2. The
+  Every option is a variable too, such as MINGLE_JOB_ID or MINGLE_QUIET=1. The
   option wins. An empty variable counts as not set.
   NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE stay as you have
   set them. MINGLE_SET lists what mingle has set, which a second eval in the
   same shell replaces, unless you have changed it since.
   Other values come from a scheduler, and stderr names them, such as the rank
-  from SLURM_NODEID; docs/reference.md lists all schedulers and variables.
+  from SLURM_NODEID: of Slurm, Indexed Job, LeaderWorkerSet, Volcano, SkyPilot,
+  AWS Batch, SageMaker, RunPod, Flux, PBS, LSF, Open MPI and PMI.
 
 Exit codes, as of eval (docs/troubleshooting.md has each message, and what to do):
   0    the world has formed
   1    anything else, such as a full disk behind stdout
   2    a wrong argument or variable
-  3    the timeout passed; the message names the nodes that were here and how
-       many are missing
+  3    the timeout passed; the message says which nodes were here
   4    a conflict: rank taken, another world size or user, all seats taken, or
        RDMA or sameness is required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
        reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open
-  126  'mingle run': the command cannot be started
-  127  'mingle run': the command does not exist
-  129  the terminal is gone (SIGHUP)
   130  interrupted (SIGINT)
-  131  quit (SIGQUIT)
   143  terminated (SIGTERM)
+  126, 127  'mingle run': the command cannot be started, or does not exist
+  129, 131  the terminal is gone (SIGHUP), or SIGQUIT
 
 Firewall:
   UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and

@@ -1,5 +1,5 @@
-//! Each section of docs/troubleshooting.md, on a network that fails in this way: the nodes print the message of
-//! the section first, as soon as it says, and end with its exit code.
+//! Each section of docs/troubleshooting.md, on a network that fails in this way: the nodes print the message
+//! of the section first, as soon as it says, and end with its exit code.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -384,6 +384,7 @@ fn every_quoted_message_is_in_the_code() {
         "alice",
         "bob",
         "image",
+        "--rank",
     ];
     let mut wrong = Vec::new();
     for (place, block) in blocks(&documents(), Kind::Quoted) {

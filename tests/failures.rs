@@ -239,14 +239,14 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
     ];
     let member = lab.spawn(3, &line_with("job", 3, "--timeout 30s"));
     let outcome = lab.spawn(4, &own).finish();
-    let job = "job (2 of 3 nodes here, says 10.77.0.1";
-    let own = "this job's ID with another port or group, says 10.77.0.11";
+    let job = "job job (2 of 3 nodes, from 10.77.0.1";
+    let own = "this job with another port or group of multicast, from 10.77.0.11";
     let check = "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
-    let warning = "nobody else was heard within 15 s by multicast; other jobs form on this link: ";
+    let warning = "nobody else was heard within 15 s by multicast; heard on this link: ";
     fails(
         &outcome,
         3,
-        &[warning, "time: nobody else was heard by multicast; other jobs form", job, own, check],
+        &[warning, "time: nobody else was heard by multicast; heard on this link", job, own, check],
     );
     assert!(!outcome.stderr.contains("hidden"));
     drop((others, member));
@@ -264,17 +264,23 @@ fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others(
             lab.start(node, command)
         });
         let [first, walled, last] = procs.map(Proc::finish);
-        let cure = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
+        let cure = "accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
                     --master-port), and TCP 32768-60999 from the other nodes";
         let deaf = "this host drops even the multicast that it sends itself";
-        let warning = format!("within 15 s by multicast, and {deaf}; {cure}");
-        fails(&walled, 5, &[&warning, &format!("nobody else was heard by multicast, and {deaf}; {cure}")]);
+        let here = format!("{deaf}; in the firewall of this host, {cure}");
+        let warning = format!("within 15 s by multicast, and {here}");
+        fails(&walled, 5, &[&warning, &format!("nobody else was heard by multicast, and {here}")]);
         for other in [first, last] {
-            let apart = "leads for itself: it does not hear this node, or cannot connect to it";
+            let apart = "does not join: it does not hear this node, or cannot connect to it";
             fails(
                 &other,
                 5,
-                &["mingle: warning: node1 (10.77.0.11:", apart, cure, "time: node1 (10.77.0.11:"],
+                &[
+                    "mingle: warning: node1 (10.77.0.11:",
+                    apart,
+                    &format!("in the firewall of node1, {cure}"),
+                    "time: node1 (10.77.0.11:",
+                ],
             );
         }
     }
@@ -346,8 +352,7 @@ fn a_standby_ends_when_the_world_forms_without_it() {
     let outcomes = finish_all(procs.into());
     World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
     for outcome in outcomes {
-        let told =
-            "warning: 5 nodes use job ID full, and --world is 4: the world forms without the last of them; ";
+        let told = "warning: 5 nodes use job ID full, and --world is 4: the world forms without the node that came last; ";
         assert!(outcome.stderr.contains(told), "{}", outcome.render());
     }
     fails(&fifth.finish(), 4, &["the world of 4 formed", "without this node: no seat was left"]);

@@ -190,7 +190,7 @@ fn with_unregistered_groups_dropped_broadcast_or_seeds_form_a_world_and_the_warn
         let warnings = warnings(&outcome);
         let silence = warnings.iter().find(|warning| warning.contains("within 15 s"));
         assert!(
-            silence.is_some_and(|text| text.contains("--seed with the address of another")),
+            silence.is_some_and(|text| text.contains("--seed with the addresses of one or two nodes")),
             "{}",
             outcome.render()
         );

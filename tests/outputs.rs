@@ -27,7 +27,7 @@ fn start(lab: &Lab, node: usize, shell: &str) -> Proc {
 fn a_command_that_this_user_cannot_execute_ends_the_node_before_it_waits() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (make, command, code, told) in [
-        ("true", "no-such-program", 127, "cannot start no-such-program: no folder of PATH has it"),
+        ("true", "no-such-program", 127, "cannot start no-such-program: it is in no folder of PATH"),
         ("true", "/run/none", 127, "cannot start /run/none: there is no such file"),
         ("true", "/run", 126, "/run is no file that this user can execute"),
         (

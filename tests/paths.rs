@@ -34,7 +34,7 @@ fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_pair_and_t
     let words = [
         "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ",
         " does not answer, port 29",
-        "open the kernel's ports",
+        "accept the ephemeral ports",
         "--paths master",
     ];
     let outcomes = fails(&lab, "one way", &[""; 4], &words);
@@ -60,17 +60,17 @@ fn a_broken_path_is_said_on_all_nodes_after_the_first_round_and_is_the_reason_at
     let procs = start_all(&lab, "said", &["--timeout 6s"; 3]);
     for proc in &procs {
         proc.expect_stderr_within(limit(Duration::from_secs(8)), &format!("warning: {path}"));
-        proc.expect_stderr("; the nodes try again; open the kernel's ports");
+        proc.expect_stderr("; the nodes try again; in the firewall of node2, accept the ephemeral ports");
     }
     for outcome in finish_all(procs) {
-        outcome.failed(5, &[&format!("error: {path}"), "open the kernel's ports"]);
+        outcome.failed(5, &[&format!("error: {path}"), "accept the ephemeral ports"]);
         assert!(!outcome.stderr.contains("missing"), "{}", outcome.render());
     }
     // A member's own time is up in the first round, long before that of the leader.
     let procs = start_all(&lab, "member", &["--rank 0", "--timeout 2s", "--timeout 2s"]);
     for outcome in finish_all(procs).into_iter().skip(1) {
         let all_here = "all nodes were here, and not all paths between them were proved: ";
-        outcome.failed(5, &[all_here, path, "open the kernel's ports"]);
+        outcome.failed(5, &[all_here, path, "accept the ephemeral ports"]);
     }
 }
 
@@ -95,7 +95,7 @@ fn packets_vanish(mtu: u32, most: u32) {
         "TCP segments from node1 (10.77.0.11) to node3 (10.77.0.13) vanish",
         &format!("packets of {mtu} bytes do not arrive, those of {most} bytes do"),
         &format!("the MTU is {mtu} on both"),
-        "let its routers send ICMP",
+        "let the routers between them send ICMP",
     ];
     fails(&lab, "hole", &[""; 4], &words);
 }
@@ -160,7 +160,8 @@ fn an_interface_whose_first_address_is_out_of_reach_is_named_and_a_label_cures_i
         )
     };
     lab.at(3, &addresses(""));
-    let words = ["to node3 (192.168.55.3): port ", "NCCL and Gloo use its first address", "label"];
+    let words =
+        ["to node3 (192.168.55.3): port ", "NCCL and Gloo take the first address of an interface", "label"];
     fails(&lab, "first address", &[""; 4], &words);
 
     // Where no path is proved, the address is the one at which the lease was proved.
@@ -209,7 +210,7 @@ fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_
 fn an_interface_that_the_user_has_given_to_nccl_or_gloo_is_proved_too() {
     let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
     for given in ["--set NCCL_SOCKET_IFNAME==eth1", "--set GLOO_SOCKET_IFNAME=eth1,eth0"] {
-        let words = [" (10.88.", "port ", "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names"];
+        let words = [" (10.88.", "port ", "change your own NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME"];
         fails(&lab, "given", &[given; 4], &words);
         // Without proofs of paths the user's word counts.
         let unproved = format!("{given} --paths master");

@@ -105,12 +105,16 @@ fn a_wrong_secret_and_a_missing_one_are_told_within_seconds_and_end_both_nodes_w
     for (number, (left, right)) in [(one, two), (one, none), (none, one)].into_iter().enumerate() {
         let args = line_with(&format!("differ {number}"), 2, "-vv --timeout 4s");
         let procs = [spawn_with(&lab, 0, &args, left), spawn_with(&lab, 1, &args, right)];
-        for (other, proc) in [1, 0].into_iter().zip(procs) {
+        for ((other, own), proc) in [(1, left), (0, right)].into_iter().zip(procs) {
             let started = proc.started;
             let outcome = proc.finish_within(Duration::from_secs(5));
             let from = format!("in time: {} has another secret, or none: ", lab.address(other));
-            let warning =
-                format!("mingle: warning: {} has another secret for this job, or", lab.address(other));
+            let differs = if own == none {
+                "has a secret for this job, and this node has none"
+            } else {
+                "has another secret for this job than this node, or none"
+            };
+            let warning = format!("mingle: warning: {} {differs}; give every node", lab.address(other));
             outcome.failed(6, &["secret", &from, &warning]);
             hides(&outcome, &[ONE, TWO]);
             let took = outcome.ended - started;

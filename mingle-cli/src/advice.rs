@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report, Unproved};
-use mingle_core::proto::{BrokenPath, Fault, Misfit, Tried, Unfit};
+use mingle_core::proto::{BrokenPath, Fault, Misfit, Peer, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
@@ -27,17 +27,15 @@ pub(crate) const SECRET: u8 = 6;
 
 const SAME_SECRET: &str = "give every node the same secret";
 const SAME_WORLD: &str = "give every node the same --world";
-const OWN_RANK: &str = "give each node a rank of its own, or none";
+const OWN_RANK: &str = "give each node a rank of its own, or leave --rank out";
 const OTHER_USER: &str =
     "choose another --job-id, or, if these nodes are of one job, set MINGLE_USER to one name on all of them";
-const SEEDS: &str = "give each node --seed with the address of another";
+const SEEDS: &str = "give every node --seed with the addresses of one or two nodes";
 const SAME_VERSION: &str = "install the same version of mingle on every node";
 /// Where only other jobs were heard.
 const SAME_JOB: &str =
     "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
-/// Where a firewall keeps the nodes apart.
-const FIREWALL: &str = "in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
-                        --master-port), and TCP 32768-60999 from the other nodes";
+const OWN_FIREWALL: &str = "in the firewall of this host";
 
 /// Where two nodes that cannot connect have no network in common.
 const ROUTE: &str = "choose an --interface whose network all nodes have, or add a route between these networks; where \
@@ -125,6 +123,18 @@ pub(crate) fn secret(error: &InvalidSecret) -> String {
     join(error, Some("'mingle secret' makes a good one".to_owned()))
 }
 
+fn firewall_of(node: &Peer) -> String {
+    format!("in the firewall of {}", node.host)
+}
+
+/// What to do where a firewall keeps the nodes apart.
+fn accept_in(firewall: &str) -> String {
+    format!(
+        "{firewall}, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and --master-port), \
+         and TCP 32768-60999 from the other nodes"
+    )
+}
+
 fn join(fact: impl Display, advice: Option<String>) -> String {
     advice.map_or_else(|| fact.to_string(), |advice| format!("{fact}; {advice}"))
 }
@@ -132,7 +142,7 @@ fn join(fact: impl Display, advice: Option<String>) -> String {
 fn about_error(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
-        Error::PortTaken { .. } => "choose another --master-port, or none".to_owned(),
+        Error::PortTaken { .. } => "choose another --master-port, or leave it out".to_owned(),
         Error::TooFewPorts { wanted, safe, .. } if safe < wanted => {
             "keep the kernel from them by 'sysctl -w net.ipv4.ip_local_reserved_ports=20000-29399', in a container by \
              its --sysctl"
@@ -165,6 +175,9 @@ fn about_failure(failure: &Failure) -> Option<String> {
                 .to_owned()
         }
         Failure::Differs { .. } => "make them the same; without --require-same the world would form".to_owned(),
+        Failure::OutcomeUnknown { .. } => {
+            "stop the job on the nodes where it has started, and start all nodes again".to_owned()
+        }
         Failure::NoRdma { verdict, is_required } => {
             let mut advice = Vec::new();
             if verdict.differences.is_empty() {
@@ -191,29 +204,41 @@ fn is_across_families(pair: &Unproved) -> bool {
 
 /// The advice for broken paths.
 pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
-    let cures: BTreeSet<&str> = paths.iter().map(cure).collect();
-    let cures: Vec<&str> = cures.into_iter().collect();
-    format!("{}; --paths master on all nodes forms a world without these proofs", cures.join("; "))
+    let cures: BTreeSet<String> = paths.iter().map(cure).collect();
+    let cures: Vec<String> = cures.into_iter().collect();
+    format!(
+        "{}; if your job uses neither NCCL nor Gloo, --paths master on all nodes leaves these paths out",
+        cures.join("; ")
+    )
 }
 
 /// The advice for a broken path.
-fn cure(path: &BrokenPath) -> &'static str {
+fn cure(path: &BrokenPath) -> String {
+    let BrokenPath { from, to, .. } = path;
     match path.fault {
-        Fault::Size { .. } => {
-            "give both hosts the MTU of the network between them, or let its routers send ICMP"
+        Fault::Size { passes, .. } => format!(
+            "set the MTU of the interfaces to {passes} on all hosts, or let the routers between them send ICMP"
+        ),
+        Fault::Local => {
+            format!("start {} with -v, which logs the error; `ulimit -n` limits its connections", from.host)
         }
-        Fault::Local => "start that node with -v, which logs the error; `ulimit -n` limits its connections",
-        _ if path.answers.is_some() => {
-            "open the kernel's ports between the nodes (32768-60999; `sysctl net.ipv4.ip_local_port_range`): the job \
-             connects to such ports"
+        _ if path.answers.is_some() => format!(
+            "in the firewall of {}, accept the ephemeral ports, to which the job connects: TCP 32768-60999 \
+             (`sysctl net.ipv4.ip_local_port_range`)",
+            to.host
+        ),
+        Fault::NoRoute => "add a route, or choose an --interface".to_owned(),
+        Fault::Unanswered => {
+            "check that no two hosts have the same address, and for a proxy between them".to_owned()
         }
-        Fault::NoRoute => "add a route, or choose an --interface",
-        Fault::Unanswered => "check that no two hosts have the same address, and for a proxy between them",
-        _ => {
-            "check the firewalls; if the hosts meet by another address of that interface, give the others a label \
-             (`ip address add ... label eth0:1`), or choose an --interface: NCCL and Gloo use its first address, and that \
-             of an interface that your own NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names"
-        }
+        _ => format!(
+            "check the firewalls between {} and {}; if the job should not use {}, choose an --interface, change your own \
+             NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or give that address a label (`ip address add ... label eth0:1`): \
+             NCCL and Gloo take the first address of an interface that has none",
+            from.host,
+            to.host,
+            to.address.ip()
+        ),
     }
 }
 
@@ -229,16 +254,25 @@ fn about_deadline(report: &Report) -> Option<String> {
             cures.into_iter().collect::<Vec<_>>().join("; ")
         }
         Cause::Unreached | Cause::Apart | Cause::Unanswered if report.elsewhere.is_some() => ROUTE.to_owned(),
-        Cause::Unreached | Cause::Apart | Cause::Unanswered => FIREWALL.to_owned(),
+        Cause::Unreached | Cause::Apart | Cause::Unanswered => walled(report),
         Cause::Version => SAME_VERSION.to_owned(),
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
-        Cause::NobodyHeard if report.is_deaf => FIREWALL.to_owned(),
+        Cause::NobodyHeard if report.is_deaf => accept_in(OWN_FIREWALL),
         Cause::NobodyHeard if !report.jobs.is_empty() => SAME_JOB.to_owned(),
         Cause::NobodyHeard => about_silence(report.tried),
         Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
         _ => return None,
     })
+}
+
+/// The advice where a leader was heard, and no connection opens.
+fn walled(report: &Report) -> String {
+    let leaders = report.unreached.iter().map(|(leader, _)| leader);
+    match leaders.chain(&report.apart).chain(&report.unanswered).next() {
+        Some(leader) => accept_in(&firewall_of(leader)),
+        None => accept_in(OWN_FIREWALL),
+    }
 }
 
 /// The advice where nobody was heard by what was tried.
@@ -248,13 +282,15 @@ fn about_silence(tried: Tried) -> String {
             format!("neither multicast nor broadcast passes here: {SEEDS}, or a shared --seed-dir")
         }
         Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir".to_owned(),
-        Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports".to_owned(),
+        Tried::SeedsAlone => {
+            "check --seed and --seed-dir, and firewalls for UDP and TCP 29500-29999".to_owned()
+        }
         Tried::Seeds => {
-            "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
+            "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for UDP and TCP 29500-29999"
                 .to_owned()
         }
         _ => {
-            format!("multicast does not pass here: {SEEDS}, a shared --seed-dir, or on one link --broadcast")
+            format!("multicast does not pass here: {SEEDS}, a shared --seed-dir, or in one subnet --broadcast")
         }
     };
     format!("if the others have started, {ways}; see 'mingle doctor'")
@@ -279,16 +315,17 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::Apart { elsewhere: Some(_), .. }
         | Warning::Unreached { elsewhere: Some(_), .. }
         | Warning::Unconnectable { elsewhere: Some(_), .. } => ROUTE.to_owned(),
-        Warning::NobodyHeard { is_deaf: true, .. }
-        | Warning::Apart { .. }
-        | Warning::Unreached { .. }
-        | Warning::Unconnectable { .. } => FIREWALL.to_owned(),
+        Warning::NobodyHeard { is_deaf: true, .. } | Warning::Unconnectable { .. } => accept_in(OWN_FIREWALL),
+        Warning::Apart { candidate: node, .. } | Warning::Unreached { leader: node, .. } => {
+            accept_in(&firewall_of(node))
+        }
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),
         Warning::Waiting { report, .. } => return about_deadline(report),
         Warning::Misfit { node, .. } => about_misfit(node).to_owned(),
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
         Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),
+        Warning::AlreadyRunning { .. } => "if this is another job, choose another --job-id".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::WithoutMulticast { .. } => SEEDS.to_owned(),
         Warning::PathBroken { path } => about_paths(std::slice::from_ref(&**path)),
@@ -342,7 +379,7 @@ mod tests {
         let taken = Error::PortTaken { port: 29500, source: io::Error::other("in use") };
         assert_eq!(
             error(&taken),
-            "port 29500 is taken on this host: in use; choose another --master-port, or none"
+            "port 29500 is taken on this host: in use; choose another --master-port, or leave it out"
         );
         let socket =
             Error::Socket { what: "cannot listen on port 1".to_owned(), source: io::Error::other("no") };
@@ -357,8 +394,8 @@ mod tests {
             (
                 3,
                 "no world of 4 in time: nobody else was heard by multicast; if the others have started, multicast \
-                 does not pass here: give each node --seed with the address of another, a shared --seed-dir, or on \
-                 one link --broadcast; see 'mingle doctor'"
+                 does not pass here: give every node --seed with the addresses of one or two nodes, a shared --seed-dir, \
+                 or in one subnet --broadcast; see 'mingle doctor'"
             )
         );
         let unauthentic = vec![("10.0.0.2".parse().unwrap(), 7)];

@@ -105,7 +105,7 @@ impl fmt::Display for Stop {
             Self::Signal(signal) => {
                 let what = match signal {
                     Signal::SIGINT => "interrupted",
-                    Signal::SIGTERM => "terminated",
+                    Signal::SIGTERM => "terminated by SIGTERM",
                     Signal::SIGHUP => "the terminal is gone",
                     _ => "asked to quit",
                 };

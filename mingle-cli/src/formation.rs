@@ -158,7 +158,7 @@ impl<'a> Formation<'a> {
         // A node that stays may take the place of another later.
         if *left_over > 0 && !self.config.stays {
             stderr::say(format_args!(
-                "warning: {} nodes use job ID {}, and --world is {world}: the world forms without the last of them; give \
+                "warning: {} nodes use job ID {}, and --world is {world}: the world forms without the node that came last; give \
                  the other job another --job-id, or start as many nodes as --world says",
                 world.get().saturating_add(*left_over),
                 self.config.job,

@@ -243,7 +243,7 @@ mod tests {
             (
                 Event::Warning(Warning::Unconnectable { endpoint: leader().address, elsewhere: None }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
-                 not lead; in its firewall, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
+                 not lead; in the firewall of this host, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
                  --master-port), and TCP 32768-60999 from the other nodes",
             ),
             (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the others"),

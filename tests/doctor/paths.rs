@@ -28,7 +28,7 @@ fn packets_that_vanish_above_1400_bytes_between_two_hosts_are_named_with_the_mtu
     let words = [
         "TCP segments from node1 (10.77.0.11) to node3 (10.77.0.13) vanish",
         "packets of 1500 bytes do not arrive, those of 1400 bytes do; the MTU is 1500 on both",
-        "let its routers send ICMP",
+        "let the routers between them send ICMP",
     ];
     all_name(&lab, &words);
 }
@@ -40,7 +40,7 @@ fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_port_that_
     let words = [
         "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ",
         " does not answer, port 29",
-        "open the kernel's ports",
+        "accept the ephemeral ports",
     ];
     all_name(&lab, &words);
 }

@@ -83,7 +83,11 @@ pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<Strin
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         // A unit belongs to the number before it.
         let is_unit = std::mem::take(&mut is_number) && ["s", "ms"].contains(&bare);
-        if word.contains(|c: char| c.is_ascii_digit()) || names.contains(&bare) || is_unit {
+        if word.contains(|c: char| c.is_ascii_digit())
+            || names.contains(&bare)
+            || names.contains(&word)
+            || is_unit
+        {
             is_number = word.parse::<f64>().is_ok();
             parts.push(String::new());
         } else {

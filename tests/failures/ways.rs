@@ -74,7 +74,7 @@ impl Section {
 
 /// The lines that say that something is wrong.
 fn messages(stderr: &str) -> impl Iterator<Item = &str> {
-    let begins = ["mingle: warning: ", "mingle: error: ", "mingle: no world "];
+    let begins = ["mingle: warning: ", "mingle: error: ", "mingle: still waiting "];
     stderr.lines().filter(move |line| begins.iter().any(|begin| line.starts_with(begin)))
 }
 

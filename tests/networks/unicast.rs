@@ -54,7 +54,7 @@ fn an_interface_without_multicast_is_used_with_seeds_and_named_without() {
     let seed = format!("--seed {}", lab.address(0));
     form(&lab, "with seeds", &[seed.as_str(); 3]).expect(&lab, &[0, 1, 2]);
     let fact = "eth0 has no multicast, and no other interface is usable";
-    let cure = "give each node --seed with the address of another";
+    let cure = "give every node --seed with the addresses of one or two nodes";
     for outcome in finish_all(crate::lab::world::start_all(&lab, "without", &["--timeout 1s"; 3])) {
         outcome.failed(3, &[&format!("warning: this node hears only nodes on this host: {fact}; {cure}")]);
         outcome.failed(3, &[&format!("nobody else was heard by multicast: {fact}; {cure}")]);

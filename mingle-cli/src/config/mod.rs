@@ -104,7 +104,7 @@ impl Settings {
         // Its variable may be set for all jobs of a cluster.
         if let Some(given) = low.last_call.as_ref().filter(|_| !world.is_range()) {
             warnings.push(format!(
-                "--last-call {given} is for a range, such as --world 3:4, and --world {world} is none"
+                "--last-call {given} is ignored: it is for a range, such as --world 3:4, and --world {world} is one size"
             ));
         }
         let slots = match reader.read(low.slots, "slots", slots_number)? {

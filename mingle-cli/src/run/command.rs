@@ -238,7 +238,7 @@ pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
         let what = if is_path {
             "there is no such file".to_owned()
         } else {
-            format!("no folder of PATH has it ({})", folders.display())
+            format!("it is in no folder of PATH ({})", folders.display())
         };
         return Err(io::Error::new(io::ErrorKind::NotFound, what));
     };

@@ -42,12 +42,15 @@ impl Misfit {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Unfit::Address(other) = &self.reason {
+            return write!(f, "{} and {other} have the same IP address, {}", self.host, self.address.ip());
+        }
         write!(f, "{} ({}) ", self.host, self.address)?;
         match &self.reason {
             Unfit::World(size) => write!(f, "expects a world of {size:#}"),
             Unfit::User(user) => write!(f, "uses this job ID as another user, {user}"),
             Unfit::Rank(rank) => write!(f, "was given rank {rank}, which another node has"),
-            Unfit::Address(other) => write!(f, "and another host, {other}, have the same IP address"),
+            Unfit::Address(_) => Ok(()),
         }
     }
 }

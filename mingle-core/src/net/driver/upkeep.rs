@@ -101,7 +101,8 @@ impl Driver {
             Tried::Seeds if self.peers.lack_seeds() => Tried::NoSeedKnown,
             tried => tried,
         };
-        self.warn(Warning::NobodyHeard { after: QUIET, tried, jobs: jobs.clone(), is_deaf });
+        let has_ipv6_alone = self.endpoints.iter().all(|endpoint| endpoint.is_ipv6());
+        self.warn(Warning::NobodyHeard { after: QUIET, tried, jobs: jobs.clone(), is_deaf, has_ipv6_alone });
         node.handle_silence(tried, jobs, is_deaf);
         Ok(())
     }

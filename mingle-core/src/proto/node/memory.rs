@@ -435,6 +435,7 @@ impl Memory {
             tried: self.tried.unwrap_or(config.tried),
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
+            has_ipv6_alone: config.node.endpoints.iter().all(SocketAddr::is_ipv6),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().map(Box::new),
             elsewhere: elsewhere.or(of_others.flatten()),

@@ -169,7 +169,8 @@ impl Node {
                         let from = from.ip();
                         let is_own = self.shared.config.node.is_at(from);
                         let is_news = self.memory.unauthentic(from, is_own, self.shared.now);
-                        is_news.then_some(Warning::SecretDiffers { from })
+                        let has_secret = self.shared.config.keys.is_some();
+                        is_news.then_some(Warning::SecretDiffers { from, has_secret })
                     }
                     _ => None,
                 };

@@ -44,6 +44,8 @@ pub struct Report {
     pub jobs: Vec<OtherJob>,
     /// This host drops even the multicasts that it sends itself.
     pub is_deaf: bool,
+    /// This host has no IPv4 address.
+    pub has_ipv6_alone: bool,
     /// The interfaces that this node would have used if they had multicast; it used loopback alone.
     pub without_multicast: Vec<String>,
     /// A path that could not be proved, where all nodes were here.
@@ -109,6 +111,7 @@ impl Report {
             tried: Tried::Multicast,
             jobs: Vec::new(),
             is_deaf: false,
+            has_ipv6_alone: false,
             without_multicast: Vec::new(),
             broken: None,
             apart: Vec::new(),
@@ -135,6 +138,12 @@ impl Report {
         causes.into_iter().find(|(_, applies)| *applies).map_or(Cause::Incomplete, |(cause, _)| cause)
     }
 
+    /// What this node knows: of the nodes that "were" or "are" here, and of what may keep others away.
+    pub(super) fn write_known(&self, f: &mut fmt::Formatter<'_>, are: &str) -> fmt::Result {
+        self.write_seen(f)?;
+        self.write_present(f, are)
+    }
+
     /// What was seen that may be the reason, the most likely first.
     fn write_seen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.misfits.iter().try_for_each(|other| write!(f, "{other}; "))?;
@@ -157,7 +166,7 @@ impl Report {
     }
 
     /// Who was here, and who was not.
-    fn write_present(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_present(&self, f: &mut fmt::Formatter<'_>, are: &str) -> fmt::Result {
         let world = self.world;
         if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() && self.unreached.is_none()
         {
@@ -166,14 +175,15 @@ impl Report {
             if lacks {
                 write!(f, ": {}", lacking(&self.without_multicast))?;
             }
-            write_silence(f, self.is_deaf && !lacks, &self.jobs)?;
+            write_silence(f, self.is_deaf && !lacks, self.has_ipv6_alone, &self.jobs)?;
             return self.write_absent(f);
         }
         if self.nobody_leads {
             f.write_str("no node that may be rank 0 was heard")?;
+            self.rank.map_or(Ok(()), |rank| write!(f, ", and this node has rank {rank}"))?;
             return self.write_heard(f);
         }
-        write!(f, "{} of {world} nodes were here", self.joined)?;
+        write!(f, "{} of {world} nodes {are} here", self.joined)?;
         self.write_heard(f)?;
         OtherJob::write_all(&self.jobs, f)?;
         if !self.absent.is_empty() {
@@ -221,29 +231,21 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, format_args!("in time"))
-    }
-}
-
-impl Report {
-    /// What this node knows at this time.
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, when: fmt::Arguments<'_>) -> fmt::Result {
         let world = self.world;
         match (self.cause(), self.running) {
             (Cause::Running, Some(from)) => {
-                write!(f, "no seat {when}: the job already runs with all its {world} nodes, says {from}")
+                write!(f, "no seat in time: the job already runs with all its {world} nodes, says {from}")
             }
             (Cause::Unproved, _) => {
                 write!(
                     f,
-                    "no world of {world} {when}: all nodes were here, and not all paths between them were proved"
+                    "no world of {world} in time: all nodes were here, and not all paths between them were proved"
                 )?;
                 self.broken.as_ref().map_or(Ok(()), |path| write!(f, ": {path}"))
             }
             _ => {
-                write!(f, "no world of {world} {when}: ")?;
-                self.write_seen(f)?;
-                self.write_present(f)
+                write!(f, "no world of {world} in time: ")?;
+                self.write_known(f, "were")
             }
         }
     }
@@ -271,7 +273,15 @@ pub(super) fn lacking(interfaces: &[String]) -> String {
 }
 
 /// What is known of a link on which nobody of this job was heard.
-pub(super) fn write_silence(f: &mut fmt::Formatter<'_>, is_deaf: bool, jobs: &[OtherJob]) -> fmt::Result {
+pub(super) fn write_silence(
+    f: &mut fmt::Formatter<'_>,
+    is_deaf: bool,
+    has_ipv6_alone: bool,
+    jobs: &[OtherJob],
+) -> fmt::Result {
+    if has_ipv6_alone {
+        f.write_str(", and this host has IPv6 alone: it hears no host that has IPv4 alone")?;
+    }
     if is_deaf {
         f.write_str(", and this host drops even the multicast that it sends itself")?;
     }
@@ -279,7 +289,7 @@ pub(super) fn write_silence(f: &mut fmt::Formatter<'_>, is_deaf: bool, jobs: &[O
 }
 
 /// What a candidate does that is heard, and neither joins nor is joined.
-pub(super) const APART: &str = " leads for itself: it does not hear this node, or cannot connect to it";
+pub(super) const APART: &str = " does not join: it does not hear this node, or cannot connect to it";
 
 /// A job that forms on the link, by the notice of its leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -295,13 +305,15 @@ pub struct OtherJob {
 impl OtherJob {
     pub(super) fn write_all(jobs: &[Self], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Self { notice, address, is_own }) in jobs.iter().enumerate() {
-            f.write_str(if i == 0 { "; other jobs form on this link: " } else { ", " })?;
+            f.write_str(if i == 0 { "; heard on this link: " } else { ", " })?;
             match notice {
-                _ if *is_own => write!(f, "this job's ID with another port or group, says {address}")?,
-                Notice::Open { job, world, joined } => {
-                    write!(f, "{job} ({joined} of {world} nodes here, says {address})")?;
+                _ if *is_own => {
+                    write!(f, "this job with another port or group of multicast, from {address}")?
                 }
-                Notice::Sealed(_) => write!(f, "a job with a secret, says {address}")?,
+                Notice::Open { job, world, joined } => {
+                    write!(f, "job {job} ({joined} of {world} nodes, from {address})")?;
+                }
+                Notice::Sealed(_) => write!(f, "a job with a secret, from {address}")?,
             }
         }
         Ok(())

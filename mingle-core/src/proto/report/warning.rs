@@ -25,6 +25,8 @@ pub enum Warning {
         jobs: Vec<OtherJob>,
         /// This host drops even the multicasts that it sends itself.
         is_deaf: bool,
+        /// This host has no IPv4 address.
+        has_ipv6_alone: bool,
     },
     /// This node has heard others, and after this long no world has formed. Where nothing is known to be
     /// wrong, its cause is [`Cause::Incomplete`](super::Cause::Incomplete).
@@ -80,6 +82,8 @@ pub enum Warning {
     SecretDiffers {
         /// The node's address.
         from: IpAddr,
+        /// Whether this node has a secret.
+        has_secret: bool,
     },
     /// The world forms without a node, which has a seat and with which it could not form.
     LeftOut {
@@ -199,7 +203,7 @@ impl fmt::Display for Tried {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Apart { candidate, elsewhere: Some(address) } = self {
-            return write!(f, "{candidate} leads for itself: {address}");
+            return write!(f, "{candidate} does not join: {address}");
         }
         self.write_fact(f)?;
         match self {
@@ -213,11 +217,14 @@ impl fmt::Display for Warning {
 impl Warning {
     fn write_fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyHeard { after, tried, jobs, is_deaf } => {
+            Self::NobodyHeard { after, tried, jobs, is_deaf, has_ipv6_alone } => {
                 write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
-                write_silence(f, *is_deaf, jobs)
+                write_silence(f, *is_deaf, *has_ipv6_alone, jobs)
             }
-            Self::Waiting { after, report } => report.write(f, format_args!("after {} s", after.as_secs())),
+            Self::Waiting { after, report } => {
+                write!(f, "still waiting after {} s: ", after.as_secs())?;
+                report.write_known(f, "are")
+            }
             Self::Apart { candidate, .. } => write!(f, "{candidate}{APART}"),
             Self::Unreached { leader, endpoints, .. } => write_unreached(f, leader, endpoints),
             Self::Unconnectable { endpoint, .. } => write!(
@@ -233,10 +240,12 @@ impl Warning {
                 _ => write!(f, "{node}"),
             },
             Self::VersionDiffers { version, from } => write_version(f, *version, *from),
-            Self::SecretDiffers { from } => write!(
-                f,
-                "{from} has another secret for this job, or none, or this node has none: they do not hear each other"
-            ),
+            Self::SecretDiffers { from, has_secret: true } => {
+                write!(f, "{from} has another secret for this job than this node, or none")
+            }
+            Self::SecretDiffers { from, has_secret: false } => {
+                write!(f, "{from} has a secret for this job, and this node has none")
+            }
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(
                 f,

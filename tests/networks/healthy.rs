@@ -96,6 +96,17 @@ healthy! {
     a_second_address_on_the_interface: three(), "", |lab| {
         each(lab, "ip address add 192.168.55.$(hostname | tr -dc 0-9)0/24 dev eth0");
     };
+    the_same_address_beside_a_network_of_their_own: three(), "", |lab| {
+        // As VirtualBox gives it to each machine behind its NAT.
+        each(
+            lab,
+            "ip link add nat0 type veth peer name nat1
+            ip link set nat1 up
+            ip address add 10.0.2.15/24 dev nat0
+            ip link set nat0 up
+            ip route replace default via 10.0.2.2 dev nat0",
+        );
+    };
     strict_reverse_paths: three(), "", |lab| {
         each(lab, "echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter");
     };

@@ -47,10 +47,12 @@ impl Node {
 
     /// Follows a candidate: stops looking for others, and freezes the book.
     pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
-        let address = candidate.endpoints.preferred();
-        if address == self.shared.config.node.endpoints.preferred() {
+        let own = &self.shared.config.node;
+        // One such address may be the same on every host, as behind the NAT of a virtual machine.
+        if candidate.endpoints.iter().all(|endpoint| own.endpoints.contains(endpoint)) {
             if self.memory.twin(candidate.id, self.shared.now) {
-                let reason = Unfit::Address(self.shared.config.node.host.clone());
+                let reason = Unfit::Address(own.host.clone());
+                let address = candidate.endpoints.preferred();
                 self.hear_misfit(&Misfit { host: candidate.host.clone(), address, reason });
             }
             return;

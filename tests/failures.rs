@@ -241,7 +241,7 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
     let outcome = lab.spawn(4, &own).finish();
     let job = "job job (2 of 3 nodes, from 10.77.0.1";
     let own = "this job with another port or group of multicast, from 10.77.0.11";
-    let check = "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
+    let check = "give every node the same --multicast, or none";
     let warning = "nobody else was heard within 15 s by multicast; heard on this link: ";
     fails(
         &outcome,

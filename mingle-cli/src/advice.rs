@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report, Unproved};
-use mingle_core::proto::{BrokenPath, Fault, Misfit, Peer, Tried, Unfit};
+use mingle_core::proto::{BrokenPath, Fault, Misfit, OtherJob, Peer, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
@@ -32,6 +32,7 @@ const OTHER_USER: &str =
     "choose another --job-id, or, if these nodes are of one job, set MINGLE_USER to one name on all of them";
 const SEEDS: &str = "give every node --seed with the addresses of one or two nodes";
 const SAME_VERSION: &str = "install the same version of mingle on every node";
+const SAME_GROUP: &str = "give every node the same --multicast, or none";
 /// Where only other jobs were heard.
 const SAME_JOB: &str =
     "multicast passes here: the others have not started, or differ in --job-id, --multicast or --interface";
@@ -259,7 +260,7 @@ fn about_deadline(report: &Report) -> Option<String> {
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
         Cause::NobodyHeard if report.is_deaf => accept_in(OWN_FIREWALL),
-        Cause::NobodyHeard if !report.jobs.is_empty() => SAME_JOB.to_owned(),
+        Cause::NobodyHeard if !report.jobs.is_empty() => about_jobs(&report.jobs).to_owned(),
         Cause::NobodyHeard => about_silence(report.tried),
         Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
         _ => return None,
@@ -273,6 +274,11 @@ fn walled(report: &Report) -> String {
         Some(leader) => accept_in(&firewall_of(leader)),
         None => accept_in(OWN_FIREWALL),
     }
+}
+
+/// The advice where only these jobs were heard.
+fn about_jobs(jobs: &[OtherJob]) -> &'static str {
+    if jobs.iter().any(|job| job.is_own) { SAME_GROUP } else { SAME_JOB }
 }
 
 /// The advice where nobody was heard by what was tried.
@@ -319,7 +325,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::Apart { candidate: node, .. } | Warning::Unreached { leader: node, .. } => {
             accept_in(&firewall_of(node))
         }
-        Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => SAME_JOB.to_owned(),
+        Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => about_jobs(jobs).to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),
         Warning::Waiting { report, .. } => return about_deadline(report),
         Warning::Misfit { node, .. } => about_misfit(node).to_owned(),

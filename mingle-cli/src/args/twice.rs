@@ -40,7 +40,7 @@ pub(crate) fn overridden(words: &[OsString]) -> Vec<String> {
         let (last, others) = values.split_last()?;
         let long = arg.get_long().filter(|_| others.iter().any(|value| value != last))?;
         let first = others.first()?.display();
-        Some(format!("--{long} is given more than once: {} counts, and {first} is ignored", last.display()))
+        Some(format!("--{long} is given more than once: {} is used, and {first} is ignored", last.display()))
     });
     twice.collect()
 }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_option_with_two_values_is_named_wherever_it_stands_and_one_that_is_repeated_as_it_was_is_not() {
-        let rank = "--rank is given more than once: 1 counts, and 0 is ignored";
+        let rank = "--rank is given more than once: 1 is used, and 0 is ignored";
         for line in ["--rank 0 --rank 1", "-r 0 -j x --rank=1", "-r0 -r1 -w 2", "run --rank 0 -r 1 -- cat"] {
             assert_eq!(of(line), [rank], "{line}");
         }

@@ -10,6 +10,8 @@ itself, takes its rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the 
 
 Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
 port itself, and another program has some milliseconds in which it can take the port.
+
+:class:`Group` is for a training that goes on in the processes that live when a node dies.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from . import UsageError, _local, join
 
-__all__ = ["rendezvous"]
+__all__ = ["Group", "rendezvous"]
 
 # Seconds: the longest timeout of mingle.
 LONGEST = 365 * 24 * 3600
@@ -70,13 +72,7 @@ def _store(arguments, more):
 
 def _options(url, timeout):
     """The options of :func:`mingle.join` in this URL."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise UsageError(
-            "mingle:// in a worker of torchrun, which has formed a world and given this process a rank: leave init_method "
-            "out, and let the agents meet by torchrun --rdzv-backend=mingle",
-            2,
-            "usage",
-        )
+    _refuse_torchrun("mingle://", "leave init_method out, and let")
     parts = urlsplit(url)
     if parts.path not in ("", "/"):
         raise UsageError(f"{url}: the job ID ends at {parts.path!r}; write a / in it as %2F", 2, "usage")
@@ -90,6 +86,12 @@ def _options(url, timeout):
         options.setdefault("timeout", min(timeout.total_seconds(), LONGEST))
     # The host of urlsplit() would be in small letters.
     return {"job_id": unquote(parts.netloc) or None, "world": world, **options}
+
+
+def _refuse_torchrun(what, instead="let"):
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        message = f"{what} in a worker of torchrun, which has formed a world and given this process a rank: {instead}"
+        raise UsageError(f"{message} the agents meet by torchrun --rdzv-backend=mingle", 2, "usage")
 
 
 def _export(assignment):
@@ -106,3 +108,7 @@ def _export(assignment):
 # mingle_torch has done it, where torch loads extensions.
 with contextlib.suppress(RuntimeError):
     register_rendezvous_handler("mingle", rendezvous)
+
+from ._group import Group  # noqa: E402 - it needs the names above
+
+Group.__module__ = __name__

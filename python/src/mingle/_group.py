@@ -1,0 +1,400 @@
+"""A training that goes on in the processes that live: :class:`Group`, which ``mingle.torch`` has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from . import LOOK, RunningWorld, UsageError
+from .torch import TAKES_LIBUV, TAKES_SOCKET, _export, _refuse_torchrun
+
+# Seconds. A collective fails before mingle has found the dead node: a killed one takes a second at most.
+HEARS = 5
+# How long the nodes may take to the boundary at which newcomers come in: less than `stop_timeout`, after which the next
+# world forms without those that are not there.
+BOUNDARY = 20
+# The patience with the store of rank 0, which may be dead: what waits for it does not see that before. The second is longer
+# than an answer about the name of the host, which torch asks for, may take.
+FIRST, LONGEST = 2, 60
+# How often in a row torch may fail to connect while no node is lost.
+TRIES = 3
+
+BACKENDS = ("gloo", "nccl", "cpu:gloo,cuda:nccl")
+
+
+class Group:
+    """torch's default process group over the nodes that live. A dead node costs the others the running step, and no process.
+
+        with mingle.torch.Group("foo", "3:4") as group:
+            while group.goes_on(group.steps < 1000):
+                with group.step():
+                    if group.is_new:
+                        state = [(model.state_dict(), optimizer.state_dict())]
+                        torch.distributed.broadcast_object_list(state, group.source)
+                        model.load_state_dict(state[0][0])
+                        optimizer.load_state_dict(state[0][1])
+                    else:
+                        ...  # step `group.steps` of the training, for rank `group.rank` of `group.world`
+
+    Each process is a node. The arguments are those of :class:`mingle.RunningWorld`; a range of sizes turns ``grow`` on.
+    ``backend`` is "gloo", "nccl" or "cpu:gloo,cuda:nccl".
+
+    When a node dies, the collectives of the survivors fail within milliseconds after mingle has found it dead, the block
+    of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some not:
+    an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first block of
+    each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank :attr:`source`,
+    which has finished most steps, and the block counts as no step. So all nodes have equal states and equal :attr:`steps`,
+    and no step is lost that a survivor has finished.
+
+    Three rules make this right. A block changes the state after its last collective, so that a block that fails has changed
+    nothing; on GPUs call :meth:`check` between the two. A node receives the whole state before it loads any of it, so
+    that a sender may die. Whatever keeps a process group, such as DistributedDataParallel, is made anew when
+    :attr:`is_new`.
+
+    Newcomers enter between two steps, and cost none. Use the object in the thread that has made it.
+
+    ``rank``, ``world``: the rank of this node, and the number of nodes
+    ``steps``: how many steps count, the same on all nodes
+    ``is_new``: whether this block transfers the state
+    ``source``: the rank that has the state
+    ``generation``: how many worlds of the job were before this world
+    ``assignment``: the :class:`mingle.Assignment` of this world
+    """
+
+    def __init__(self, job_id=None, world=None, *, backend=None, on_event=None, **options):
+        self._backend = _backend(backend)
+        _refuse_torchrun("mingle.torch.Group")
+        if dist.is_initialized():
+            raise _usage("torch.distributed is initialized already; leave init_process_group out, Group calls it")
+        self.assignment = self.rank = self.world = self.generation = self.source = None
+        self.steps, self.is_new = 0, False
+        # The steps that this node's own state has.
+        self._own = 0
+        self._is_done = self._may_step = self._is_inside = False
+        self._watch = None
+        self._owner = os.getpid(), threading.get_ident()
+        # A world of one size has no room to grow.
+        is_range = ":" in str(world or os.environ.get("MINGLE_WORLD"))
+        options = {"slots": 1, "grow": is_range or None, **options}
+        self._world = RunningWorld(job_id, world, listener=TAKES_SOCKET, on_event=on_event, **options)
+
+    def goes_on(self, wants=True):
+        """Call this before each block of :meth:`step`; run the block if it returns True. The world changes in this call alone.
+
+        ``wants``: whether this node has steps left, which equal states must answer equally. With False the call waits until
+        all nodes have finished. If the world ends before that, it returns True again: the others need this node's state.
+
+        It also returns False to a spare that the job did not need, whose ``rank`` is None.
+        """
+        self._check_use()
+        while not self._is_done:
+            if wants or self.is_new:
+                self._may_step = self._watch.begins()
+                if self._may_step:
+                    return True
+            else:
+                self._watch.stop()
+                if self._world.finish():
+                    self._is_done = True
+                    break
+            self._meet()
+        return False
+
+    @contextlib.contextmanager
+    def step(self):
+        """A block that counts as a step if it ends without an exception.
+
+        The block ends early, and the program goes on after it, if a RuntimeError, such as that of a collective, leaves it
+        and mingle says within 5 seconds that the world is over. You get every other exception.
+        """
+        self._check_use()
+        if not self._may_step:
+            raise RuntimeError("call group.goes_on() before each block of group.step()")
+        self._may_step, self._is_inside = False, True
+        try:
+            yield
+        except RuntimeError:
+            if not self._watch.is_over.wait(HEARS):
+                raise
+            self._watch.is_cut.set()
+        else:
+            if self.is_new:
+                self.is_new = False
+            else:
+                self.steps += 1
+            self._own = self.steps
+        finally:
+            self._is_inside = False
+
+    def check(self):
+        """Waits for the GPU, and ends the block of :meth:`step` if its collectives were aborted.
+
+        An aborted collective of NCCL leaves wrong numbers and raises nothing, so call this after the last collective of a
+        block, before the state changes. Collectives of Gloo raise by themselves.
+        """
+        self._check_use(is_inside=True)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        if self._watch.is_cut.is_set():
+            raise _Over
+
+    def __enter__(self):
+        try:
+            self._meet()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self._owner[0] != os.getpid():
+            # A child that `fork` has made has the connections of its parent.
+            return
+        if self._watch is not None:
+            self._watch.stop()
+        # The others learn it from mingle first, and not from a connection that ends.
+        self._world.__exit__(kind, error, trace)
+        if self._watch is not None and not self._is_done:
+            self._watch.cut()
+        with contextlib.suppress(Exception):
+            self._leave()
+        self._is_done = True
+
+    def __repr__(self):
+        return f"<mingle.torch.Group rank {self.rank} of {self.world}, {self.steps} steps, {self._world!r}>"
+
+    def _check_use(self, is_inside=False):
+        if self._owner != (os.getpid(), threading.get_ident()):
+            raise RuntimeError("a mingle.torch.Group is for the thread that has made it")
+        if self._watch is None and not self._is_done:
+            raise RuntimeError("no world has formed; write `with mingle.torch.Group(...) as group:`")
+        if self._is_inside != is_inside:
+            raise RuntimeError(f"this call must stand {'in' if is_inside else 'outside of'} a block of group.step()")
+
+    def _meet(self):
+        """Forms the next world, again where it is over before all are connected."""
+        tries = 0
+        while True:
+            self._leave()
+            assignment = self._world.next(holds_port=True)
+            if assignment is None:
+                self._is_done = True
+                return
+            self._watch = _Watch(self._world, self._backend)
+            self._watch.start()
+            try:
+                return self._connect(assignment)
+            except RuntimeError:
+                tries += not self._watch.is_over.wait(HEARS)
+                if tries == TRIES:
+                    raise
+
+    def _connect(self, assignment):
+        """Makes the group of a world that has formed, and agrees on the steps that count."""
+        rank, world = assignment.rank, assignment.world
+        _export(assignment)
+        store = self._open(assignment)
+        store.set(f"mingle/steps/{rank}", str(self._own))
+        store.add("mingle/here", 1)
+        if rank == 0:
+            self._watch.wait_for(store, "mingle/here", world)
+            steps = [int(store.get(f"mingle/steps/{rank}")) for rank in range(world)]
+            store.set("mingle/most", f"{steps.index(max(steps))} {max(steps)}")
+            store.add("mingle/agreed", 1)
+        self._watch.wait_for(store, "mingle/agreed", 1)
+        source, steps = map(int, store.get("mingle/most").split())
+        # Private: an attempt that has failed counts, and the name of the group would be another one than that of the others.
+        distributed_c10d._group_count = 0
+        hook = sys.excepthook
+        dist.init_process_group(self._backend, store=store, rank=rank, world_size=world)
+        self._hooks = hook, sys.excepthook
+        self._watch.connected(store, rank, world)
+        self.assignment, self.generation = assignment, assignment.generation
+        self.rank, self.world, self.source, self.steps, self.is_new = rank, world, source, steps, True
+
+    def _open(self, assignment):
+        """The store of the world. Rank 0 gives it the socket that has listened since the world formed."""
+        host, port = assignment.master
+        is_master = assignment.rank == 0
+        more = {"use_libuv": os.environ.get("USE_LIBUV", "1") == "1"} if TAKES_LIBUV else {}
+        if is_master and TAKES_SOCKET:
+            more["master_listen_fd"] = assignment.take_listener()
+        patience, end = LONGEST if is_master else FIRST, time.monotonic() + LONGEST
+        while True:
+            try:
+                seconds = timedelta(seconds=patience)
+                store = dist.TCPStore(host, port, assignment.world, is_master, seconds, wait_for_workers=False, **more)
+            except RuntimeError:
+                if is_master or self._watch.is_over.wait(LOOK / 1000) or time.monotonic() > end:
+                    raise
+                patience = min(6 * patience, LONGEST)
+            else:
+                store.set_timeout(timedelta(minutes=5))
+                return store
+
+    def _leave(self):
+        """Leaves torch's group. The exception is that of `on_event`."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        watch.stop()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+            # Each group of torch puts a prefix before what the last one has.
+            if sys.excepthook is self._hooks[1]:
+                sys.excepthook = self._hooks[0]
+        if watch.error is not None:
+            raise watch.error
+
+
+class _Over(RuntimeError):
+    """The world is over, which `Group.step` hears as well."""
+
+
+class _Watch(threading.Thread):
+    """Waits for the end of a world, and then ends the collectives in it. The world is this thread's until `stop`."""
+
+    def __init__(self, world, backend):
+        super().__init__(name="mingle watch", daemon=True)
+        self._world, self._backend = world, backend
+        self.is_over, self.is_cut, self._stops = threading.Event(), threading.Event(), threading.Event()
+        self.error = None
+        self._lock = threading.Lock()
+        self._begun, self._last, self._members = 0, None, None
+        self._before, self._opened = set(_sockets()), None
+        self._aborted = set()
+
+    def connected(self, store, rank, world):
+        """All are connected: `begins` counts from now on, and torch opens connections to the same hosts alone."""
+        self._opened = set(_sockets()) - self._before
+        with self._lock:
+            self._members = store, rank, world
+
+    def begins(self):
+        """Whether this node begins another block. If newcomers are to come in, it does while another node has begun it."""
+        with self._lock:
+            if not self.is_over.is_set():
+                self._begun += 1
+                return True
+        if self.is_cut.is_set():
+            return False
+        try:
+            if self._last is None:
+                store, _, world = self._members
+                self.wait_for(store, "mingle/boundary", world)
+                self._last = max(int(store.get(f"mingle/begun/{rank}")) for rank in range(world))
+        except RuntimeError:
+            return False
+        self._begun += 1
+        return self._begun <= self._last
+
+    def wait_for(self, store, counter, number):
+        """Waits until a counter of the store has come to this number."""
+        pause = 0.001
+        while store.add(counter, 0) < number:
+            if self.is_cut.wait(pause):
+                raise _Over
+            pause = min(2 * pause, 0.016)
+
+    def stop(self):
+        self._stops.set()
+        self.join()
+
+    def run(self):
+        try:
+            while not self._world.wait(LOOK / 1000):
+                if self._stops.is_set():
+                    return
+            with self._lock:
+                members, begun = self._members, self._begun
+                self.is_over.set()
+            if self._grows() and members is not None:
+                self._wait_for_boundary(*members, begun)
+        except BaseException as error:
+            self.error = error
+        self.is_cut.set()
+        self.is_over.set()
+        while not self._stops.is_set():
+            self._abort()
+            self.cut()
+            # A connection may just be opened.
+            self._stops.wait(LOOK / 1000)
+
+    def _grows(self):
+        return self._world.over is not None and self._world.over.how == "grows"
+
+    def _wait_for_boundary(self, store, rank, _, begun):
+        """Tells the others how many blocks this node has begun, and gives all of them time to come to the same number."""
+        with contextlib.suppress(RuntimeError):
+            store.set(f"mingle/begun/{rank}", str(begun))
+            store.add("mingle/boundary", 1)
+        end = time.monotonic() + BOUNDARY
+        while self._grows() and time.monotonic() < end and not self._stops.wait(LOOK / 1000):
+            pass
+
+    def _abort(self):
+        if "nccl" in self._backend:
+            # Private: all groups, since those of `new_group` hang as well.
+            for group in set(distributed_c10d._world.pg_map) - self._aborted:
+                self._aborted.add(group)
+                with contextlib.suppress(Exception):
+                    group.abort()
+
+    def cut(self):
+        """Ends the connections of this process to the other members, also while another thread waits for them.
+
+        Gloo has no abort (torch 2.15: `Backend::abort` does nothing), and tells nobody the descriptors of its connections. So
+        all that were opened while torch connected end, and later ones to the same hosts, as of `new_group`.
+        """
+        later = {name: fd for name, fd in _sockets().items() if name not in self._before}
+        hosts = {_peer(fd) for name, fd in later.items() if self._opened is None or name in self._opened}
+        for fd in later.values():
+            _peer(fd, ends=hosts - {None})
+
+
+def _sockets():
+    """The sockets of this process: the descriptors, by names that no later socket has."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{fd}")
+            if name.startswith("socket:"):
+                found[name] = int(fd)
+    return found
+
+
+def _peer(fd, ends=()):
+    """The host at the other end of a TCP connection; None for another descriptor. Connections to the hosts `ends` end."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+        if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
+            host = copy.getpeername()[0]
+            if host in ends:
+                copy.shutdown(socket.SHUT_RDWR)
+            return host
+    return None
+
+
+def _backend(name):
+    """The backends of the group."""
+    name = name or ("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    if name not in BACKENDS:
+        raise _usage(f"backend={name!r}: mingle can end the collectives of {', '.join(map(repr, BACKENDS))} alone")
+    if "nccl" in name:
+        if not dist.is_nccl_available() or not hasattr(dist.ProcessGroup, "abort"):
+            raise _usage(f"backend={name!r}: torch {torch.__version__} has no NCCL with ProcessGroup.abort(); 2.15 has")
+        # Torch would end the whole process at the first error of a communicator.
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    return name
+
+
+def _usage(message):
+    return UsageError(f"mingle.torch.Group: {message}", 2, "usage")

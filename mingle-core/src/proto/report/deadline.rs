@@ -308,7 +308,7 @@ impl OtherJob {
             f.write_str(if i == 0 { "; heard on this link: " } else { ", " })?;
             match notice {
                 _ if *is_own => {
-                    write!(f, "this job with another port or group of multicast, from {address}")?
+                    write!(f, "this job with another port or group of multicast, from {address}")?;
                 }
                 Notice::Open { job, world, joined } => {
                     write!(f, "job {job} ({joined} of {world} nodes, from {address})")?;

@@ -240,12 +240,7 @@ impl Warning {
                 _ => write!(f, "{node}"),
             },
             Self::VersionDiffers { version, from } => write_version(f, *version, *from),
-            Self::SecretDiffers { from, has_secret: true } => {
-                write!(f, "{from} has another secret for this job than this node, or none")
-            }
-            Self::SecretDiffers { from, has_secret: false } => {
-                write!(f, "{from} has a secret for this job, and this node has none")
-            }
+            Self::SecretDiffers { from, has_secret } => f.write_str(&secret(*from, *has_secret)),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(
                 f,
@@ -282,5 +277,14 @@ impl Warning {
                 write!(f, "cannot write to the seed folder {}: {error}", folder.display())
             }
         }
+    }
+}
+
+/// How the secret of the node at this address differs from this node's.
+fn secret(from: IpAddr, has_secret: bool) -> String {
+    if has_secret {
+        format!("{from} has another secret for this job than this node, or none")
+    } else {
+        format!("{from} has a secret for this job, and this node has none")
     }
 }

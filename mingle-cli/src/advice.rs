@@ -228,7 +228,11 @@ fn cure(path: &BrokenPath) -> String {
              (`sysctl net.ipv4.ip_local_port_range`)",
             to.host
         ),
-        Fault::NoRoute => "add a route, or choose an --interface".to_owned(),
+        Fault::NoRoute => format!(
+            "on {}, look at `ip route get {}` and `ip rule`, and add a route; or choose an --interface",
+            from.host,
+            to.address.ip()
+        ),
         Fault::Unanswered => {
             "check that no two hosts have the same address, and for a proxy between them".to_owned()
         }

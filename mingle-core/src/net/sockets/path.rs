@@ -71,7 +71,10 @@ fn fault(error: &io::Error, opened: bool) -> Fault {
     match error.kind() {
         _ if opened => Fault::Unanswered,
         io::ErrorKind::ConnectionRefused => Fault::Refused,
-        io::ErrorKind::NetworkUnreachable => Fault::NoRoute,
+        // The last two of a route or rule that drops or prohibits.
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {
+            Fault::NoRoute
+        }
         io::ErrorKind::HostUnreachable => Fault::Unreachable,
         io::ErrorKind::TimedOut => Fault::Silent,
         _ => Fault::Local,

@@ -2,6 +2,7 @@
 //! nothing.
 
 mod bandwidth;
+mod cures;
 mod duplicates;
 mod families;
 mod paths;
@@ -308,6 +309,24 @@ fn with_dropped_multicast_a_seed_shows_that_the_rest_works() {
         Report::of(&proc.finish()).ends_with(3).names("problem hosts", &["nobody else was heard", "--seed"]);
     }
     assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_hosts_that_have_come_are_compared_where_others_are_missing() {
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
+    let args = "-j some -w 4 --timeout 1s";
+    let all: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, args)).collect();
+    for report in all.into_iter().map(|proc| Report::of(&proc.finish())) {
+        report
+            .ends_with(3)
+            .names("problem hosts", &["3 of 4: node0 (10.77.0.10), node1 (10.77.0.11), node2"]);
+        let ways = report.document["matrix"].as_array().unwrap();
+        assert!(
+            ways.len() == 6 && ways.iter().all(|way| way["path"]["works"] == true),
+            "{}",
+            report.rendered
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 pub use crate::host::{Interface, Kind, host_name};
 #[cfg(feature = "net")]
 pub use crate::net::{
-    HeldPorts, Judged, Listener, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
+    Cast, HeldPorts, Judged, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
 };
 pub use crate::proto::observe::{Observed, Observer, Runs, Sighting};
 pub use crate::wire::Notice;

@@ -158,9 +158,8 @@ pub(crate) struct DoctorArgs {
 
     /// Also measure transfers between all hosts, and name a slow one; give it on all hosts
     ///
-    /// Each pair of hosts sends both ways, over one TCP connection, at most 0.3 s and 64 MiB. N hosts take
-    /// about 0.7 s times N. A host is slow if the median of its transfers is below half of all hosts'
-    /// median.
+    /// Each host sends to each other host over a TCP connection, at most 0.3 s and 64 MiB. N hosts take about
+    /// a second times N. A host is slow if the median of its transfers is below half of all hosts' median.
     #[arg(long)]
     pub(crate) bandwidth: bool,
 

@@ -6,7 +6,7 @@
 //! connect.
 
 use super::finding::{Finding, Severity};
-use super::matrix::{Board, Way, holds};
+use super::matrix::{Board, Way};
 use super::notice::HostPlace;
 
 /// Two hosts with the same address.
@@ -42,7 +42,7 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
         one.at.ip() == other.at.ip() && are_two && (arrived(one) || !passes && is_preferred(one, other))
     };
     let has_mac = |one: &HostPlace, other: &HostPlace| {
-        let is_network = holds(one.link.address, one.link.prefix, other.link.address);
+        let is_network = one.link.has(other.link.address);
         one.at.ip() != other.at.ip() && one.mac.is_some() && one.mac == other.mac && is_network && !connects
     };
     let find = |is: &dyn Fn(&HostPlace, &HostPlace) -> bool| {
@@ -68,23 +68,26 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::notice::{Card, Contact, ECHO, MULTICAST, TCP, UNICAST};
+    use mingle_core::tools::Cast;
+
+    use super::super::matrix::board_at;
+    use super::super::notice::{Card, Contact, Flags, MULTICAST, Row, TCP, UNICAST};
     use super::super::notice::{card, card_at};
     use super::*;
 
     /// The findings of host 9 about hosts 1 and 2, which have these cards and know each other by these flags.
-    fn found(first: Card, second: Card, flags: u8, sources: [&str; 2]) -> Vec<&'static str> {
-        let mut board = Board::new(card(9), 3, false);
-        let contact = |id| Contact { flags, ..Contact::unknown(id) };
-        board.learn(first, 1, vec![contact(2)]);
-        board.learn(second, 1, vec![contact(1)]);
+    fn found(first: Card, second: Card, flags: Flags, sources: [&str; 2]) -> Vec<&'static str> {
+        let mut board = board_at(card(9), 3, false);
+        let row = |card, id| Row { card, about: [(id, Contact::new(flags))].into() };
+        board.learn(row(first, 2));
+        board.learn(row(second, 1));
         for (id, source) in [(1, sources[0]), (2, sources[1])] {
-            board.heard(id, MULTICAST, source.parse().unwrap());
+            board.heard(id, Cast::Multicast, source.parse().unwrap());
         }
         find(&board).iter().map(|duplicate| duplicate.finding.check).collect()
     }
 
-    const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP;
+    const ALL: Flags = MULTICAST | UNICAST | TCP;
     const APART: [&str; 2] = ["10.0.0.1:29500", "10.0.0.2:29500"];
 
     #[test]

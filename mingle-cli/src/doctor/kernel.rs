@@ -1,5 +1,6 @@
-//! The reverse-path filter of the kernel, which drops packets silently: those that arrive by another
-//! interface than that of the route back (Documentation/networking/ip-sysctl.rst).
+//! What the kernel drops silently: by its reverse-path filter, packets that arrive by another interface than
+//! that of the route back (Documentation/networking/ip-sysctl.rst); and packets to hosts that find no place
+//! in a full table of neighbours (arp(7)).
 
 use mingle_core::tools::{Judged, Kind};
 
@@ -21,7 +22,26 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
         used.filter(|nic| nic.kind != Kind::Loopback).map(|nic| nic.name.as_str()).collect();
     // The kernel uses the larger of both.
     let strict = names.iter().filter(|name| filter("all").max(filter(name)) == STRICT);
-    strict.filter_map(|name| judge(name, names.len() > 1, drops)).collect()
+    let strict = strict.filter_map(|name| judge(name, names.len() > 1, drops));
+    let tables = [("ipv4", "arp_cache"), ("ipv6", "ndisc_cache")].into_iter();
+    let full = tables
+        .filter_map(|(family, table)| neighbours(family, &HERE.text(&format!("/proc/net/stat/{table}"))?));
+    strict.chain(full).collect()
+}
+
+/// A finding where the table of neighbours of this family was full; `stat` has a line of names, and for each
+/// CPU one of hexadecimal numbers.
+fn neighbours(family: &str, stat: &str) -> Option<Finding> {
+    let (names, counts) = stat.split_once('\n')?;
+    let place = names.split_ascii_whitespace().position(|name| name == "table_fulls")?;
+    let count = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(place)?, 16).ok();
+    let full: u64 = counts.lines().filter_map(count).sum();
+    let seen = format!("was full {full} times so far: no packets leave for hosts that find no place in it");
+    let cure = format!(
+        "on this host: `sysctl -w net.{family}.neigh.default.gc_thresh2=8192 net.{family}.neigh.default.gc_thresh3=16384`"
+    );
+    let looked = format!("table of neighbours ({family})");
+    (full > 0).then(|| Finding::new(Severity::Warning, "neighbours", looked, seen, cure))
 }
 
 fn judge(name: &str, has_others: bool, drops: u64) -> Option<Finding> {
@@ -64,5 +84,13 @@ mod tests {
         assert!(found.status == Severity::Warning && found.seen.contains("dropped 7 packets"), "{found:?}");
         assert_eq!(judge("eth0", true, 0).unwrap().status, Severity::Note);
         assert_eq!(judge("eth0", false, 0), None);
+    }
+
+    #[test]
+    fn a_table_of_neighbours_that_was_full_is_a_warning() {
+        let stat = |fulls| format!("entries allocs table_fulls\n0010 0020 00000000\n0010 0020 {fulls}");
+        let found = neighbours("ipv4", &stat("0000001f")).unwrap();
+        assert!(found.seen.starts_with("was full 31 times"), "{found:?}");
+        assert_eq!((neighbours("ipv4", &stat("00000000")), neighbours("ipv4", "")), (None, None));
     }
 }

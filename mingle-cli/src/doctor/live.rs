@@ -1,259 +1,158 @@
-//! The sockets, and the course of a meeting of several hosts.
+//! The course of a meeting of several hosts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::Error;
-use mingle_core::proto::JobTag;
-use mingle_core::tools::{Prover, Station};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+use mingle_core::tools::{Cast, Prover, Station};
+use mingle_core::{Error, JobId};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::exchange::{dial, receive};
-use super::matrix::{Board, Cell, Way};
-use super::multicast::Trial;
-use super::notice::{
-    BROADCAST, ECHO, HostNotice, LONGEST, MULTICAST, TCP, TransferOffer, UNICAST, decode, encode,
-};
-use super::rounds;
-use super::transfer::{TransferHost, Transfers};
+use super::exchange::{dial, framed, receive};
+use super::matrix::{Board, Way};
+use super::notice::{Card, HostNotice, MULTICAST, TCP, UNICAST, decode, encode};
+use super::rates;
+use super::transfer::Transfers;
 
-/// How long to wait for this host's own multicast, which comes back within microseconds or never.
-const BACK: Duration = Duration::from_millis(500);
 /// The pause between two messages of a host to all. It grows by `TURN` for each host of the world, since each
 /// receives the messages of all.
 const PERIOD: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(10);
+/// After so many messages connections carry the latest news.
+const AGAIN: usize = 4;
 /// How long to go on after the last host has appeared. A way that does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
-/// The same for paths, whose proofs take up to 5 s and begin within [`SETTLE`].
+/// How long to go on after the proofs of paths have begun here. They take up to 5 s, and another host may
+/// begin later.
 const PATHS: Duration = Duration::from_secs(7);
-/// How long all hosts may take to answer before the proofs of paths begin: those that are late get less time.
+/// How long all hosts may take to answer before the proofs of paths begin.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How long to go on after everything is known here, since others may still need this host. After transfers
 /// it is longer: another host may have waited for its partner.
 const LINGER: Duration = Duration::from_secs(2);
 const LONG_LINGER: Duration = Duration::from_secs(8);
-/// How long all transfers may take, and more for each host: a round takes 0.7 s.
+/// How long all transfers may take, and more for each host: those with one host take 0.7 s.
 const TRANSFERS: Duration = Duration::from_secs(10);
-const ROUND: Duration = Duration::from_secs(2);
+const EACH: Duration = Duration::from_secs(2);
 /// The most messages that wait; in a flood the rest is lost.
 const QUEUE: usize = 1024;
-/// The most connections that wait for the transfers to begin; each holds a descriptor.
-const GUESTS: usize = 64;
 
+/// What has happened on a connection.
 pub(super) enum Arrived {
-    Datagram {
-        way: Inbound,
-        from: SocketAddr,
-        bytes: Vec<u8>,
-    },
-    /// A connection to `id` has opened at this endpoint, and carried the messages of both.
-    Dialled {
-        id: u32,
-        messages: Vec<Vec<u8>>,
-        at: SocketAddr,
-    },
+    /// One to `id` has opened at this endpoint, and brought this message.
+    Answer { id: u32, at: SocketAddr, bytes: Vec<u8> },
     /// No endpoint of `id` could be reached.
-    Failed {
-        id: u32,
-    },
-    /// A connection of another host has carried these messages.
-    Visited {
-        messages: Vec<Vec<u8>>,
-    },
+    Failed { id: u32 },
+    /// One of another host has brought this message.
+    Visit { bytes: Vec<u8> },
     /// The transfer of `id` has arrived at this rate in kbit/s.
-    Rate {
-        id: u32,
-        rate: u32,
-    },
+    Rate { id: u32, rate: u32 },
     /// The transfers are over.
     Transferred,
 }
 
-/// The socket at which a datagram arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inbound {
-    Own,
-    Group,
-    Broadcast,
-}
-
-/// Reads all sockets of a station.
-pub(super) struct Wires {
-    arrived: mpsc::Receiver<Arrived>,
-    sender: mpsc::Sender<Arrived>,
-    /// IPv4 first, and IPv6 where the kernel has it.
-    own: Vec<Arc<UdpSocket>>,
-}
-
-impl Wires {
-    pub(super) fn open(station: &Station) -> io::Result<Self> {
-        let (sender, arrived) = mpsc::channel(QUEUE);
-        let shared = |socket: &std::net::UdpSocket| -> io::Result<Arc<UdpSocket>> {
-            Ok(Arc::new(UdpSocket::from_std(socket.try_clone()?)?))
-        };
-        let own = station.sockets().map(shared).collect::<io::Result<Vec<_>>>()?;
-        for socket in &own {
-            listen(Arc::clone(socket), Inbound::Own, sender.clone());
-        }
-        for socket in station.group_sockets() {
-            listen(shared(socket)?, Inbound::Group, sender.clone());
-        }
-        if let Some(socket) = station.broadcast_socket() {
-            listen(shared(socket)?, Inbound::Broadcast, sender.clone());
-        }
-        Ok(Self { arrived, sender, own })
-    }
-
-    async fn send(&self, bytes: &[u8], to: SocketAddr) {
-        if let Some(socket) = self.own.get(usize::from(to.is_ipv6())) {
-            // A datagram that cannot be sent is lost, as on any network.
-            let _ = socket.send_to(bytes, to).await;
-        }
-    }
-}
-
-fn listen(socket: Arc<UdpSocket>, way: Inbound, sender: mpsc::Sender<Arrived>) {
-    tokio::spawn(async move {
-        let mut buffer = [0; LONGEST];
-        while !sender.is_closed() {
-            // An error here may belong to an earlier datagram (ECONNREFUSED), so it is ignored.
-            if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
-                let bytes = buffer[..length].to_vec();
-                let _ = sender.try_send(Arrived::Datagram { way, from, bytes });
-            }
-        }
-    });
-}
-
-impl Inbound {
-    fn flag(self) -> u8 {
-        match self {
-            Self::Own => UNICAST,
-            Self::Group => MULTICAST,
-            Self::Broadcast => BROADCAST,
-        }
-    }
-}
-
-/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to
-/// come back.
-pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Trial> {
-    let mut tried: Vec<(u32, Inbound, Trial)> = Vec::new();
-    for interface in station.interfaces() {
-        let (index, name) = (interface.index, &interface.name);
-        let bytes = encode(tag, &HostNotice::Own(id, index));
-        let mut add = |way, to: Option<SocketAddr>, sent: io::Result<()>| {
-            let sent = sent.map_err(|error| error.to_string());
-            tried.push((index, way, Trial { interface: name.clone(), to, sent, came_back: false }));
-        };
-        if let Some(group) = station.group_of(interface) {
-            add(Inbound::Group, Some(group), station.send_by(interface, group, &bytes));
-        }
-        if let Some(sent) = station.broadcast_by(interface, &bytes) {
-            add(Inbound::Broadcast, None, sent);
-        }
-    }
-    let deadline = Instant::now() + BACK;
-    while tried.iter().any(|(.., tried)| tried.sent.is_ok() && !tried.came_back) {
-        let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
-        if let Arrived::Datagram { way, bytes, .. } = arrived
-            && let Some(HostNotice::Own(from, index)) = decode(tag, &bytes)
-            && from == id
-            && let Some((.., tried)) = tried.iter_mut().find(|(other, by, _)| (*other, *by) == (index, way))
-        {
-            tried.came_back = true;
-        }
-    }
-    tried.into_iter().map(|(.., tried)| tried).collect()
-}
-
-/// One of several hosts that run the doctor at once.
-pub(super) struct Participant<'a> {
-    pub(super) station: &'a Station,
-    pub(super) wires: Wires,
-    pub(super) prover: Prover,
-    pub(super) tag: JobTag,
-    /// How long to wait for the other hosts; none means for ever.
-    pub(super) limit: Option<Duration>,
-    /// Whether this host takes part in transfers.
-    pub(super) transfers: bool,
-}
-
-/// The state of a meeting.
-struct Talk {
+/// One of several hosts that run the doctor at once, and all that it knows.
+pub(super) struct Meeting {
+    station: Station,
+    prover: Prover,
+    job: JobId,
     board: Board,
-    dialling: BTreeSet<u32>,
-    seeds: Vec<SocketAddr>,
+    /// How long to wait for the other hosts; none means for ever.
+    limit: Option<Duration>,
     started: Instant,
     last_newcomer: Instant,
-    /// The hosts to which the path is being proved, or was, and where.
-    proving: BTreeMap<u32, SocketAddr>,
-    /// Connections for transfers, until these begin.
-    guests: Option<mpsc::Receiver<(TransferOffer, TcpStream)>>,
     stage: Stage,
+    /// The hosts to which the paths are proved, and where.
+    proving: Vec<(u32, SocketAddr)>,
+    dialling: BTreeSet<u32>,
+    seeds: Vec<SocketAddr>,
+    /// The latest message for connections.
+    latest: watch::Sender<Arc<Vec<u8>>>,
+    transfers: Transfers,
+    arrived: mpsc::Receiver<Arrived>,
 }
 
-/// The result that a host waits for.
+/// What a host waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Matrix,
+    Hosts,
+    /// The proofs of paths, which have begun at this time.
+    Paths(Instant),
     Transfers,
     /// Everything is known here since then; others may still need this host.
     Done(Instant),
 }
 
-impl Participant<'_> {
-    /// Runs until everything is known, or until the time has passed.
-    pub(super) async fn hold(mut self, board: Board) -> Result<Board, Error> {
-        let started = Instant::now();
-        let (rows, latest) = watch::channel(Arc::default());
-        let (offers, guests) = mpsc::channel(GUESTS);
-        for listener in self.station.listeners() {
+impl Meeting {
+    /// Listens to the other hosts; `board` holds this one alone.
+    pub(super) fn open(
+        station: Station,
+        prover: Prover,
+        job: &JobId,
+        board: Board,
+        limit: Option<Duration>,
+    ) -> Result<Self, Error> {
+        let (latest, answer) = watch::channel(Arc::default());
+        let (sender, arrived) = mpsc::channel(QUEUE);
+        let transfers = Transfers { tag: job.tag(), link: Semaphore::new(0).into(), sender };
+        for listener in station.listeners() {
             let listener = listener.try_clone().and_then(TcpListener::from_std);
             let listener =
                 listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
-            receive(self.tag, listener, latest.clone(), self.wires.sender.clone(), offers.clone());
+            receive(listener, answer.clone(), transfers.clone());
         }
-        let mut talk = Talk {
+        let started = Instant::now();
+        Ok(Self {
+            station,
+            prover,
+            job: job.clone(),
             board,
-            dialling: BTreeSet::new(),
-            seeds: Vec::new(),
+            limit,
             started,
             last_newcomer: started,
-            proving: BTreeMap::new(),
-            guests: Some(guests),
-            stage: Stage::Matrix,
-        };
+            stage: Stage::Hosts,
+            proving: Vec::new(),
+            dialling: BTreeSet::new(),
+            seeds: Vec::new(),
+            latest,
+            transfers,
+            arrived,
+        })
+    }
+
+    /// Runs until everything is known, or until the time has passed.
+    pub(super) async fn hold(mut self) -> Result<Board, Error> {
         let (sender, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
-        id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, move |found| sender.send(found).is_ok()).await? {
+        id[..4].copy_from_slice(&self.board.me.to_be_bytes());
+        if let Some(follow) =
+            self.station.follow(&self.job, id, move |found| sender.send(found).is_ok()).await?
+        {
             tokio::spawn(follow);
         }
-        let hosts = u32::try_from(talk.board.world()).unwrap_or(u32::MAX);
+        let hosts = u32::try_from(self.board.world).unwrap_or(u32::MAX);
         let mut ticks = interval(PERIOD + TURN.saturating_mul(hosts));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut turn = 0;
         loop {
             tokio::select! {
-                Some(arrived) = self.wires.arrived.recv() => self.take(&mut talk, arrived).await,
-                Some(found) = seeds.recv() => talk.seeds = found,
+                (from, cast, bytes) = self.station.receive() => {
+                    self.hear(&bytes, Some((from, cast)));
+                }
+                Some(arrived) = self.arrived.recv() => self.take(arrived),
+                Some(found) = seeds.recv() => self.seeds = found,
                 () = self.prover.step() => {}
                 _ = ticks.tick() => {
-                    self.prove(&mut talk);
-                    self.speak(&mut talk, &rows, turn).await;
+                    self.speak(turn);
                     turn += 1;
-                    if self.is_over(&mut talk) {
-                        // Other hosts may lack the last row.
-                        self.speak(&mut talk, &rows, turn).await;
-                        return Ok(talk.board);
+                    if self.is_over() {
+                        // Other hosts may lack the last news.
+                        self.speak(turn);
+                        return Ok(self.board);
                     }
                 }
             }
@@ -261,175 +160,138 @@ impl Participant<'_> {
     }
 
     /// Moves on to the next stage once this one has its result. Returns whether the last one is over.
-    fn is_over(&self, talk: &mut Talk) -> bool {
-        let now = Instant::now();
-        let (board, since) = (&talk.board, now - talk.last_newcomer);
-        match talk.stage {
-            Stage::Matrix => {
-                let graced = since > GRACE && board.paths_are_known() || since > PATHS;
-                let more = if board.is_full() { PATHS } else { Duration::ZERO };
-                let late = self.limit.is_some_and(|limit| now - talk.started > limit.saturating_add(more));
-                if board.is_full() && (graced || board.is_complete()) {
-                    talk.stage = self.transfer(talk).unwrap_or(Stage::Done(now));
+    fn is_over(&mut self) -> bool {
+        for (id, to) in &self.proving {
+            if let Some(verdict) = self.prover.verdict(*id) {
+                self.board.proved(*id, *to, verdict);
+            }
+        }
+        let (now, board) = (Instant::now(), &self.board);
+        match self.stage {
+            Stage::Hosts => {
+                let is_late = self.limit.is_some_and(|limit| now - self.started > limit);
+                let answers = board.peers().filter(|card| board.reached(card.id).is_some()).count();
+                let is_settled = answers + 1 >= board.world || now - self.last_newcomer > SETTLE;
+                if is_late || board.others_prove() || board.is_full() && is_settled {
+                    let target = |card: &Card| Some((card.id, board.path_to(card)?));
+                    self.proving = board.peers().take(board.world - 1).filter_map(target).collect();
+                    self.prover.prove(self.proving.iter().copied());
+                    self.stage = Stage::Paths(now);
                 }
-                late
+                is_late && self.proving.is_empty()
+            }
+            Stage::Paths(since) => {
+                let is_graced = now - self.last_newcomer > GRACE && board.paths_are_known();
+                if board.is_complete() || is_graced || now - since > PATHS {
+                    self.stage = self.transfer().unwrap_or(Stage::Done(now));
+                }
+                false
             }
             Stage::Transfers => false,
             Stage::Done(at) => {
-                let linger = if self.transfers { LONG_LINGER } else { LINGER };
-                talk.board.all_done() || now - at > linger
+                let linger = if board.transfers() { LONG_LINGER } else { LINGER };
+                let is_over = board.all_done() || now - at > linger;
+                self.board.rows.entry(self.board.me).and_modify(|own| own.card.done = true);
+                is_over
             }
         }
     }
 
     /// Begins the transfers, if this host takes part in them.
-    fn transfer(&self, talk: &mut Talk) -> Option<Stage> {
-        let (board, own) = (&talk.board, talk.board.me());
-        let ids = rounds::hosts(board);
+    fn transfer(&mut self) -> Option<Stage> {
+        let (board, own) = (&self.board, self.board.me);
+        let ids = rates::hosts(board);
         let me = ids.iter().position(|id| *id == own)?;
-        let works = |way, from, to| board.cell(way, from, to) == Cell::Works;
-        let host = |(at, id): (usize, &u32)| {
-            let (first, second) = if at < me { (*id, own) } else { (own, *id) };
-            let connects = works(Way::Tcp, first, second)
-                && works(Way::Path, first, second)
-                && works(Way::Path, second, first);
-            // Any address that is known will do, since only one of the two dials.
-            let at = board.reached(*id).or_else(|| board.path_to(*id));
-            TransferHost { id: *id, at: at.filter(|_| connects) }
+        let host = |id: u32| {
+            let connects = board.cell(Way::Path, own, id).works() && board.cell(Way::Path, id, own).works();
+            Some((id, board.reached(id).filter(|_| connects)?))
         };
-        let hosts = ids.iter().enumerate().map(host).collect();
-        let guests = talk.guests.take()?;
-        let transfers = Transfers { tag: self.tag, hosts, me, guests, waiting: Vec::new() };
-        let sender = self.wires.sender.clone();
-        let limit = TRANSFERS + ROUND * u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        // Not all ask the same host first.
+        let others = ids[me + 1..].iter().chain(&ids[..me]);
+        let hosts: Vec<_> = others.filter_map(|id| host(*id)).collect();
+        let limit = TRANSFERS + EACH * u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let transfers = self.transfers.clone();
+        transfers.link.add_permits(1);
         tokio::spawn(async move {
             // The rates that are missing then stay unknown.
-            let _ = timeout(limit, transfers.run(&sender)).await;
-            let _ = sender.send(Arrived::Transferred).await;
+            let _ = timeout(limit, transfers.run(hosts.into_iter())).await;
+            let _ = transfers.sender.send(Arrived::Transferred).await;
         });
         Some(Stage::Transfers)
     }
 
-    /// Begins the proofs of paths once all hosts have answered, and takes the results.
-    fn prove(&mut self, talk: &mut Talk) {
-        let board = &mut talk.board;
-        if !board.is_full() {
-            return;
-        }
-        let targets: Vec<(u32, SocketAddr)> =
-            board.peers().iter().filter_map(|card| Some((card.id, board.path_to(card.id)?))).collect();
-        if targets.len() + 1 >= board.world() || talk.last_newcomer.elapsed() > SETTLE {
-            for (id, to) in targets {
-                if talk.proving.len() + 1 < board.world() && !talk.proving.contains_key(&id) {
-                    talk.proving.insert(id, to);
-                    self.prover.add(id, to);
-                }
+    /// Takes what a host says, by a datagram from this address or over a connection. Returns who says it.
+    fn hear(&mut self, bytes: &[u8], datagram: Option<(SocketAddr, Cast)>) -> Option<u32> {
+        let Some(HostNotice::News(id, rows)) = decode(self.job.tag(), bytes) else { return None };
+        for row in rows {
+            if self.board.learn(row) {
+                self.last_newcomer = Instant::now();
             }
         }
-        for (id, to) in &talk.proving {
-            if let Some(verdict) = self.prover.verdict(*id) {
-                board.proved(*id, *to, verdict);
-            }
+        if let Some((from, cast)) = datagram {
+            self.board.heard(id, cast, from);
         }
+        Some(id)
     }
 
-    async fn take(&self, talk: &mut Talk, arrived: Arrived) {
+    fn take(&mut self, arrived: Arrived) {
         match arrived {
-            Arrived::Datagram { way, from, bytes } => match decode(self.tag, &bytes) {
-                Some(HostNotice::Row(card, seq, row)) => {
-                    let id = card.id;
-                    learn(talk, HostNotice::Row(card, seq, row));
-                    talk.board.heard(id, way.flag(), from);
-                }
-                Some(HostNotice::Ping(id)) if id != talk.board.me() => {
-                    talk.board.heard(id, UNICAST, from);
-                    // The answer is no longer than the ping, so a forged sender gains nothing.
-                    self.send(&HostNotice::Echo(talk.board.me()), from).await;
-                }
-                Some(HostNotice::Echo(id)) if talk.board.counts(from) => {
-                    talk.board.answered(id, ECHO | UNICAST, from);
-                }
-                Some(relay @ HostNotice::Relay(..)) => learn(talk, relay),
-                _ => {}
-            },
-            Arrived::Dialled { id, messages, at } => {
-                talk.dialling.remove(&id);
-                let messages: Vec<HostNotice> =
-                    messages.iter().filter_map(|bytes| decode(self.tag, bytes)).collect();
+            Arrived::Answer { id, at, bytes } => {
+                self.dialling.remove(&id);
                 // The address may belong to another host, or to this one.
-                let is_its =
-                    |message: &HostNotice| matches!(message, HostNotice::Row(card, ..) if card.id == id);
-                if !messages.is_empty() && messages.iter().all(is_its) {
-                    for message in messages {
-                        learn(talk, message);
-                    }
-                    talk.board.answered(id, TCP, at);
+                if self.hear(&bytes, None) == Some(id) {
+                    self.board.answered(id, at);
                 }
             }
             Arrived::Failed { id } => {
-                talk.dialling.remove(&id);
+                self.dialling.remove(&id);
             }
-            Arrived::Visited { messages } => {
-                for bytes in messages {
-                    if let Some(row @ HostNotice::Row(..)) = decode(self.tag, &bytes) {
-                        learn(talk, row);
-                    }
-                }
+            Arrived::Visit { bytes } => {
+                self.hear(&bytes, None);
             }
-            Arrived::Rate { id, rate } => talk.board.change(id, |contact| contact.rate = Some(rate)),
-            Arrived::Transferred => talk.stage = Stage::Done(Instant::now()),
+            Arrived::Rate { id, rate } => self.board.change(id, |contact| contact.rate = Some(rate)),
+            Arrived::Transferred => self.stage = Stage::Done(Instant::now()),
         }
     }
 
-    async fn speak(&self, talk: &mut Talk, rows: &watch::Sender<Arc<Vec<Vec<u8>>>>, turn: usize) {
-        let done = matches!(talk.stage, Stage::Done(_));
-        let parts: Vec<Vec<u8>> =
-            talk.board.own_row(done).iter().map(|part| encode(self.tag, part)).collect();
-        let parts = Arc::new(parts);
-        rows.send_replace(Arc::clone(&parts));
-        let Some(own) = parts.get(turn % parts.len().max(1)) else { return };
-        // The test of the own multicast has reported interfaces that cannot send.
-        self.station.send_to_all(own);
-        let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
-        if let Some(relay) = &relay {
-            self.station.send_to_all(relay);
+    /// Tells the other hosts of this one, and by turns of others whom not all hear.
+    fn speak(&mut self, turn: usize) {
+        let (board, me) = (&self.board, self.board.me);
+        if turn.is_multiple_of(AGAIN) {
+            // By now each host knows whom it hears.
+            let knows = self.last_newcomer.elapsed() > SETTLE;
+            let rows = board.rows.values();
+            let rows = rows.filter(|row| row.card.id == me || knows && !board.is_heard(row.card.id));
+            let news = HostNotice::News(me, rows.cloned().collect());
+            self.latest.send_replace(framed(&encode(self.job.tag(), &news)).into());
         }
-        let ping = encode(self.tag, &HostNotice::Ping(talk.board.me()));
-        let peers = talk.board.peers();
-        for card in &peers {
+        let datagram = |id: &u32| Some(board.rows.get(id)?.datagram(self.job.tag(), me, turn));
+        // Another one whom not all hear.
+        let unheard = board.peers().map(|card| card.id).filter(|id| !board.is_heard(*id));
+        let unheard: Vec<u32> = unheard.collect();
+        let other = turn.checked_rem(unheard.len()).and_then(|at| datagram(&unheard[at]));
+        let own = datagram(&me).unwrap_or_default();
+        for bytes in [Some(&own), other.as_ref()].into_iter().flatten() {
+            // The test of the own multicast has reported interfaces that cannot send.
+            let _ = self.station.send_to_all(bytes);
+        }
+        for card in board.peers() {
+            let hears = |flag| board.has(card.id, me, flag);
             // The multicast that a host hears need not reach it twice.
-            let news =
-                [Some(own), relay.as_ref()].into_iter().filter(|_| talk.board.is_deaf_to_group(card.id));
-            let asks = talk.board.lacks_echo(card.id);
-            let all: Vec<&Vec<u8>> = news.flatten().chain(asks.then_some(&ping)).collect();
-            for (place, bytes) in
-                card.places.iter().flat_map(|place| all.iter().map(move |bytes| (place, bytes)))
-            {
-                self.wires.send(bytes, place.at).await;
+            let own = (!hears(MULTICAST) || !hears(UNICAST)).then_some(&own);
+            let news = [own, other.as_ref().filter(|_| !hears(MULTICAST))].into_iter().flatten();
+            for bytes in news {
+                card.places.iter().for_each(|place| self.station.send(place.at, bytes));
             }
-        }
-        for seed in &talk.seeds {
-            self.wires.send(own, *seed).await;
-        }
-        for card in peers {
             // A host that hears no datagrams gets the news over a new connection.
-            let again = turn.is_multiple_of(4) && talk.board.is_deaf(card.id);
-            if (again || talk.board.lacks_tcp(card.id)) && talk.dialling.insert(card.id) {
-                let at = talk.board.ways_to(&card);
-                tokio::spawn(dial(card.id, at, Arc::clone(&parts), self.wires.sender.clone()));
+            let is_deaf = !hears(MULTICAST) && !hears(UNICAST) && turn.is_multiple_of(AGAIN);
+            if (is_deaf || !board.has(me, card.id, TCP)) && self.dialling.insert(card.id) {
+                let (at, own) = (board.ways_to(card), Arc::clone(&self.latest.borrow()));
+                tokio::spawn(dial(card.id, at, own, self.transfers.sender.clone()));
             }
         }
-    }
-
-    async fn send(&self, message: &HostNotice, to: SocketAddr) {
-        self.wires.send(&encode(self.tag, message), to).await;
-    }
-}
-
-fn learn(talk: &mut Talk, message: HostNotice) {
-    if let HostNotice::Row(card, seq, row) | HostNotice::Relay(card, seq, row) = message
-        && talk.board.learn(card, seq, row)
-    {
-        talk.last_newcomer = Instant::now();
+        for seed in &self.seeds {
+            self.station.send(*seed, &own);
+        }
     }
 }

@@ -1,55 +1,42 @@
 //! Which host reaches which: the matrix from the messages of hosts that run the doctor at once.
-//!
-//! Each host keeps a row: what it has found out about each other host. A host is known by its card.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use mingle_core::HostName;
 use mingle_core::proto::{BrokenPath, Fault, Peer};
-use mingle_core::tools::broken_path;
+use mingle_core::tools::{Cast, broken_path};
+use mingle_core::{HostName, Network, World, WorldSize};
 
 use super::notice::{
-    BROADCAST, BrokenWay, Card, Contact, ECHO, HostNotice, HostPlace, MULTICAST, PATH, TCP, UNICAST, groups,
+    BROADCAST, BrokenWay, Card, Contact, HOSTS, HostPlace, MULTICAST, PATH, Row, TCP, UNICAST, flag,
 };
+use super::route::{self, Blocked};
 
-/// The most hosts that are remembered; a stranger can make up any number.
-const NODES: usize = 64;
 /// The most addresses of a host that are remembered.
 const SOURCES: usize = 8;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct KnownHost {
-    card: Card,
-    seq: u32,
-    /// Its contacts with the other hosts, each with the number of the row that brought it.
-    row: BTreeMap<u32, (u32, Contact)>,
+/// Where this host meets another.
+#[derive(Debug, Clone, Default)]
+struct Met {
     /// The addresses from which this host has heard it.
     sources: BTreeSet<IpAddr>,
-    /// Its endpoint that this host has reached.
+    /// Its endpoint to which a connection has opened.
     reached: Option<SocketAddr>,
-}
-
-impl KnownHost {
-    fn new(card: Card) -> Self {
-        Self { card, seq: 0, row: BTreeMap::new(), sources: BTreeSet::new(), reached: None }
-    }
-
-    fn contacts(&self) -> impl Iterator<Item = Contact> {
-        self.row.values().map(|(_, contact)| *contact)
-    }
 }
 
 /// Everything known about the hosts.
 #[derive(Debug, Clone)]
 pub(super) struct Board {
-    me: u32,
-    /// The most hosts that are compared, and the fewest that can form a world.
-    world: usize,
-    least: usize,
-    prefers_ipv6: bool,
-    pub(super) tries_broadcast: bool,
-    nodes: BTreeMap<u32, KnownHost>,
+    /// This host.
+    pub(super) me: u32,
+    /// The fewest hosts that can form a world, and the most, which are compared.
+    pub(super) least: usize,
+    pub(super) world: usize,
+    network: Network,
+    /// Whether the world would use IPv6; none where the hosts have no family in common.
+    pub(super) is_ipv6: Option<bool>,
+    pub(super) rows: BTreeMap<u32, Row>,
+    met: BTreeMap<u32, Met>,
 }
 
 /// How one host reaches another.
@@ -78,199 +65,136 @@ impl Cell {
 }
 
 impl Board {
-    pub(super) fn new(me: Card, world: usize, prefers_ipv6: bool) -> Self {
-        let id = me.id;
-        let nodes = BTreeMap::from([(id, KnownHost::new(me))]);
-        Self { me: id, world, least: world, prefers_ipv6, tries_broadcast: false, nodes }
+    pub(super) fn new(me: Card, size: WorldSize, network: &Network) -> Self {
+        let count = |world: World| usize::try_from(world.get()).unwrap_or(usize::MAX);
+        let (least, world) = (count(size.min()), count(size.max()));
+        let (id, network) = (me.id, network.clone());
+        let (rows, met) = ([(id, Row::new(me))].into(), BTreeMap::new());
+        let mut board = Self { me: id, least, world, network, is_ipv6: None, rows, met };
+        board.is_ipv6 = board.family();
+        board
     }
 
-    /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4
-    /// unless IPv6 is preferred. None where they have no family in common.
-    pub(super) fn is_ipv6(&self) -> Option<bool> {
-        let order = [self.prefers_ipv6, !self.prefers_ipv6];
-        let all_have = |is_ipv6: &bool| {
-            let mut nodes = self.nodes.values();
-            nodes.all(|node| node.card.places.iter().any(|place| place.at.is_ipv6() == *is_ipv6))
-        };
-        order.into_iter().find(all_have)
+    /// The family of the world: one that all known hosts have, and where they have both, IPv4 unless IPv6 is
+    /// preferred. None where they have no family in common.
+    fn family(&self) -> Option<bool> {
+        let has = |card: &Card, is_ipv6| card.places.iter().any(|place| place.at.is_ipv6() == is_ipv6);
+        let order = [self.network.prefers_ipv6, !self.network.prefers_ipv6];
+        order.into_iter().find(|is_ipv6| self.rows.values().all(|row| has(&row.card, *is_ipv6)))
     }
 
     /// Whether the address is of the family that the world would use.
-    pub(super) fn counts(&self, at: SocketAddr) -> bool {
-        self.is_ipv6().is_none_or(|is_ipv6| at.is_ipv6() == is_ipv6)
+    fn counts(&self, at: SocketAddr) -> bool {
+        self.is_ipv6.is_none_or(|is_ipv6| at.is_ipv6() == is_ipv6)
     }
 
-    /// The endpoints of a host in the family that the world would use.
+    /// The endpoints of a host, those in the family that the world would use first.
     pub(super) fn ways_to(&self, card: &Card) -> Vec<SocketAddr> {
-        card.places.iter().map(|place| place.at).filter(|at| self.counts(*at)).collect()
+        let mut ways: Vec<SocketAddr> = card.places.iter().map(|place| place.at).collect();
+        ways.sort_by_key(|at| !self.counts(*at));
+        ways
     }
 
-    /// Notes that a datagram of another host has arrived from this address.
-    pub(super) fn heard(&mut self, id: u32, flag: u8, from: SocketAddr) {
-        if self.counts(from) {
-            self.mark(id, flag);
-        }
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sources.len() < SOURCES) else { return };
-        let ip = from.ip().to_canonical();
-        if id == self.me || !node.sources.insert(ip) {
-            return;
-        }
-        let both: Vec<u32> =
-            self.others().filter(|node| node.sources.contains(&ip)).map(|node| node.card.id).collect();
-        if both.len() > 1 {
-            for id in both {
-                self.change(id, |contact| contact.shared = Some(ip));
-            }
-        }
-    }
-
-    pub(super) fn me(&self) -> u32 {
-        self.me
-    }
-
-    /// Takes some contacts of a host. Returns whether the host is new.
-    pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Contact>) -> bool {
-        let id = card.id;
-        let is_new = !self.nodes.contains_key(&id);
-        let family = self.is_ipv6();
-        if id == self.me || is_new && self.nodes.len() >= NODES {
+    /// Takes what a message says of a host. Returns whether the host is new.
+    pub(super) fn learn(&mut self, row: Row) -> bool {
+        let id = row.card.id;
+        let is_new = !self.rows.contains_key(&id);
+        if id == self.me || is_new && self.rows.len() >= HOSTS {
             return false;
         }
-        let node = self.nodes.entry(id).or_insert_with(|| KnownHost::new(card.clone()));
-        if node.seq < seq {
-            (node.card, node.seq) = (card, seq);
+        self.rows.entry(id).or_insert_with(|| Row::new(row.card.clone())).join(row);
+        self.change(id, |_| {});
+        if is_new {
+            self.is_ipv6 = self.family();
         }
-        for contact in row {
-            if node.row.len() < NODES || node.row.contains_key(&contact.id) {
-                let (at, known) = node.row.entry(contact.id).or_insert((seq, contact));
-                if *at <= seq {
-                    (*at, *known) = (seq, contact);
-                }
-            }
-        }
-        // A new host of one family may change the family that counts.
-        if self.is_ipv6() != family
-            && let Some(own) = self.nodes.get_mut(&self.me)
-        {
-            own.row.values_mut().for_each(|(_, contact)| *contact = Contact::unknown(contact.id));
-        }
-        self.mark(id, 0);
         is_new
     }
 
     /// Changes what this host knows of another.
     pub(super) fn change(&mut self, id: u32, change: impl FnOnce(&mut Contact)) {
-        if self.nodes.contains_key(&id)
+        if self.rows.contains_key(&id)
             && id != self.me
-            && let Some(own) = self.nodes.get_mut(&self.me)
+            && let Some(own) = self.rows.get_mut(&self.me)
         {
-            change(&mut own.row.entry(id).or_insert((0, Contact::unknown(id))).1);
+            change(own.about.entry(id).or_default());
         }
     }
 
-    /// Notes what this host has found out about a known host.
-    pub(super) fn mark(&mut self, id: u32, flag: u8) {
-        self.change(id, |contact| contact.flags |= flag);
+    /// Notes that a datagram of another host has arrived from this address.
+    pub(super) fn heard(&mut self, id: u32, cast: Cast, from: SocketAddr) {
+        self.change(id, |contact| contact.mark(flag(cast), from.is_ipv6()));
+        let (ip, is_known) = (from.ip().to_canonical(), self.rows.contains_key(&id));
+        if id == self.me || !is_known {
+            return;
+        }
+        let met = self.met.entry(id).or_default();
+        if met.sources.len() < SOURCES && met.sources.insert(ip) {
+            let both = self.met.iter().filter(|(_, met)| met.sources.contains(&ip)).map(|(id, _)| *id);
+            let both: Vec<u32> = both.collect();
+            for id in both.iter().filter(|_| both.len() > 1) {
+                self.change(*id, |contact| contact.shared = Some(ip));
+            }
+        }
     }
 
-    /// As [`Board::mark`], with the endpoint that has answered.
-    pub(super) fn answered(&mut self, id: u32, flag: u8, at: SocketAddr) {
-        self.mark(id, flag);
-        if let Some(node) = self.nodes.get_mut(&id)
-            && (flag == TCP || node.reached.is_none())
-        {
-            node.reached = Some(at);
+    /// Notes the endpoint at which a known host has answered over a connection.
+    pub(super) fn answered(&mut self, id: u32, at: SocketAddr) {
+        self.change(id, |contact| contact.mark(TCP, at.is_ipv6()));
+        if self.rows.contains_key(&id) && self.counts(at) {
+            self.met.entry(id).or_default().reached = Some(at);
         }
     }
 
     /// Notes the result of the proof of the path to another host, at this address and port.
     pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
-        let own_port_answers = self.entry(self.me, id).is_some_and(|contact| contact.flags & TCP != 0)
-            && self.nodes.get(&id).and_then(|node| node.reached).is_some_and(|at| at.ip() == to.ip());
-        self.change(id, |contact| match verdict {
-            Ok(()) => contact.flags |= PATH,
-            Err(fault) => contact.broken = Some(BrokenWay { to, fault, own_port_answers }),
+        let Err(fault) = verdict else {
+            self.change(id, |contact| contact.mark(PATH, to.is_ipv6()));
+            return;
+        };
+        let own_port_answers = self.reached(id).is_some_and(|at| at.ip() == to.ip());
+        let is_near = |place: &HostPlace| place.link.has(to.ip());
+        let is_near = self.card(self.me).is_some_and(|own| own.places.iter().any(is_near));
+        self.change(id, |contact| {
+            contact.broken.get_or_insert_with(|| BrokenWay {
+                to,
+                fault,
+                own_port_answers,
+                blocked: route::examine(to.ip(), is_near),
+            });
         });
     }
 
-    /// The address and port to which the path to a host is proved: that of its interface at which it has
-    /// answered, or else of its preferred one. None before it has answered.
-    pub(super) fn path_to(&self, id: u32) -> Option<SocketAddr> {
-        let has_answered = self.entry(self.me, id).is_some_and(|entry| entry.flags & (ECHO | TCP) != 0);
-        let node = self.nodes.get(&id).filter(|node| has_answered && node.card.port != 0)?;
-        let place = |at: Option<SocketAddr>| {
-            let mut places = node.card.places.iter().filter(|place| self.counts(place.at));
-            places.find(|place| at.is_none_or(|at| place.at.ip() == at.ip()))
+    /// The address and port to which the path to a host is proved: that of its interface at which a
+    /// connection has opened, or else from which it was heard, or else of its preferred one.
+    pub(super) fn path_to(&self, card: &Card) -> Option<SocketAddr> {
+        let met = self.met.get(&card.id);
+        let rank = |place: &&HostPlace| {
+            let ip = place.at.ip();
+            let is_reached = met.is_some_and(|met| met.reached.is_some_and(|at| at.ip() == ip));
+            (!is_reached, !met.is_some_and(|met| met.sources.contains(&ip)))
         };
-        let place = node.reached.and_then(|at| place(Some(at))).or_else(|| place(None))?;
-        Some(SocketAddr::new(place.link.address, node.card.port))
+        let place = card.places.iter().filter(|place| self.counts(place.at)).min_by_key(rank)?;
+        Some(SocketAddr::new(place.link.address, card.port))
     }
 
-    /// The endpoint at which a host has answered.
+    /// The endpoint at which a connection to a host has opened.
     pub(super) fn reached(&self, id: u32) -> Option<SocketAddr> {
-        self.nodes.get(&id)?.reached
+        self.met.get(&id)?.reached
     }
 
-    /// This host's own row, numbered one higher than the last, in parts.
-    pub(super) fn own_row(&mut self, done: bool) -> Vec<HostNotice> {
-        let Some(own) = self.nodes.get_mut(&self.me) else { return Vec::new() };
-        own.seq += 1;
-        own.card.done = done;
-        let parts = groups(&own.card, own.contacts());
-        parts.into_iter().map(|part| HostNotice::Row(own.card.clone(), own.seq, part)).collect()
+    /// The cards of the other hosts.
+    pub(super) fn peers(&self) -> impl Iterator<Item = &Card> {
+        self.rows.values().map(|row| &row.card).filter(|card| card.id != self.me)
     }
 
-    /// A part of the row of another host that is not heard by all; `turn` chooses which.
-    pub(super) fn relay(&self, turn: usize) -> Option<HostNotice> {
-        let is_heard = |node: &&KnownHost| {
-            let mut listeners = self.others().filter(|other| other.card.id != node.card.id);
-            listeners.all(|other| !self.is_deaf_of(other.card.id, node.card.id))
-        };
-        let others: Vec<&KnownHost> = self.others().filter(|node| !is_heard(node)).collect();
-        let node = others.get(turn.checked_rem(others.len())?)?;
-        let parts = groups(&node.card, node.contacts());
-        let part = parts.get((turn / others.len()) % parts.len())?;
-        // One contact in the row may be older than the rest.
-        let known = part.iter().filter_map(|contact| Some(node.row.get(&contact.id)?.0)).min();
-        Some(HostNotice::Relay(node.card.clone(), known.unwrap_or(node.seq), part.clone()))
-    }
-
-    fn others(&self) -> impl Iterator<Item = &KnownHost> {
-        self.nodes.values().filter(|node| node.card.id != self.me)
-    }
-
-    /// The other hosts and their endpoints.
-    pub(super) fn peers(&self) -> Vec<Card> {
-        self.others().map(|node| node.card.clone()).collect()
-    }
-
-    /// Whether a connection to this host is still to be made.
-    pub(super) fn lacks_tcp(&self, id: u32) -> bool {
-        self.entry(self.me, id).is_none_or(|entry| entry.flags & TCP == 0)
-    }
-
-    /// Whether an answer of this host is still to come.
-    pub(super) fn lacks_echo(&self, id: u32) -> bool {
-        self.entry(self.me, id).is_none_or(|entry| entry.flags & ECHO == 0)
-    }
-
-    /// Whether this host's messages reach the other host by TCP alone, as far as is known.
-    pub(super) fn is_deaf(&self, id: u32) -> bool {
-        self.is_deaf_of(id, self.me)
-    }
-
-    fn is_deaf_of(&self, id: u32, speaker: u32) -> bool {
-        self.entry(id, speaker).is_none_or(|entry| entry.flags & (UNICAST | MULTICAST) == 0)
-    }
-
-    /// Whether this host's multicast does not reach the other host, as far as is known.
-    pub(super) fn is_deaf_to_group(&self, id: u32) -> bool {
-        self.entry(id, self.me).is_none_or(|entry| entry.flags & MULTICAST == 0)
+    /// Whether one host has found this of another, in the family that counts.
+    pub(super) fn has(&self, of: u32, about: u32, flag: super::notice::Flags) -> bool {
+        self.entry(of, about).is_some_and(|contact| contact.has(flag, self.is_ipv6))
     }
 
     /// Whether all hosts are known.
     pub(super) fn is_full(&self) -> bool {
-        self.nodes.len() >= self.world
+        self.rows.len() >= self.world
     }
 
     /// Whether all hosts are known and every way works.
@@ -280,17 +204,27 @@ impl Board {
             && self.pairs().all(|(from, to)| ways.iter().all(|way| self.cell(*way, from, to).works()))
     }
 
-    /// Whether each path is proved or broken, or its proof could not begin.
+    /// Whether each path that can be tried is proved or broken.
     pub(super) fn paths_are_known(&self) -> bool {
-        self.pairs().all(|(from, to)| {
-            let reaches = self.entry(from, to).is_some_and(|entry| entry.flags & (ECHO | TCP) != 0);
-            !reaches || self.cell(Way::Path, from, to) != Cell::Unknown
-        })
+        let is_tried = |from, to| self.entry(from, to).is_some();
+        self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to) != Cell::Unknown)
+    }
+
+    /// Whether each third host hears this one's datagrams.
+    pub(super) fn is_heard(&self, id: u32) -> bool {
+        let hears = |card: &Card| self.has(card.id, id, MULTICAST) || self.has(card.id, id, UNICAST);
+        self.peers().all(|card| card.id == id || hears(card))
+    }
+
+    /// Whether another host has begun to prove its paths, so that it will not stay for long.
+    pub(super) fn others_prove(&self) -> bool {
+        let begun = |contact: &Contact| contact.broken.is_some() || contact.has(PATH, None);
+        self.peers().any(|card| self.rows[&card.id].about.values().any(begun))
     }
 
     /// Whether all others say that they have found everything.
     pub(super) fn all_done(&self) -> bool {
-        self.others().all(|node| node.card.done)
+        self.peers().all(|card| card.done)
     }
 
     /// Whether this host takes part in transfers.
@@ -298,26 +232,17 @@ impl Board {
         self.card(self.me).is_some_and(|card| card.transfers)
     }
 
-    pub(super) fn world(&self) -> usize {
-        self.world
-    }
-
-    /// Sets the fewest hosts that can form a world.
-    pub(super) fn set_least(&mut self, least: usize) {
-        self.least = least;
-    }
-
     /// Whether enough hosts are here, and not too many.
     pub(super) fn has_enough(&self) -> bool {
-        (self.least..=self.world).contains(&self.nodes.len())
+        (self.least..=self.world).contains(&self.rows.len())
     }
 
+    /// In the same order on every host.
     pub(super) fn ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.nodes.keys().copied().collect();
-        // The same order on every host.
-        let first = |node: &KnownHost| node.card.places.first().map(|place| place.at);
-        ids.sort_by_key(|id| self.nodes.get(id).map(|node| (first(node), *id)));
-        ids
+        let first = |row: &Row| row.card.places.first().map(|place| place.at);
+        let mut ids: Vec<_> = self.rows.iter().map(|(id, row)| (first(row), *id)).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|(_, id)| id).collect()
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
@@ -341,21 +266,40 @@ impl Board {
     }
 
     pub(super) fn card(&self, id: u32) -> Option<&Card> {
-        self.nodes.get(&id).map(|node| &node.card)
+        self.rows.get(&id).map(|row| &row.card)
     }
 
     /// The findings of one host about another.
     pub(super) fn entry(&self, of: u32, about: u32) -> Option<&Contact> {
-        self.nodes.get(&of)?.row.get(&about).map(|(_, contact)| contact)
+        self.rows.get(&of)?.about.get(&about)
+    }
+
+    /// The place of a host that is nearest to an address: in its network, or else of its family.
+    fn nearest(&self, id: u32, to: IpAddr) -> Option<&HostPlace> {
+        let places = &self.card(id)?.places;
+        let near = places.iter().find(|place| place.link.has(to));
+        near.or_else(|| places.iter().find(|place| place.at.is_ipv6() == to.is_ipv6()))
+    }
+
+    /// Why packets of one host to another do not leave it as they should, and what helps.
+    pub(super) fn blocked(&self, from: u32, to: u32) -> Option<(String, String)> {
+        let broken = self.entry(from, to)?.broken?;
+        let passes = |way| self.cell(way, from, to).works();
+        let here = self.nearest(from, broken.to.ip())?;
+        // A multicast that passes no router arrives.
+        let is_one_link = passes(Way::Multicast) && self.network.ttl == 1;
+        let is_apart =
+            is_one_link && !passes(Way::Udp) && !passes(Way::Tcp) && !here.link.has(broken.to.ip());
+        let blocked = broken.blocked.or(is_apart.then_some(Blocked::NoRoute))?;
+        let by = is_one_link.then_some(here.by.as_str());
+        Some(blocked.explain(&self.card(from)?.host, broken.to.ip(), by))
     }
 
     /// The path from one host to another as a rendezvous would name it, if it is broken.
     pub(super) fn broken(&self, from: u32, to: u32) -> Option<BrokenPath> {
-        let BrokenWay { to: tried, fault, own_port_answers } = self.entry(from, to)?.broken?;
+        let BrokenWay { to: tried, fault, own_port_answers, .. } = self.entry(from, to)?.broken?;
         let (own, target) = (self.card(from)?, self.card(to)?);
-        let near = |place: &&HostPlace| holds(place.link.address, place.link.prefix, tried.ip());
-        let of_family = |place: &&HostPlace| place.at.is_ipv6() == tried.is_ipv6();
-        let here = own.places.iter().find(near).or_else(|| own.places.iter().find(of_family))?;
+        let here = self.nearest(from, tried.ip())?;
         let there = target.places.iter().find(|place| place.link.address == tried.ip())?;
         let peer = |card: &Card, address| Peer { host: HostName::new(&card.host), address };
         Some(broken_path(
@@ -374,13 +318,12 @@ impl Board {
 
     /// Whether what `from` sends by `way` arrives at `to`.
     pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
-        let (sent, heard) = (self.entry(from, to), self.entry(to, from));
-        let has = |entry: Option<&Contact>, flag| entry.is_some_and(|entry| entry.flags & flag != 0);
+        let sent = self.entry(from, to);
         match way {
-            Way::Multicast if has(heard, MULTICAST) => Cell::Works,
-            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => Cell::Works,
-            Way::Tcp if has(sent, TCP) => Cell::Works,
-            Way::Path if has(sent, PATH) => Cell::Works,
+            Way::Multicast if self.has(to, from, MULTICAST) => Cell::Works,
+            Way::Udp if self.has(to, from, UNICAST) => Cell::Works,
+            Way::Tcp if self.has(from, to, TCP) => Cell::Works,
+            Way::Path if self.has(from, to, PATH) => Cell::Works,
             Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
             // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
@@ -406,27 +349,19 @@ impl Board {
             // No connection opens if no packet of the other host arrives.
             Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
         };
-        self.nodes.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
+        self.rows.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
     }
 
     /// Whether broadcasts pass between all hosts; none where they were not tried.
     pub(super) fn broadcast(&self) -> Option<bool> {
-        let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.flags & BROADCAST != 0);
-        self.tries_broadcast.then(|| self.pairs().all(heard))
+        self.network.broadcast.then(|| self.pairs().all(|(from, to)| self.has(to, from, BROADCAST)))
     }
 }
 
-/// Whether the address lies in the network of these bits.
-pub(super) fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
-    match (net, ip) {
-        (IpAddr::V4(net), IpAddr::V4(ip)) => {
-            let shift = 32 - u32::from(bits.min(32));
-            (u32::from(net) ^ u32::from(ip)).checked_shr(shift).unwrap_or(0) == 0
-        }
-        (IpAddr::V6(net), IpAddr::V6(ip)) => {
-            let shift = 128 - u32::from(bits.min(128));
-            (u128::from(net) ^ u128::from(ip)).checked_shr(shift).unwrap_or(0) == 0
-        }
-        _ => false,
-    }
+/// The board of a host in a world of this size.
+#[cfg(test)]
+pub(super) fn board_at(me: Card, world: u32, prefers_ipv6: bool) -> Board {
+    let mut network = Network::default();
+    network.prefers_ipv6 = prefers_ipv6;
+    Board::new(me, World::new(world).unwrap().into(), &network)
 }

@@ -1,11 +1,11 @@
 //! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! live, exchange, transfer  use sockets
-//! interfaces ... host     a topic each, from what `system` reads to findings
-//! notice, matrix, table   several hosts at once: their messages, which reaches which, and how that is shown
-//! diagnosis, duplicates   what breaks the rest
-//! rounds                  who sends to whom when, and which host is slow
+//! interfaces ... host        a topic each, from what `system` reads to findings
+//! live, exchange, transfer   several hosts at once: what each does, and their connections
+//! notice, matrix, table      what they tell each other, which reaches which, and how that is shown
+//! diagnosis, duplicates, route   what breaks the rest
+//! rates                      which host is slow
 //! ```
 
 mod diagnosis;
@@ -21,7 +21,8 @@ mod matrix;
 mod multicast;
 mod notice;
 mod ports;
-mod rounds;
+mod rates;
+mod route;
 mod surroundings;
 mod system;
 mod table;
@@ -32,7 +33,7 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, World, WorldSize};
+use mingle_core::{Error, Failure, JobId, Network, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -47,7 +48,7 @@ use crate::scheduler::{HostList, Scheduler};
 use crate::stderr::{self, printable};
 use crate::stdout::{Stdout, wants_json};
 use finding::{Finding, Severity};
-use live::{Participant, Wires};
+use live::Meeting;
 use matrix::Board;
 use notice::{Card, ENDPOINTS, HostPlace, LARGEST};
 
@@ -65,22 +66,19 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
     let runtime = runtime()?;
-    let Visit { mut findings, id, opened } = Visit::begin(&job, &network, &runtime)?;
+    let id = tools::run_id().map_err(Stop::Rendezvous)?;
+    let (mut findings, opened) = visit(id, &job, &network, &runtime)?;
     findings.push(firewall::examine());
     findings.extend(host::examine(host_name().as_str()));
     let mut board = None;
     if let Some(world) = world
-        && let Some((station, wires)) = opened
+        && let Some(station) = opened
     {
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
             let card = card(id, &station, prover.port(), transfers);
-            let count = |world: World| usize::try_from(world.get()).unwrap_or(usize::MAX);
-            let mut start = Board::new(card, count(world.max()), network.prefers_ipv6);
-            start.set_least(count(world.min()));
-            start.tries_broadcast = network.broadcast;
-            let meeting = Participant { station: &station, wires, prover, tag: job.tag(), limit, transfers };
-            meeting.hold(start).await
+            let start = Board::new(card, world, &network);
+            Meeting::open(station, prover, &job, start, limit)?.hold().await
         });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
@@ -101,9 +99,9 @@ fn interfaces(network: &Network) -> Result<Vec<Judged>, Stop> {
 fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
     let place = |at: SocketAddr| {
         let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.addr() == at.ip());
-        let interface = station.interfaces().iter().find(has);
-        let mac = interface.and_then(|interface| system::hardware_address(&interface.name));
-        HostPlace { at, link: station.link(at.ip()), mac }
+        let by = station.interfaces().iter().find(has).map_or("", |interface| interface.name.as_str());
+        let mac = system::hardware_address(by);
+        HostPlace { at, link: station.link(at.ip()), by: by.to_owned(), mac }
     };
     let places = station.endpoints(ENDPOINTS).into_iter().map(place).collect();
     Card { id, host: host_name().as_str().to_owned(), places, port, transfers, done: false }
@@ -114,8 +112,8 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
-    let Ok(runtime) = runtime() else { return };
-    let Ok(Visit { mut findings, .. }) = Visit::begin(&config.job, &config.network, &runtime) else { return };
+    let (Ok(runtime), Ok(id)) = (runtime(), tools::run_id()) else { return };
+    let Ok((mut findings, _)) = visit(id, &config.job, &config.network, &runtime) else { return };
     findings.extend(interfaces(&config.network).iter().flat_map(|all| kernel::examine(all)));
     findings.retain(|finding| finding.status > Severity::Note);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.status));
@@ -185,59 +183,40 @@ impl Examined {
     }
 }
 
-/// The examination of what a rendezvous needs on one host.
-struct Visit {
-    findings: Vec<Finding>,
-    /// Tells this run from those on other hosts.
+/// Examines what a rendezvous needs on this host: opens its sockets, where that is possible, and tries them.
+/// `id` tells this run from those on other hosts.
+fn visit(
     id: u32,
-    /// The sockets, where they could be opened.
-    opened: Option<(Station, Wires)>,
-}
-
-impl Visit {
-    fn begin(job: &JobId, network: &Network, runtime: &Runtime) -> Result<Self, Stop> {
-        let all = interfaces(network)?;
-        let mut visit = Self {
-            findings: interfaces::examine(&all, !network.interfaces.is_empty()),
-            id: tools::run_id().map_err(Stop::Rendezvous)?,
-            opened: None,
-        };
-        visit.sockets(job, network, runtime, &all)?;
-        visit.findings.extend(surroundings::examine(&all));
-        Ok(visit)
-    }
-
-    /// Opens the sockets of a rendezvous and tries them.
-    fn sockets(
-        &mut self,
-        job: &JobId,
-        network: &Network,
-        runtime: &Runtime,
-        all: &[Judged],
-    ) -> Result<(), Stop> {
-        let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| nic.interface.clone()).collect();
-        let station = match Station::open(used, job, network) {
-            Ok(station) => station,
-            Err(error) => {
-                self.findings.push(ports::failed(&error));
-                return Ok(());
-            }
-        };
-        let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
-        self.findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
-        let sockets = ["tcp", "tcp6"].map(|name| HERE.text(&format!("/proc/net/{name}")).unwrap_or_default());
-        self.findings.push(ports::own(&sockets.concat()));
-        let (wires, tried) = runtime
-            .block_on(async {
-                let mut wires = Wires::open(&station)?;
-                let tried = live::own_multicast(&station, &mut wires, job.tag(), self.id).await;
-                std::io::Result::Ok((wires, tried))
-            })
-            .map_err(|error| Stop::System("use the sockets", error))?;
-        self.findings.extend(multicast::examine(&tried, station.warnings().map(advice::warning)));
-        self.opened = Some((station, wires));
-        Ok(())
-    }
+    job: &JobId,
+    network: &Network,
+    runtime: &Runtime,
+) -> Result<(Vec<Finding>, Option<Station>), Stop> {
+    let all = interfaces(network)?;
+    let mut findings = interfaces::examine(&all, !network.interfaces.is_empty());
+    let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| nic.interface.clone()).collect();
+    let opened = {
+        // Watching sockets needs a runtime.
+        let _entered = runtime.enter();
+        Station::of_node(used, job, network)
+    };
+    let station = match opened {
+        Ok(mut station) => {
+            let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
+            findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
+            let sockets =
+                ["tcp", "tcp6"].map(|name| HERE.text(&format!("/proc/net/{name}")).unwrap_or_default());
+            findings.push(ports::own(&sockets.concat()));
+            let tried = runtime.block_on(multicast::own(&mut station, job.tag(), id, network.broadcast));
+            findings.extend(multicast::examine(&tried, station.warnings().iter().map(advice::warning)));
+            Some(station)
+        }
+        Err(error) => {
+            findings.push(ports::failed(&error));
+            None
+        }
+    };
+    findings.extend(surroundings::examine(&all));
+    Ok((findings, station))
 }
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {

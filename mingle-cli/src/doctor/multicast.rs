@@ -1,8 +1,18 @@
 //! Whether this host's own multicast comes back to it.
 
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use mingle_core::Warning;
+use mingle_core::proto::JobTag;
+use mingle_core::tools::{Cast, Station};
+use tokio::time::{Instant, timeout_at};
 
 use super::finding::{Finding, Severity};
+use super::notice::{HostNotice, decode, encode};
+
+/// How long to wait for this host's own multicast, which comes back within microseconds or never.
+const BACK: Duration = Duration::from_millis(500);
 
 /// One attempt to send with real sockets on one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +23,43 @@ pub(super) struct Trial {
     /// Whether the kernel has sent it.
     pub(super) sent: Result<(), String>,
     pub(super) came_back: bool,
+}
+
+/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to
+/// come back, each from an address of its interface.
+pub(super) async fn own(station: &mut Station, tag: JobTag, me: u32, broadcasts: bool) -> Vec<Trial> {
+    let failed = station.send_to_all(&encode(tag, &HostNotice::News(me, Vec::new())));
+    let mut tried = Vec::new();
+    for by in station.interfaces() {
+        let error = |to: SocketAddr| {
+            failed.iter().find_map(|warning| match warning {
+                Warning::NotSent { group, interface, error }
+                    if *group == to.ip() && *interface == by.name =>
+                {
+                    Some(error.clone())
+                }
+                _ => None,
+            })
+        };
+        let has_ipv4 = by.addresses.iter().any(|own| own.addr().is_ipv4());
+        let tries = [station.group_of(by).map(Some), (broadcasts && has_ipv4).then_some(None)];
+        tried.extend(tries.into_iter().flatten().map(|to| {
+            let sent = to.and_then(error).map_or(Ok(()), Err);
+            (by.clone(), Trial { interface: by.name.clone(), to, sent, came_back: false })
+        }));
+    }
+    let deadline = Instant::now() + BACK;
+    while tried.iter().any(|(_, tried)| tried.sent.is_ok() && !tried.came_back) {
+        let Ok((from, cast, bytes)) = timeout_at(deadline, station.receive()).await else { break };
+        let is_own = matches!(decode(tag, &bytes), Some(HostNotice::News(id, _)) if id == me);
+        for (by, trial) in tried.iter_mut().filter(|_| is_own) {
+            let way = if trial.to.is_some() { Cast::Multicast } else { Cast::Broadcast };
+            let is_its = by.addresses.iter().any(|own| own.addr() == from.ip());
+            trial.came_back |=
+                is_its && cast == way && trial.to.is_none_or(|to| to.is_ipv6() == from.is_ipv6());
+        }
+    }
+    tried.into_iter().map(|(_, tried)| tried).collect()
 }
 
 /// The findings on the trials, and on the interfaces that could not join the group.

@@ -1,40 +1,52 @@
-//! The messages between hosts that run the doctor at once.
+//! What hosts that run the doctor at once tell each other.
 //!
-//! Hosts send what they know of the others by multicast, by UDP and over TCP, and relay what others know, so
-//! that one working path suffices to learn of all hosts. Nothing here is authentic, and it can change
-//! nothing but a report.
+//! Each host keeps what it knows of all hosts, and nothing in that is ever taken back. So any message may be
+//! lost, repeated or overtaken, and one working way is enough to learn of all hosts: each also tells of those
+//! whom others do not hear. A datagram carries what fits of one host. Nothing here is authentic, and it can
+//! change nothing but a report.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::HostName;
 use mingle_core::proto::{Fault, JobTag, Link};
+use mingle_core::tools::Cast;
 use serde::{Deserialize, Serialize};
+
+use super::route::Blocked;
 
 /// The largest world that the doctor compares.
 pub(super) const LARGEST: u32 = 32;
+/// The most hosts that are remembered; a stranger can make up any number.
+pub(super) const HOSTS: usize = 64;
 /// The most endpoints of a host that are tried.
 pub(super) const ENDPOINTS: usize = 4;
-/// The most contacts in a message that is read.
-const CONTACTS: usize = 32;
-/// The longest message that is read, in bytes.
-pub(super) const LONGEST: usize = 1400;
-/// The length up to which a message is filled: it fits IPv6's least MTU.
+/// The length up to which a datagram is filled: it fits IPv6's least MTU.
 const FULL: usize = 1200;
-/// Magic and version of the doctor's own datagrams, which a rendezvous ignores.
-const HEAD: [u8; 8] = *b"MNGD\x02\0\0\0";
+/// Magic and version of the doctor's own messages, which a rendezvous ignores.
+const HEAD: [u8; 8] = *b"MNGD\x03\0\0\0";
 
-/// Its multicast was heard.
-pub(super) const MULTICAST: u8 = 1;
-/// Its unicast was heard.
-pub(super) const UNICAST: u8 = 2;
-/// It has answered a ping.
-pub(super) const ECHO: u8 = 4;
-/// A connection to it has carried messages both ways.
-pub(super) const TCP: u8 = 8;
-/// Its broadcast was heard.
-pub(super) const BROADCAST: u8 = 16;
-/// The path to it is proved.
-pub(super) const PATH: u8 = 32;
+/// What a host knows of its ways from and to another, one bit for each family: IPv4's, and IPv6's above it.
+pub(super) type Flags = u16;
+/// The other's multicast was heard.
+pub(super) const MULTICAST: Flags = 1;
+/// The other's unicast was heard.
+pub(super) const UNICAST: Flags = 1 << 2;
+/// The other's broadcast was heard.
+pub(super) const BROADCAST: Flags = 1 << 4;
+/// A connection to the other has carried messages both ways.
+pub(super) const TCP: Flags = 1 << 6;
+/// The path to the other is proved.
+pub(super) const PATH: Flags = 1 << 8;
+
+/// The flag of a datagram that was sent in this way.
+pub(super) fn flag(cast: Cast) -> Flags {
+    match cast {
+        Cast::Multicast => MULTICAST,
+        Cast::Broadcast => BROADCAST,
+        _ => UNICAST,
+    }
+}
 
 /// An endpoint of a host, and what belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,11 +54,13 @@ pub(super) struct HostPlace {
     pub(super) at: SocketAddr,
     /// The address that the job uses where the host is reached here.
     pub(super) link: Link,
+    /// The interface.
+    pub(super) by: String,
     /// The hardware address of the interface, where it has one.
     pub(super) mac: Option<[u8; 6]>,
 }
 
-/// A host that runs the doctor.
+/// A host that runs the doctor, as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Card {
     /// Random, new for each run.
@@ -63,15 +77,14 @@ pub(super) struct Card {
 }
 
 /// One host's knowledge of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Contact {
-    pub(super) id: u32,
     #[serde(rename = "f")]
-    pub(super) flags: u8,
+    pub(super) flags: Flags,
     /// The address to which the path could not be proved, and how it fails.
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) broken: Option<BrokenWay>,
-    /// The rate at which the other one's transfer has arrived, in kbit/s; 0 if nothing has.
+    /// The rate at which the other one's transfer has arrived, in kbit/s.
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<u32>,
     /// An address from which datagrams of the other one have come, and of a third host too.
@@ -89,77 +102,107 @@ pub(super) struct BrokenWay {
     /// Whether the other one's own port answers at that address.
     #[serde(rename = "own")]
     pub(super) own_port_answers: bool,
+    /// Why packets to that address do not leave the host as they should.
+    #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
+    pub(super) blocked: Option<Blocked>,
 }
 
 impl Contact {
-    pub(super) fn unknown(id: u32) -> Self {
-        Self { id, flags: 0, broken: None, rate: None, shared: None }
+    #[cfg(test)]
+    pub(super) fn new(flags: Flags) -> Self {
+        Self { flags, ..Self::default() }
+    }
+
+    /// Whether it has this flag in this family, or in any.
+    pub(super) fn has(&self, flag: Flags, is_ipv6: Option<bool>) -> bool {
+        let bits = match is_ipv6 {
+            Some(is_ipv6) => flag << Flags::from(is_ipv6),
+            None => flag | flag << 1,
+        };
+        self.flags & bits != 0
+    }
+
+    pub(super) fn mark(&mut self, flag: Flags, is_ipv6: bool) {
+        self.flags |= flag << Flags::from(is_ipv6);
+    }
+
+    fn join(&mut self, other: Self) {
+        self.flags |= other.flags;
+        self.broken = self.broken.or(other.broken);
+        self.rate = self.rate.or(other.rate);
+        self.shared = self.shared.or(other.shared);
     }
 }
 
-/// The messages between hosts. The names of the variants are in the datagrams.
+/// A host, and what it knows of the others by their IDs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) card: Card,
+    pub(super) about: BTreeMap<u32, Contact>,
+}
+
+impl Row {
+    pub(super) fn new(card: Card) -> Self {
+        Self { card, about: BTreeMap::new() }
+    }
+
+    /// Adds what another message says of the same host.
+    pub(super) fn join(&mut self, other: Self) {
+        self.card.done |= other.card.done;
+        for (id, contact) in other.about {
+            if self.about.len() < HOSTS || self.about.contains_key(&id) {
+                self.about.entry(id).or_default().join(contact);
+            }
+        }
+    }
+
+    /// A datagram of host `from` with this, and with as many of the contacts as fit; `turn` chooses them.
+    pub(super) fn datagram(&self, tag: JobTag, from: u32, turn: usize) -> Vec<u8> {
+        let encoded = |row: &Self| encode(tag, &HostNotice::News(from, vec![row.clone()]));
+        // With the ID, its quotes, a colon and a comma.
+        let length = |contact| serde_json::to_vec(contact).map_or(0, |bytes| bytes.len()) + 14;
+        let mut part = Self::new(self.card.clone());
+        let mut left = FULL.saturating_sub(encoded(&part).len());
+        // Eight fit, but for the longest: four turns go around, and the next four begin one further.
+        let first = (8 * turn + turn / 4).checked_rem(self.about.len()).unwrap_or_default();
+        for (id, contact) in self.about.iter().skip(first).chain(self.about.iter().take(first)) {
+            let Some(rest) = left.checked_sub(length(contact)) else { break };
+            part.about.insert(*id, *contact);
+            left = rest;
+        }
+        encoded(&part)
+    }
+}
+
+/// The messages between hosts. The names of the variants are in the messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HostNotice {
-    /// A host about itself: its card, the number of this row, and some of its contacts.
-    Row(Card, u32, Vec<Contact>),
-    /// The same about another host.
-    Relay(Card, u32, Vec<Contact>),
-    /// The sender, which asks for an answer.
-    Ping(u32),
-    /// The sender, which answers.
-    Echo(u32),
-    /// For the sender alone: its ID, and the interface that it sent by.
-    Own(u32, u32),
-    /// The first bytes of a connection that carries a transfer.
-    Transfer(TransferOffer),
+    /// What this host knows of some hosts.
+    News(u32, Vec<Row>),
+    /// The sender asks for a transfer on this connection.
+    Transfer,
 }
 
-/// A connection for a transfer: who dials, in which round, and whether the dialling host sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TransferOffer {
-    pub(super) id: u32,
-    pub(super) round: u32,
-    pub(super) sends: bool,
-}
-
-/// The message with its head. A card that is too large for the rest has no contact beside it.
+/// The message with its head.
 pub(super) fn encode(tag: JobTag, message: &HostNotice) -> Vec<u8> {
     let body = serde_json::to_vec(message).unwrap_or_default();
     [&HEAD[..], &tag.0, &body].concat()
 }
 
-/// The contacts in as many groups as there must be messages, each with this card.
-pub(super) fn groups(card: &Card, contacts: impl Iterator<Item = Contact>) -> Vec<Vec<Contact>> {
-    let size = |value: &Contact| serde_json::to_vec(value).map_or(0, |bytes| bytes.len() + 1);
-    // The head, the name of the variant, and the number of the row.
-    let fixed = serde_json::to_vec(card).map_or(0, |bytes| bytes.len()) + HEAD.len() + 16 + 32;
-    let (mut groups, mut length) = (vec![Vec::new()], fixed);
-    for contact in contacts {
-        let own = size(&contact);
-        match groups.last_mut() {
-            Some(last) if last.is_empty() || length + own <= FULL && last.len() < CONTACTS => {
-                last.push(contact);
-            }
-            _ => {
-                groups.push(vec![contact]);
-                length = fixed;
-            }
-        }
-        length += own;
-    }
-    groups
-}
-
 pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
     let mut message: HostNotice = serde_json::from_slice(body).ok()?;
-    if let HostNotice::Row(card, _, row) | HostNotice::Relay(card, _, row) = &mut message {
-        // The name goes to a terminal, so it must hold no control characters. And a stranger must not make
-        // this host send to a group or a broadcast address.
-        HostName::new(&card.host).as_str().clone_into(&mut card.host);
-        card.places.retain(|place| is_host(place.at) && is_host((place.link.address, 1).into()));
-        card.places.truncate(ENDPOINTS);
-        row.truncate(CONTACTS);
+    if let HostNotice::News(_, rows) = &mut message {
+        rows.truncate(HOSTS);
+        // Names go to a terminal, and that of an interface into a command to copy. And a stranger must not
+        // make this host send to a group or a broadcast address.
+        for Row { card, .. } in rows {
+            HostName::new(&card.host).as_str().clone_into(&mut card.host);
+            card.places.retain(|place| {
+                is_host(place.at) && is_host((place.link.address, 1).into()) && is_name(&place.by)
+            });
+            card.places.truncate(ENDPOINTS);
+        }
     }
     Some(message)
 }
@@ -167,6 +210,11 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
 fn is_host(at: SocketAddr) -> bool {
     let is_broadcast = matches!(at, SocketAddr::V4(v4) if v4.ip().is_broadcast());
     at.port() != 0 && !at.ip().is_multicast() && !at.ip().is_unspecified() && !is_broadcast
+}
+
+/// Whether a name of an interface means nothing else to a shell.
+fn is_name(name: &str) -> bool {
+    name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))
 }
 
 #[cfg(test)]
@@ -184,7 +232,7 @@ mod tests {
         let link = Link { address: at.ip(), prefix: 24, mtu: 1500 };
         let mac = u8::try_from(id % 250).ok().map(|last| [2, 0, 0, 0, 0, last]);
         let host = format!("node{id}");
-        let places = vec![HostPlace { at, link, mac }];
+        let places = vec![HostPlace { at, link, by: "eth0".to_owned(), mac }];
         Card { id, host, places, port: 40_000, transfers: false, done: false }
     }
 
@@ -193,53 +241,56 @@ mod tests {
         card_at(id, &format!("10.0.0.{id}:29500"))
     }
 
+    fn tag() -> JobTag {
+        "foo".parse::<JobId>().unwrap().tag()
+    }
+
     #[test]
-    fn a_datagram_is_sanitised_or_dropped() {
-        let tag = "foo".parse::<JobId>().unwrap().tag();
+    fn a_message_is_sanitised_or_dropped() {
         let mut bad = card(7);
         bad.host = "\u{1b}[2J$(reboot)".to_owned();
-        let link = bad.places[0].link;
+        let place = bad.places[0].clone();
         bad.places = ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0", "10.0.0.1:5"]
-            .map(|at| HostPlace { at: at.parse().unwrap(), link, mac: None })
+            .map(|at| HostPlace { at: at.parse().unwrap(), ..place.clone() })
             .to_vec();
-        let bytes = encode(tag, &HostNotice::Row(bad, 1, vec![]));
-        let Some(HostNotice::Row(card, ..)) = decode(tag, &bytes) else { panic!() };
-        assert_eq!(card.host, "__2J__reboot_");
-        let kept: Vec<SocketAddr> = card.places.iter().map(|place| place.at).collect();
+        bad.places.push(HostPlace { by: "x;reboot".to_owned(), ..place });
+        let bytes = encode(tag(), &HostNotice::News(7, vec![Row::new(bad); 2 * HOSTS]));
+        let Some(HostNotice::News(7, rows)) = decode(tag(), &bytes) else { panic!() };
+        assert_eq!((rows.len(), rows[0].card.host.as_str()), (HOSTS, "__2J__reboot_"));
+        let kept: Vec<SocketAddr> = rows[0].card.places.iter().map(|place| place.at).collect();
         assert_eq!(kept, ["10.0.0.1:5".parse().unwrap()]);
         assert_eq!(decode(JobTag([0; 16]), &bytes), None);
-        for cut in 0..bytes.len() {
-            assert_eq!(decode(tag, &bytes[..cut]), None);
+        for cut in 0..200 {
+            assert_eq!(decode(tag(), &bytes[..cut]), None);
         }
     }
 
     #[test]
-    fn every_part_of_the_largest_row_fits_a_datagram() {
+    fn datagrams_fit_the_least_mtu_and_a_few_of_them_carry_the_largest_row() {
         let at: SocketAddr = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap();
-        let place =
-            HostPlace { at, link: Link { address: at.ip(), prefix: 128, mtu: 65_535 }, mac: Some([255; 6]) };
-        let places = vec![place; ENDPOINTS];
-        let largest = Card { host: "x".repeat(63), places, port: 65_535, id: u32::MAX, ..card(1) };
+        let link = Link { address: at.ip(), prefix: 128, mtu: 65_535 };
+        let place = HostPlace { at, link, by: "x".repeat(15), mac: Some([255; 6]) };
+        let card = Card { host: "x".repeat(63), places: vec![place; ENDPOINTS], port: 65_535, ..card(1) };
         let broken = BrokenWay {
             to: at,
             fault: Fault::Size { passes: 65_535, fails: 65_535 },
             own_port_answers: false,
+            blocked: Some(Blocked::Gateway { by: at.ip(), net: at.ip(), prefix: 128 }),
         };
-        let row = (0..LARGEST).map(|id| Contact {
-            id: u32::MAX - id,
-            flags: 63,
-            broken: Some(broken),
-            rate: Some(u32::MAX),
-            shared: Some(at.ip()),
-        });
-        let tag = "foo".parse::<JobId>().unwrap().tag();
-        let groups = groups(&largest, row.clone());
-        assert!(groups.concat().into_iter().eq(row));
-        for group in groups {
-            let length = encode(tag, &HostNotice::Relay(largest.clone(), u32::MAX, group)).len();
-            assert!(length <= LONGEST, "{length}");
+        let worst =
+            Contact { flags: 1023, broken: Some(broken), rate: Some(u32::MAX), shared: Some(at.ip()) };
+        let usual = Card { places: card.places[..1].to_vec(), ..card.clone() };
+        for (card, contact, turns) in [(usual, worst, 128), (card, Contact::new(1023), 8)] {
+            let mut row = Row::new(card.clone());
+            row.about = (0..LARGEST).map(|id| (u32::MAX - id, contact)).collect();
+            let mut heard = Row::new(card.clone());
+            for turn in 0..turns {
+                let bytes = row.datagram(tag(), 1, turn);
+                assert!(bytes.len() <= FULL, "{}", bytes.len());
+                let Some(HostNotice::News(1, rows)) = decode(tag(), &bytes) else { panic!() };
+                heard.join(rows[0].clone());
+            }
+            assert!(heard == row);
         }
-        let all = super::groups(&card(1), (0..LARGEST - 1).map(Contact::unknown));
-        assert!(all.len() <= 2, "{}", all.len());
     }
 }

@@ -1,24 +1,25 @@
-//! Short transfers between the hosts: in rounds of pairs, so that each host takes part in one at a time.
+//! Short transfers between the hosts, of which each host takes part in one at a time.
 //!
-//! A pair has one connection for each direction. The host that comes first in the order of all dials both.
-//! The receiving host measures, and ends the transfer by a reset. A stranger who connects at the right moment
-//! spoils one figure of a report.
+//! A host asks each other one for a transfer, over a connection for each, measures it, and ends it by a
+//! reset. A host that is busy closes such a connection, and is asked again. A stranger who connects at the
+//! right moment spoils one figure of a report.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::proto::JobTag;
-use mingle_core::tools::reset;
+use mingle_core::tools::{self, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::exchange::framed;
 use super::live::Arrived;
-use super::notice::{HostNotice, TransferOffer, encode};
-use super::rounds::{partner, rounds};
+use super::notice::{HostNotice, encode};
 
 /// How long a transfer takes, and how many bytes it has, at most.
 const TIME: Duration = Duration::from_millis(300);
@@ -28,89 +29,46 @@ const WARM_TIME: Duration = Duration::from_millis(60);
 const WARM_BYTES: usize = 8 << 20;
 /// How long a transfer may take to begin, and to end.
 const START: Duration = Duration::from_secs(1);
-/// How long to wait for the other host of a round, which may still be busy with an earlier one.
-const WAIT: Duration = Duration::from_secs(6);
+/// The least pause after a host was busy; the most is four times that.
+const PAUSE: Duration = Duration::from_millis(10);
 const BLOCK: usize = 128 << 10;
 
-/// A host that takes part.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TransferHost {
-    pub(super) id: u32,
-    /// The address to dial; none if this pair has no working path, and rests.
-    pub(super) at: Option<SocketAddr>,
-}
-
 /// The transfers of one host.
+#[derive(Clone)]
 pub(super) struct Transfers {
     pub(super) tag: JobTag,
-    /// All hosts in the same order on each.
-    pub(super) hosts: Vec<TransferHost>,
-    /// The index of this host.
-    pub(super) me: usize,
-    /// Connections that others have opened.
-    pub(super) guests: mpsc::Receiver<(TransferOffer, TcpStream)>,
-    /// Those that wait for their round.
-    pub(super) waiting: Vec<(TransferOffer, TcpStream)>,
+    /// A single permit, which whoever uses the link holds; none before this host begins.
+    pub(super) link: Arc<Semaphore>,
+    pub(super) sender: mpsc::Sender<Arrived>,
 }
 
 impl Transfers {
-    /// Runs all rounds, and reports the rate at which the transfer of each host arrives.
-    pub(super) async fn run(mut self, arrived: &mpsc::Sender<Arrived>) {
-        for round in 0..rounds(self.hosts.len()) {
-            let Some(at) = partner(self.me, round, self.hosts.len()) else { continue };
-            let host = self.hosts[at];
-            let Some(to) = host.at else { continue };
-            let round = u32::try_from(round).unwrap_or(u32::MAX);
-            // An error means that there is no figure.
-            let rate =
-                if self.me < at { self.dial(to, round).await } else { self.accept(host.id, round).await };
-            if let Ok(rate) = rate {
-                let _ = arrived.send(Arrived::Rate { id: host.id, rate }).await;
+    /// Measures the transfers of these hosts.
+    pub(super) async fn run(&self, hosts: impl Iterator<Item = (u32, SocketAddr)>) {
+        let mut waiting: VecDeque<_> = hosts.collect();
+        while let Some((id, at)) = waiting.pop_front() {
+            if let Ok(rate) = self.ask(at).await {
+                let _ = self.sender.send(Arrived::Rate { id, rate }).await;
+            } else {
+                waiting.push_back((id, at));
+                sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
             }
         }
     }
 
-    async fn dial(&self, to: SocketAddr, round: u32) -> io::Result<u32> {
-        let offer = |sends| TransferOffer { id: self.hosts[self.me].id, round, sends };
-        let mut stream = self.open(to, offer(true)).await?;
-        send(&mut stream).await;
-        measure(&mut self.open(to, offer(false)).await?).await
+    /// Asks a host for its transfer. Returns the rate in kbit/s.
+    async fn ask(&self, at: SocketAddr) -> io::Result<u32> {
+        let Ok(_permit) = self.link.acquire().await else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let mut stream = timeout(START, TcpStream::connect(at)).await??;
+        reset(&stream);
+        stream.write_all(&framed(&encode(self.tag, &HostNotice::Transfer))).await?;
+        measure(&mut stream).await
     }
 
-    /// Opens a connection, and waits until the other host is ready for its transfer.
-    async fn open(&self, to: SocketAddr, offer: TransferOffer) -> io::Result<TcpStream> {
-        let opened = async {
-            let mut stream = TcpStream::connect(to).await?;
-            reset(&stream);
-            stream.write_all(&framed(&encode(self.tag, &HostNotice::Transfer(offer)))).await?;
-            stream.read_u8().await?;
-            io::Result::Ok(stream)
-        };
-        timeout(WAIT, opened).await?
-    }
-
-    async fn accept(&mut self, id: u32, round: u32) -> io::Result<u32> {
-        let rate = measure(&mut self.guest(TransferOffer { id, round, sends: true }).await?).await;
-        send(&mut self.guest(TransferOffer { id, round, sends: false }).await?).await;
-        rate
-    }
-
-    /// Waits for the connection of this offer, and tells the other host that its turn has come.
-    async fn guest(&mut self, wanted: TransferOffer) -> io::Result<TcpStream> {
-        let until = Instant::now() + WAIT;
-        self.waiting.retain(|(offer, _)| offer.round >= wanted.round);
-        loop {
-            if let Some(found) = self.waiting.iter().position(|(offer, _)| *offer == wanted) {
-                let (_, mut stream) = self.waiting.swap_remove(found);
-                stream.write_u8(1).await?;
-                return Ok(stream);
-            }
-            let next = timeout_at(until, self.guests.recv()).await?.ok_or(io::ErrorKind::BrokenPipe)?;
-            // Each other host has at most one connection waiting.
-            if self.waiting.len() > self.hosts.len() {
-                self.waiting.remove(0);
-            }
-            self.waiting.push(next);
+    /// Sends to a host that has asked for it, if this one has time.
+    pub(super) async fn answer(&self, stream: &mut TcpStream) {
+        if let Ok(_permit) = self.link.try_acquire() {
+            send(stream).await;
         }
     }
 }
@@ -154,6 +112,10 @@ async fn measure(stream: &mut TcpStream) -> io::Result<u32> {
         }
     }
     let (since, before) = warm.unwrap_or((started, 0));
+    if total == before {
+        // It has stalled, and would say nothing of the link.
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     let micros = (last - since).as_micros().max(1);
     let bits = u128::try_from(total - before).unwrap_or_default() * 8;
     Ok(u32::try_from(bits * 1000 / micros).unwrap_or(u32::MAX))

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::tools::{self, Listener};
+use mingle_core::tools::{self, Station};
 use mingle_core::{JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
@@ -68,8 +68,8 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     runtime()?.block_on(async {
         let opened = match &job {
-            Some(job) => Listener::of_job(job, &network),
-            None => Listener::of_all_jobs(&network),
+            Some(job) => Station::of_observer(job, &network),
+            None => Station::of_all_jobs(&network),
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
         for warning in &listener.warnings() {
@@ -120,7 +120,7 @@ impl WatchedJobs {
 }
 
 async fn watch(
-    mut listener: Listener,
+    mut listener: Station,
     mut scene: impl Scene,
     is_json: bool,
     limit: Duration,
@@ -136,12 +136,12 @@ async fn watch(
     let mut is_read = true;
     while is_read {
         tokio::select! {
-            (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
+            (from, _, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
             _ = tick.tick() => if let Some(screen) = &mut screen {
                 is_read = screen.show(scene.lines(now() - started))?;
             },
             _ = ask.tick() => if let Some(question) = scene.question() {
-                listener.send_to_all(&question);
+                let _ = listener.send_to_all(&question);
             },
             () = &mut end => break,
         }

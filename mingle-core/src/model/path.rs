@@ -107,7 +107,7 @@ impl Link {
     }
 
     /// Whether this address is of its network.
-    pub(crate) fn has(&self, other: IpAddr) -> bool {
+    pub fn has(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let mask = u32::MAX.checked_shl(32_u32.saturating_sub(self.prefix.into())).unwrap_or(0);

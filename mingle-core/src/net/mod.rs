@@ -7,7 +7,7 @@
 //! sockets/      a node's own port, the multicast groups, and TCP connections
 //! worlds/       a node that stays with its job: the supervisor of its worlds
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
-//! station, listener   the same sockets for `mingle doctor` and `mingle watch`
+//! station       the same sockets for `mingle doctor` and `mingle watch`
 //! prover        the proof of paths for `mingle doctor`
 //! ```
 
@@ -16,7 +16,6 @@ mod clock;
 mod discovery;
 mod driver;
 mod error;
-mod listener;
 mod network;
 mod prover;
 mod rendezvous;
@@ -32,10 +31,10 @@ mod namespace_tests;
 pub use assignment::Assignment;
 pub use discovery::{InvalidSeed, Seed};
 pub use error::{Ended, Error};
-pub use listener::Listener;
 pub use network::Network;
 pub use prover::{Prover, broken_path};
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
 pub use sockets::held::HeldPorts;
+pub use sockets::links::Cast;
 pub use station::{Judged, Station, interfaces, random_id, reset, run_id};
 pub use worlds::{Happening, Outlook, Session, duration};

@@ -2,6 +2,7 @@
 //!
 //! Connections, tokens, times and explanations are those of a round, so a rendezvous would find the same.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -13,12 +14,16 @@ use super::sockets::endpoint::listen_for_paths;
 use crate::host::host_name;
 use crate::model::{BrokenPath, Fault, JobId, NodeId, Peer, World};
 use crate::net::error::Error;
-use crate::proto::{Config, NodeInfo, Output, Survey, Time};
+use crate::proto::{Config, NodeInfo, Output, PATIENCE, PathProofs, PathTarget, Shared, Time, Timer};
+use crate::wire::Partner;
 
 /// A port for paths, and the proofs of the paths from this host. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Prover {
-    survey: Survey,
+    shared: Shared,
+    /// None before the proofs begin, and after their time.
+    paths: Option<PathProofs>,
+    verdicts: BTreeMap<NodeId, Result<(), Fault>>,
     connections: Connections,
     port: u16,
     origin: Instant,
@@ -32,13 +37,13 @@ impl Prover {
     pub fn open(id: u32, job: &JobId, world: World, network: &Network) -> Result<Self, Error> {
         let (paths, port) = listen_for_paths(network.loopback)?;
         let own = SocketAddr::new(network.loopback.map_or([0; 4].into(), Into::into), port);
-        let node = NodeInfo::new(host_name(), own.into());
-        let config = Config::new(node_id(id), job.tag(), world, node);
-        let survey = Survey::new(config, u64::from_be_bytes(random()?), Time::ZERO);
+        let config = Config::new(node_id(id), job.tag(), world, NodeInfo::new(host_name(), own.into()));
+        let shared = Shared::new(config, u64::from_be_bytes(random()?), Time::ZERO);
         let listeners = Listeners { own: Vec::new(), keep_own: false, paths };
         let mut connections = Connections::open(listeners, world)?;
-        connections.set_target(survey.target());
-        Ok(Self { survey, connections, port, origin: clock() })
+        connections.set_target(PathTarget::new(&shared));
+        let (paths, verdicts) = (None, BTreeMap::new());
+        Ok(Self { shared, paths, verdicts, connections, port, origin: clock() })
     }
 
     /// The port to which the others prove their paths.
@@ -46,20 +51,28 @@ impl Prover {
         self.port
     }
 
-    /// Proves the path to another host, which has this ID. The time for all proofs begins with the first.
-    pub fn add(&mut self, id: u32, to: SocketAddr) {
-        self.survey.add(self.now(), node_id(id), to);
+    /// Proves the paths to other hosts, each with its ID, in the time of one round.
+    pub fn prove(&mut self, hosts: impl IntoIterator<Item = (u32, SocketAddr)>) {
+        self.shared.now = self.now();
+        self.shared.set_after(Timer::ProofFailed, PATIENCE);
+        // The caller knows by itself whether a host's own port answers.
+        let partner =
+            |(id, path): (u32, SocketAddr)| Partner { id: node_id(id), rank: 0, path, own_port: path.port() };
+        let partners: Vec<Partner> = hosts.into_iter().map(partner).collect();
+        let mut paths = PathProofs::new(partners.len().try_into().unwrap_or(u32::MAX), self.shared.now);
+        paths.add(&partners, &mut self.shared);
+        self.paths = Some(paths);
         self.carry_out();
     }
 
     /// Whether the path to this host is proved, or how it fails. None until that is known.
     pub fn verdict(&self, id: u32) -> Option<Result<(), Fault>> {
-        self.survey.verdict(node_id(id))
+        self.verdicts.get(&node_id(id)).copied()
     }
 
     /// Waits until something happens, and handles it. Cancel-safe.
     pub async fn step(&mut self) {
-        let due = self.survey.poll_timeout().and_then(|at| self.origin.checked_add(at));
+        let due = self.shared.timers.next().and_then(|at| self.origin.checked_add(at));
         let due = [due, self.connections.accept_again()].into_iter().flatten().min();
         let timer = async {
             match due {
@@ -67,32 +80,46 @@ impl Prover {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let incoming = tokio::select! {
             biased;
-            incoming = self.connections.next() => self.handle(incoming),
-            () = timer => {
-                let now = self.now();
-                self.survey.handle_timeout(now);
+            incoming = self.connections.next() => Some(incoming),
+            () = timer => None,
+        };
+        self.shared.now = self.now();
+        match (incoming, &mut self.paths) {
+            (Some(Incoming::Accepted(accepted)), _) => {
+                // After an error, accepting pauses and is tried again: the doctor needs no warning.
+                let _ = self.connections.accepted(accepted);
             }
+            (Some(Incoming::Event(TaskEvent::Path(dial, news))), Some(paths)) => {
+                paths.hear(dial, &news, &mut self.shared);
+                self.verdicts.extend(paths.proved().map(|id| (id, Ok(()))));
+            }
+            (Some(Incoming::Event(TaskEvent::HungUp(dial))), Some(paths)) => paths.closed(dial),
+            (Some(Incoming::Event(_)), _) => {}
+            (None, _) => self.fire_timers(),
         }
         self.carry_out();
     }
 
-    fn handle(&mut self, incoming: Incoming) {
-        let now = self.now();
-        match incoming {
-            Incoming::Accepted(accepted) => {
-                // After an error, accepting pauses and is tried again: the doctor needs no warning.
-                let _ = self.connections.accepted(accepted);
+    fn fire_timers(&mut self) {
+        while let Some(timer) = self.shared.timers.expire(self.shared.now) {
+            match (timer, self.paths.take()) {
+                (Timer::ProofFailed, Some(paths)) => {
+                    self.verdicts.extend(paths.unproved().map(|path| (path.partner, Err(path.fault))));
+                    paths.stop(&mut self.shared);
+                }
+                (_, Some(mut paths)) => {
+                    paths.advance(&mut self.shared);
+                    self.paths = Some(paths);
+                }
+                (_, None) => {}
             }
-            Incoming::Event(TaskEvent::Path(dial, news)) => self.survey.hear(now, dial, &news),
-            Incoming::Event(TaskEvent::HungUp(dial)) => self.survey.closed(dial),
-            Incoming::Event(_) => {}
         }
     }
 
     fn carry_out(&mut self) {
-        while let Some(output) = self.survey.poll_output() {
+        while let Some(output) = self.shared.next_output() {
             match output {
                 Output::DialPath(path) => self.connections.prove(path),
                 Output::HangUp(dial) => self.connections.hang_up(dial),

@@ -1,22 +1,25 @@
-//! The sockets of a rendezvous, opened to be tried: for `mingle doctor`, which says why a network does not
-//! carry one.
+//! The sockets of a rendezvous without one: for `mingle doctor`, which says why a network does not carry a
+//! rendezvous, and for `mingle watch`.
 //!
 //! This is the code of the rendezvous itself, so that what works here works there.
 
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::clock::random;
+use super::discovery::advertiser;
 use super::discovery::seed_dir::SeedDir;
 use super::discovery::sources::Sources;
 use super::network::Network;
 use super::sockets::connection::TaskEvent;
-use super::sockets::endpoint::{bind_endpoint, reset_on_close};
-use super::sockets::multicast::{DatagramSockets, Groups};
+use super::sockets::endpoint::{Endpoint, bind_endpoint, bind_observer, reset_on_close};
+use super::sockets::links::{Cast, Links};
+use super::sockets::watched::readable;
 use crate::host::{self, Interface};
 use crate::model::{JobId, Link, NodeId};
 use crate::net::error::Error;
@@ -80,15 +83,14 @@ pub fn reset(stream: &impl AsFd) {
     let _ = reset_on_close(stream);
 }
 
-/// A node's own port and the groups of a job, as a rendezvous opens them.
+/// The sockets of a node as a rendezvous opens them, or the datagram sockets of an observer, whose own port
+/// is no port of a job. Notices new interfaces and addresses within two seconds.
 #[derive(Debug)]
 pub struct Station {
+    network: Network,
+    links: Links,
     port: u16,
     listeners: Vec<TcpListener>,
-    sockets: DatagramSockets,
-    interfaces: Vec<Interface>,
-    job: JobId,
-    network: Network,
 }
 
 impl Station {
@@ -97,58 +99,104 @@ impl Station {
     ///
     /// # Errors
     /// [`Error::PortTaken`] and [`Error::Socket`], as for a rendezvous.
-    pub fn open(interfaces: Vec<Interface>, job: &JobId, network: &Network) -> Result<Self, Error> {
-        let endpoint = bind_endpoint(network, job)?;
-        let sockets = DatagramSockets::open(
-            endpoint.sockets,
-            network.joined_groups(job),
-            network.broadcasts(),
-            &interfaces,
-        )?;
-        Ok(Self {
-            port: endpoint.port,
-            listeners: endpoint.listeners,
-            sockets,
-            interfaces,
-            job: job.clone(),
-            network: network.clone(),
-        })
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub fn of_node(interfaces: Vec<Interface>, job: &JobId, network: &Network) -> Result<Self, Error> {
+        let Endpoint { listeners, sockets, port } = bind_endpoint(network, job)?;
+        let links = Links::open(network.joined_groups(job), network, false, interfaces, sockets)?;
+        Ok(Self { network: network.clone(), links, port, listeners })
     }
 
-    /// The port, of TCP and UDP.
+    /// Listens to a job's groups, and to broadcasts if the network wants them.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`] and [`Error::Socket`], as for a rendezvous.
+    ///
+    /// # Panics
+    /// As for [`Station::of_node`].
+    pub fn of_observer(job: &JobId, network: &Network) -> Result<Self, Error> {
+        Self::observe(network.groups(job), network.clone())
+    }
+
+    /// Listens to the directory groups, in which the leaders of all jobs that are not private advertise.
+    ///
+    /// # Errors
+    /// As for [`Station::of_observer`].
+    ///
+    /// # Panics
+    /// As for [`Station::of_node`].
+    pub fn of_all_jobs(network: &Network) -> Result<Self, Error> {
+        let groups = advertiser::groups(network.discovery_port);
+        // Advertisers send no broadcast.
+        Self::observe(groups, Network { broadcast: false, ..network.clone() })
+    }
+
+    fn observe(groups: [SocketAddr; 2], network: Network) -> Result<Self, Error> {
+        let interfaces = network.select_interfaces()?;
+        let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
+        let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
+        Ok(Self { network, links, port: 0, listeners: Vec::new() })
+    }
+
+    /// The port of a node, of TCP and UDP.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The node's own UDP sockets, IPv4 first, and IPv6 if the kernel has it. They do not block.
-    pub fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
-        self.sockets.own.iter().map(AsRef::as_ref)
-    }
-
-    /// The listening sockets, in the same order. They do not block.
+    /// The listening sockets of a node, IPv4 first, and IPv6 if the kernel has it. They do not block.
     pub fn listeners(&self) -> &[TcpListener] {
         &self.listeners
     }
 
-    /// The sockets that receive the groups. They do not block.
-    pub fn group_sockets(&self) -> impl Iterator<Item = &UdpSocket> {
-        self.sockets.groups.iter().flat_map(Groups::sockets).map(AsRef::as_ref)
-    }
-
-    /// The socket that receives broadcasts, if those are wanted. It may receive unicast to that port as well.
-    pub fn broadcast_socket(&self) -> Option<&UdpSocket> {
-        self.sockets.broadcast.as_ref().map(|(socket, _)| socket.as_ref())
-    }
-
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
-        self.sockets.groups.iter().flat_map(Groups::warnings)
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.links.warnings()
+    }
+
+    /// The next datagram from anyone: its source address, how it was sent, and its bytes. Cancel-safe.
+    pub async fn receive(&mut self) -> (SocketAddr, Cast, Vec<u8>) {
+        loop {
+            if let Some(received) = self.received() {
+                return received;
+            }
+            tokio::select! {
+                () = readable(self.links.receivers()) => {}
+                () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
+            }
+            if self.links.keep_up() {
+                self.links.follow(&self.network);
+            }
+        }
+    }
+
+    /// A datagram that has arrived.
+    pub(crate) fn received(&self) -> Option<(SocketAddr, Cast, Vec<u8>)> {
+        self.links.received()
+    }
+
+    /// Sends from the own port to one address. A datagram that cannot be sent is lost, as on any network.
+    pub fn send(&self, to: SocketAddr, datagram: &[u8]) {
+        self.links.send(to, datagram);
+    }
+
+    /// Sends from the own port to all nodes, as a rendezvous does. Returns a warning for each interface that
+    /// cannot send to a group, once.
+    pub fn send_to_all(&mut self, datagram: &[u8]) -> Vec<Warning> {
+        self.links.multicast(datagram)
+    }
+
+    /// The group to which an interface can send: that of IPv4 if the interface has both families, unless IPv6
+    /// is preferred.
+    pub fn group_of(&self, interface: &Interface) -> Option<SocketAddr> {
+        let has = |group: &SocketAddr| interface.source(group.is_ipv6()).is_some();
+        self.links.groups().filter(has).max_by_key(|group| group.is_ipv6() == self.network.prefers_ipv6)
     }
 
     /// Up to `limit` endpoints at which others may reach this node, the preferred one first. If it has
     /// addresses of both families, both are among them, since another host may have only one.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
-        let all = host::endpoints(&self.interfaces, self.port, usize::MAX, self.network.prefers_ipv6);
+        let all = host::endpoints(self.interfaces(), self.port, usize::MAX, self.network.prefers_ipv6);
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
         let is_one = |is_ipv6| first.iter().all(|at| at.is_ipv6() == is_ipv6);
         if let Some(only) = first.first().map(SocketAddr::is_ipv6).filter(|only| is_one(*only))
@@ -162,44 +210,12 @@ impl Station {
 
     /// The address that a job uses where this node is reached at `ip`, as it is in a Join.
     pub fn link(&self, ip: IpAddr) -> Link {
-        host::link_of(&self.interfaces, ip)
-    }
-
-    /// The group to try on an interface: that of IPv4 if the interface has both families, unless IPv6 is
-    /// preferred. None if it can send to neither.
-    pub fn group_of(&self, interface: &Interface) -> Option<SocketAddr> {
-        let order = [self.network.prefers_ipv6, !self.network.prefers_ipv6];
-        let family = order.into_iter().find(|is_ipv6| interface.source(*is_ipv6).is_some())?;
-        self.sockets.groups.iter().map(|groups| groups.group).find(|group| group.is_ipv6() == family)
-    }
-
-    /// Sends by one interface to a group.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::Unsupported`] if the interface has no address of that family; else the kernel's.
-    pub fn send_by(&self, interface: &Interface, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        self.sockets.send_by(interface, to, bytes).unwrap_or(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    /// Sends a broadcast by one interface. None unless broadcasts are wanted and the interface has IPv4.
-    pub fn broadcast_by(&self, interface: &Interface, bytes: &[u8]) -> Option<io::Result<()>> {
-        let (_, to) = self.sockets.broadcast.as_ref()?;
-        self.sockets.send_by(interface, *to, bytes)
-    }
-
-    /// Sends to all nodes as a rendezvous does: to each group by each interface, and by broadcast if that is
-    /// wanted. A datagram that cannot be sent is lost, as on any network.
-    pub fn send_to_all(&self, bytes: &[u8]) {
-        for interface in &self.interfaces {
-            for to in self.sockets.all() {
-                let _ = self.sockets.send_by(interface, to, bytes);
-            }
-        }
+        host::link_of(self.interfaces(), ip)
     }
 
     /// The interfaces that are used.
     pub fn interfaces(&self) -> &[Interface] {
-        &self.interfaces
+        self.links.interfaces()
     }
 
     /// Follows seeds and shared folder: the returned future passes all known addresses to `found` whenever
@@ -210,6 +226,7 @@ impl Station {
     /// [`Error::Socket`] if the folder cannot be written to.
     pub async fn follow<F>(
         &self,
+        job: &JobId,
         id: [u8; 16],
         mut found: F,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<F>>, Error>
@@ -218,11 +235,11 @@ impl Station {
     {
         let endpoints = self.endpoints(ENDPOINTS);
         let opened = match &self.network.seed_dir {
-            Some(path) => Some(SeedDir::new(path, self.job.tag(), NodeId(id), &endpoints).open().await?),
+            Some(path) => Some(SeedDir::new(path, job.tag(), NodeId(id), &endpoints).open().await?),
             None => None,
         };
         let (folder, own_file) = opened.unzip();
-        let sources = Sources::new(&self.network, &self.job, folder);
+        let sources = Sources::new(&self.network, job, folder);
         if sources.is_empty() {
             return Ok(None);
         }

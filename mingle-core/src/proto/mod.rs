@@ -55,9 +55,13 @@ pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;
 #[cfg(feature = "net")]
-pub(crate) use prove::Survey;
+pub(crate) use prove::{PATIENCE, PathProofs};
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried,
     Unproved, Warning,
 };
+#[cfg(feature = "net")]
+pub(crate) use shared::Shared;
 pub use timer::Time;
+#[cfg(feature = "net")]
+pub(crate) use timer::Timer;

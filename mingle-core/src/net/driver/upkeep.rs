@@ -10,9 +10,9 @@ use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
 use crate::net::error::Error;
-use crate::net::listener::Listener;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
+use crate::net::station::Station;
 use crate::proto::{Event, Node, OtherJob, Tried, Warning};
 use crate::wire::Notice;
 
@@ -33,7 +33,7 @@ pub(super) struct Upkeep {
     /// None once it is known that the node has heard another, or the warning is given.
     quiet: Option<Instant>,
     /// Hear other jobs, once this node has waited for long.
-    listeners: Vec<Listener>,
+    listeners: Vec<Station>,
     advertiser: Option<Advertiser>,
 }
 
@@ -63,12 +63,12 @@ impl Upkeep {
 }
 
 /// Hear the leaders of all jobs at this port of multicast, and at the usual one.
-fn listeners(network: &Network) -> Vec<Listener> {
+fn listeners(network: &Network) -> Vec<Station> {
     let usual = Network { discovery_port: Network::DISCOVERY_PORT, ..network.clone() };
     let is_usual = usual.discovery_port == network.discovery_port;
     let networks = [Some(network), Some(&usual).filter(|_| !is_usual)].into_iter().flatten();
     let open = |network: &Network| {
-        let opened = Listener::of_all_jobs(network);
+        let opened = Station::of_all_jobs(network);
         opened.inspect_err(|error| tracing::debug!(%error, "listening to other jobs")).ok()
     };
     networks.filter(|network| network.multicast).filter_map(open).collect()
@@ -109,11 +109,11 @@ impl Driver {
     }
 
     /// The jobs that others advertise on the link.
-    fn jobs(&self, listeners: &[Listener]) -> Vec<OtherJob> {
+    fn jobs(&self, listeners: &[Station]) -> Vec<OtherJob> {
         let mut jobs = BTreeMap::new();
         let received =
             listeners.iter().flat_map(|listener| iter::from_fn(|| listener.received()).take(NOTICES));
-        for (from, datagram) in received {
+        for (from, _, datagram) in received {
             let Some(notice) = Notice::decode(&datagram) else { continue };
             // What comes from this host says nothing of the network.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());

@@ -13,13 +13,25 @@ use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser;
 use crate::net::error::Error;
-use crate::proto::Warning;
+use crate::proto::{MAX_DATAGRAM, Warning};
 
 /// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after
 /// 260 s.
 const REJOIN: Duration = Duration::from_secs(60);
 /// How often the host's addresses are read again.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// How a datagram was sent, as its receiver knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cast {
+    /// To this node's own port.
+    Unicast,
+    /// To a group of the job.
+    Multicast,
+    /// To all hosts of the link, or by unicast to the port of broadcasts.
+    Broadcast,
+}
 
 /// The datagram sockets, and the interfaces that they use.
 #[derive(Debug)]
@@ -99,6 +111,32 @@ impl Links {
     pub(crate) fn receivers_in_order(&self) -> impl DoubleEndedIterator<Item = (&Watched, bool)> {
         let (own, groups) = self.receivers.split_at(self.sockets.own.len());
         own.iter().map(|socket| (socket, true)).chain(groups.iter().map(|socket| (socket, false)))
+    }
+
+    /// A datagram that has arrived, with its source address.
+    pub(crate) fn received(&self) -> Option<(SocketAddr, Cast, Vec<u8>)> {
+        let own = self.sockets.own.len();
+        let groups = own + usize::from(self.sockets.broadcast.is_some());
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        for (at, socket) in self.receivers.iter().enumerate() {
+            match socket.try_recv_from(&mut buffer) {
+                // Too long for the protocol: a node drops it, too.
+                Ok((length, _)) if length > MAX_DATAGRAM => {}
+                Ok((length, from)) => {
+                    let group = if at < groups { Cast::Broadcast } else { Cast::Multicast };
+                    let cast = if at < own { Cast::Unicast } else { group };
+                    return Some((from, cast, buffer[..length].to_vec()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => tracing::debug!(%error, "receiving"),
+            }
+        }
+        None
+    }
+
+    /// The groups, IPv4 first.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = SocketAddr> {
+        self.sockets.groups.iter().map(|groups| groups.group)
     }
 
     /// All sockets, to be read without the runtime, and whether each is one of the node's own port.

@@ -6,8 +6,6 @@ mod dials;
 mod master;
 mod paths;
 mod proofs;
-#[cfg(feature = "net")]
-mod survey;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -17,13 +15,13 @@ use std::time::Duration;
 
 pub(crate) use arrivals::{Arrivals, Ends};
 pub(crate) use dials::{Dials, Won};
-pub(crate) use proofs::Proofs;
 #[cfg(feature = "net")]
-pub(crate) use survey::Survey;
+pub(crate) use paths::PathProofs;
+pub(crate) use proofs::Proofs;
 pub use target::PathTarget;
 
 /// How long a node tries before it reports what it cannot prove.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The most dials that a node has open to another.
 const OPEN: usize = 16;

@@ -79,7 +79,7 @@ enum Probe {
 }
 
 impl PathProofs {
-    pub(super) fn new(expected: u32, now: Time) -> Self {
+    pub(crate) fn new(expected: u32, now: Time) -> Self {
         Self {
             expected: usize::try_from(expected).unwrap_or(usize::MAX),
             by_partner: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl PathProofs {
     }
 
     /// The leader has named partners. Returns whether any of them is new.
-    pub(super) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
+    pub(crate) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
         let known = self.by_partner.len();
         for &partner in partners {
             if self.by_partner.len() < self.expected && partner.id != shared.me() {
@@ -112,7 +112,7 @@ impl PathProofs {
     }
 
     /// Opens the connections that are due.
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
+    pub(crate) fn advance(&mut self, shared: &mut Shared) {
         if self.by_partner.is_empty() || self.are_proved() {
             return;
         }
@@ -136,7 +136,7 @@ impl PathProofs {
     }
 
     /// Something has happened on a connection. Returns whether all paths are proved by it.
-    pub(super) fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
+    pub(crate) fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
         let key = self.by_dial.get(&dial);
         let Some(path) = key.and_then(|key| self.by_partner.get_mut(key)) else { return false };
         if path.hear(dial, news, shared) {
@@ -146,7 +146,7 @@ impl PathProofs {
     }
 
     /// A connection has closed or could not be opened.
-    pub(super) fn closed(&mut self, dial: DialId) {
+    pub(crate) fn closed(&mut self, dial: DialId) {
         let key = self.by_dial.remove(&dial);
         if let Some(path) = key.and_then(|key| self.by_partner.get_mut(&key)) {
             path.closed(dial);
@@ -155,12 +155,12 @@ impl PathProofs {
 
     /// The partners to which the path is proved.
     #[cfg(feature = "net")]
-    pub(super) fn proved(&self) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn proved(&self) -> impl Iterator<Item = NodeId> {
         self.by_partner.values().filter(|path| path.proved).map(|path| path.partner.id)
     }
 
     /// The paths that are not proved, and how each fails.
-    pub(super) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
+    pub(crate) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
         self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
     }
 
@@ -171,7 +171,7 @@ impl PathProofs {
         (!broken.is_empty()).then(|| Broken { round, paths: broken.into_iter().collect(), more })
     }
 
-    pub(super) fn stop(self, shared: &mut Shared) {
+    pub(crate) fn stop(self, shared: &mut Shared) {
         for mut path in self.by_partner.into_values() {
             path.stop(shared);
         }

@@ -13,7 +13,7 @@ pub struct PathTarget {
 }
 
 impl PathTarget {
-    pub(in crate::proto) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &Shared) -> Self {
         let Config { id, tag, keys, .. } = &shared.config;
         Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
     }

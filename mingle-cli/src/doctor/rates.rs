@@ -1,4 +1,4 @@
-//! The rounds of transfers, and what their rates say: which host is slow.
+//! What the rates of transfers say: which host is slow.
 //!
 //! A host's rate is the median of its transfers with all others, so one disturbed transfer, or one slow
 //! partner, does not count. It is compared with the median of all hosts' rates.
@@ -12,25 +12,6 @@ const CHECK: &str = "bandwidth";
 const SLOW: u32 = 2;
 /// The least number of hosts among which the slow end of a slow pair can be told from the other end.
 const HOSTS: usize = 3;
-
-/// The number of rounds in which each of `hosts` meets each other one once.
-pub(super) fn rounds(hosts: usize) -> usize {
-    (hosts + hosts % 2).saturating_sub(1)
-}
-
-/// The host that this one meets in a round; none if it rests. (The circle method: all hosts but the last
-/// turn around it.)
-pub(super) fn partner(me: usize, round: usize, hosts: usize) -> Option<usize> {
-    let turning = rounds(hosts);
-    let partner = if me == turning {
-        round
-    } else if me == round {
-        turning
-    } else {
-        (2 * round + turning - me) % turning
-    };
-    (partner < hosts).then_some(partner)
-}
 
 /// The upper median.
 fn median(mut rates: Vec<u32>) -> Option<u32> {
@@ -71,8 +52,8 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let sent = Direction::new(&hosts, |from, to| board.rate(from, to));
     let received = Direction::new(&hosts, |to, from| board.rate(from, to));
     let mut findings = Vec::new();
-    if hosts.len() < board.world() {
-        let seen = format!("{} of {} hosts took part", hosts.len(), board.world());
+    if hosts.len() < board.world {
+        let seen = format!("{} of {} hosts took part", hosts.len(), board.world);
         let cure = "give --bandwidth on all hosts";
         findings.push(Finding::new(Severity::Note, CHECK, "transfers", seen, cure));
     }
@@ -105,37 +86,20 @@ fn slow(host: String, at: usize, sent: &Direction, received: &Direction) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::notice::Contact;
-    use super::super::notice::card;
+    use super::super::matrix::board_at;
+    use super::super::notice::{Contact, Row, card};
     use super::*;
-
-    #[test]
-    fn in_each_round_hosts_meet_in_pairs_and_after_all_rounds_each_has_met_each_other_once() {
-        for hosts in 2..=32 {
-            let mut met = BTreeSet::new();
-            for round in 0..rounds(hosts) {
-                for me in 0..hosts {
-                    let Some(other) = partner(me, round, hosts) else { continue };
-                    assert_eq!(partner(other, round, hosts), Some(me), "{hosts} hosts, round {round}");
-                    assert!(other != me && met.insert((me, other)), "{me} and {other} of {hosts}");
-                }
-            }
-            assert_eq!(met.len(), hosts * (hosts - 1));
-        }
-    }
 
     /// The names of the slow hosts and what is said of them.
     fn slow_of(hosts: u32, rate: impl Fn(u32, u32) -> u32) -> Vec<(String, String)> {
         let new = |id| super::super::notice::Card { transfers: true, ..card(id) };
         let row = |to: u32| {
             let others = (1..=hosts).filter(move |from| *from != to);
-            others.map(|from| Contact { rate: Some(rate(from, to)), ..Contact::unknown(from) }).collect()
+            others.map(|from| (from, Contact { rate: Some(rate(from, to)), ..Contact::new(0) })).collect()
         };
-        let mut board = Board::new(new(100), usize::try_from(hosts).unwrap() + 1, false);
+        let mut board = board_at(new(100), hosts + 1, false);
         for id in 1..=hosts {
-            board.learn(new(id), 1, row(id));
+            board.learn(Row { card: new(id), about: row(id) });
         }
         let found = examine(&board).into_iter().filter(|finding| finding.status == Severity::Warning);
         found.map(|finding| (finding.looked, finding.seen)).collect()

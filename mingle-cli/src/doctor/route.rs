@@ -1,0 +1,153 @@
+//! Why packets to another host do not leave this one as they should: no route, a route that rejects or leads
+//! elsewhere, or a rule before all routes.
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::HERE;
+
+/// What keeps packets on the host, or leads them elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Blocked {
+    /// There is no route.
+    NoRoute,
+    /// A route of the main table to this network rejects or drops them.
+    Rejects { net: IpAddr, prefix: u8 },
+    /// A route of the main table leads to a gateway, although the address is in the host's own network.
+    Gateway { by: IpAddr, net: IpAddr, prefix: u8 },
+    /// A rule, or a route of another table.
+    Rule,
+}
+
+impl Blocked {
+    /// What is wrong on `host` with the way to an address, and the command there that mends it. `by` is the
+    /// interface to the address, if that is on the same link.
+    pub(super) fn explain(self, host: &str, to: IpAddr, by: Option<&str>) -> (String, String) {
+        let v6 = if to.is_ipv6() { " -6" } else { "" };
+        match self {
+            Self::NoRoute => {
+                let cure = match by {
+                    Some(by) => format!(
+                        "on {host}: `ip{v6} route add {to} dev {by}`; or give both an address of one network"
+                    ),
+                    None => format!("add a route to {to} on {host}, or choose another --interface"),
+                };
+                (format!("no route of {host} leads to {to}"), cure)
+            }
+            Self::Rejects { net, prefix } => (
+                format!("a route of {host} rejects packets to {net}/{prefix}"),
+                format!("on {host}: `ip{v6} route del {net}/{prefix}`"),
+            ),
+            Self::Gateway { by, net, prefix } => (
+                format!(
+                    "a route of {host} sends packets to {net}/{prefix} to the gateway {by}, although {to} is in its own network"
+                ),
+                format!("on {host}: `ip{v6} route del {net}/{prefix} via {by}`"),
+            ),
+            Self::Rule if to.is_ipv6() => (
+                format!("a route or rule of {host} rejects packets to {to}"),
+                format!("on {host}, delete what `ip -6 route get {to}` and `ip -6 rule` show"),
+            ),
+            Self::Rule => (
+                format!(
+                    "a rule (`ip{v6} rule`) of {host}, or a route of another table than main, rejects packets to {to}"
+                ),
+                format!("on {host}: `ip{v6} rule add to {to} lookup main pref 1`, or delete that rule"),
+            ),
+        }
+    }
+}
+
+/// Asks this host's kernel for the way to an address, which is in the network of an own interface or not.
+pub(super) fn examine(to: IpAddr, is_near: bool) -> Option<Blocked> {
+    let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
+    // Sends nothing.
+    let refused = UdpSocket::bind((any, 0)).ok()?.connect((to, 9)).err().map(|error| error.kind());
+    let table = HERE.text("/proc/net/route").unwrap_or_default();
+    let route = match to {
+        IpAddr::V4(to) => route(&table, to),
+        IpAddr::V6(_) => None,
+    };
+    judge(refused, route, is_near)
+}
+
+fn judge(refused: Option<std::io::ErrorKind>, route: Option<Route>, is_near: bool) -> Option<Blocked> {
+    use std::io::ErrorKind::NetworkUnreachable;
+    match (refused, route) {
+        (Some(_), Some(Route { net, prefix, rejects: true, .. })) => {
+            Some(Blocked::Rejects { net: net.into(), prefix })
+        }
+        (Some(NetworkUnreachable), None) => Some(Blocked::NoRoute),
+        (Some(_), _) => Some(Blocked::Rule),
+        (None, Some(Route { net, prefix, gateway, .. })) if is_near && !gateway.is_unspecified() => {
+            Some(Blocked::Gateway { by: gateway.into(), net: net.into(), prefix })
+        }
+        (None, _) => None,
+    }
+}
+
+/// A route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Route {
+    net: Ipv4Addr,
+    prefix: u8,
+    /// Unspecified where there is none.
+    gateway: Ipv4Addr,
+    rejects: bool,
+}
+
+/// The route to an address, by the text of /proc/net/route: interface, destination, gateway, flags, three
+/// numbers of which the last is the metric, mask.
+fn route(table: &str, to: Ipv4Addr) -> Option<Route> {
+    let address =
+        |hex: &str| u32::from_str_radix(hex, 16).ok().map(|bits| Ipv4Addr::from(bits.to_ne_bytes()));
+    let routes = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [by, net, gateway, _, _, _, metric, mask, ..] = fields[..] else { return None };
+        let (net, mask) = (address(net)?, address(mask)?);
+        let prefix = u8::try_from(mask.to_bits().count_ones()).ok()?;
+        let route = Route { net, prefix, gateway: address(gateway)?, rejects: by == "*" };
+        let metric: u32 = metric.parse().ok()?;
+        (to.to_bits() & mask.to_bits() == net.to_bits()).then_some((prefix, u32::MAX - metric, route))
+    });
+    routes.max_by_key(|(prefix, metric, _)| (*prefix, *metric)).map(|(.., route)| route)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn the_narrowest_route_counts_and_of_equal_ones_that_with_the_least_metric() {
+        let hex = |address: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(address));
+        let line = |by: &str, net, gateway, metric: u32, mask| {
+            format!("{by}\t{}\t{}\t0003\t0\t0\t{metric}\t{}\t0\t0\t0\n", hex(net), hex(gateway), hex(mask))
+        };
+        let table = "Iface\tDestination\n".to_owned()
+            + &line("eth0", [0; 4], [10, 0, 0, 1], 0, [0; 4])
+            + &line("eth0", [10, 0, 0, 0], [0; 4], 100, [255, 255, 255, 0])
+            + &line("eth0", [10, 0, 0, 0], [10, 0, 0, 9], 200, [255, 255, 255, 0])
+            + &line("*", [10, 0, 0, 7], [0; 4], 0, [255; 4]);
+        let found = |last| {
+            let route = route(&table, Ipv4Addr::new(10, 0, 0, last)).unwrap();
+            (route.prefix, route.gateway, route.rejects)
+        };
+        assert_eq!(found(7), (32, Ipv4Addr::UNSPECIFIED, true));
+        assert_eq!(found(8), (24, Ipv4Addr::UNSPECIFIED, false));
+        assert_eq!(route(&table, Ipv4Addr::new(11, 0, 0, 1)).unwrap().gateway, Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(route("", Ipv4Addr::new(11, 0, 0, 1)), None);
+    }
+
+    #[test]
+    fn a_gateway_is_blamed_in_the_own_network_alone_and_a_rule_where_the_route_is_good() {
+        let gateway = Ipv4Addr::new(10, 0, 0, 200);
+        let route = Route { net: [10, 0, 0, 0].into(), prefix: 24, gateway, rejects: false };
+        assert_eq!(judge(None, Some(route), false), None);
+        assert!(matches!(judge(None, Some(route), true), Some(Blocked::Gateway { .. })));
+        assert_eq!(judge(Some(ErrorKind::InvalidInput), Some(route), true), Some(Blocked::Rule));
+        assert_eq!(judge(Some(ErrorKind::NetworkUnreachable), None, true), Some(Blocked::NoRoute));
+    }
+}

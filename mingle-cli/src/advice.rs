@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report, Unproved};
-use mingle_core::proto::{BrokenPath, Fault, Misfit, OtherJob, Peer, Tried, Unfit};
+use mingle_core::proto::{BrokenPath, Elsewhere, Fault, Misfit, OtherJob, Peer, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
@@ -39,8 +39,8 @@ const SAME_JOB: &str =
 const OWN_FIREWALL: &str = "in the firewall of this host";
 
 /// Where two nodes that cannot connect have no network in common.
-const ROUTE: &str = "choose an --interface whose network all nodes have, or add a route between these networks; where \
-                     there is a route, a firewall stops the connections";
+const ROUTE: &str = "if there is no route between these networks, choose an --interface whose network all nodes have, or \
+                     add a route; otherwise ";
 
 /// The exit code of an error, and its name for programs, which stays when the messages change.
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
@@ -258,8 +258,9 @@ fn about_deadline(report: &Report) -> Option<String> {
             let cures: BTreeSet<&str> = report.misfits.iter().map(about_misfit).collect();
             cures.into_iter().collect::<Vec<_>>().join("; ")
         }
-        Cause::Unreached | Cause::Apart | Cause::Unanswered if report.elsewhere.is_some() => ROUTE.to_owned(),
-        Cause::Unreached | Cause::Apart | Cause::Unanswered => walled(report),
+        Cause::Unreached | Cause::Apart | Cause::Unanswered => {
+            format!("{}{}", route(report.elsewhere.as_ref()), walled(report))
+        }
         Cause::Version => SAME_VERSION.to_owned(),
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
@@ -269,6 +270,11 @@ fn about_deadline(report: &Report) -> Option<String> {
         Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
         _ => return None,
     })
+}
+
+/// What to do first where an address is in no network of this host.
+fn route(elsewhere: Option<&Elsewhere>) -> &'static str {
+    if elsewhere.is_some() { ROUTE } else { "" }
 }
 
 /// The advice where a leader was heard, and no connection opens.
@@ -322,12 +328,13 @@ fn about_misfit(misfit: &Misfit) -> &'static str {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
-        Warning::Apart { elsewhere: Some(_), .. }
-        | Warning::Unreached { elsewhere: Some(_), .. }
-        | Warning::Unconnectable { elsewhere: Some(_), .. } => ROUTE.to_owned(),
-        Warning::NobodyHeard { is_deaf: true, .. } | Warning::Unconnectable { .. } => accept_in(OWN_FIREWALL),
-        Warning::Apart { candidate: node, .. } | Warning::Unreached { leader: node, .. } => {
-            accept_in(&firewall_of(node))
+        Warning::NobodyHeard { is_deaf: true, .. } => accept_in(OWN_FIREWALL),
+        Warning::Unconnectable { elsewhere, .. } => {
+            format!("{}{}", route(elsewhere.as_ref()), accept_in(OWN_FIREWALL))
+        }
+        Warning::Apart { candidate: node, elsewhere }
+        | Warning::Unreached { leader: node, elsewhere, .. } => {
+            format!("{}{}", route(elsewhere.as_ref()), accept_in(&firewall_of(node)))
         }
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => about_jobs(jobs).to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),

@@ -1,5 +1,5 @@
 //! Each section of docs/troubleshooting.md, on a network that fails in this way: the nodes print the message
-//! of the section first, as soon as it says, and end with its exit code.
+//! of the section first, as soon as it says, and end with its exit code. After its cure they form a world.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../docs/troubleshooting.md");
 struct Section {
     /// The beginning of the first message. A number stands for any number.
     message: String,
-    /// The seconds until the message; none where it comes at the timeout.
+    /// The seconds until the message; none where it comes as the world forms.
     after: Option<u64>,
     /// The exit code; none where that depends on what follows.
     code: Option<i32>,
@@ -30,11 +30,11 @@ impl Section {
         let words: Vec<&str> = text.split(' ').collect();
         let unit = words.iter().position(|word| word.trim_end_matches([',', ';']) == "s");
         let after = match &*text {
-            text if text.starts_with("At once") || text.starts_with("As the world forms") => Some(0),
+            text if text.starts_with("At once") => Some(0),
             // A name server that does not answer is asked for 5 s.
             text if text.starts_with("As soon as") => Some(5),
-            text if text.starts_with("At the timeout") => None,
-            _ => unit.and_then(|unit| number(words[unit - 1])),
+            text if text.starts_with("As the world forms") => None,
+            _ => Some(number(words[unit.unwrap() - 1]).unwrap()),
         };
         let code = words.windows(2).find(|pair| pair[0] == "code").and_then(|pair| number(pair[1]));
         let code = code.map(|code| i32::try_from(code).unwrap());
@@ -111,6 +111,104 @@ fn with(lab: &Lab, node: usize, (name, value): (&str, &str), args: &[String]) ->
     lab.start(node, command)
 }
 
+/// Does what the section's message says, word by word, and starts the nodes again: all must succeed.
+#[allow(clippy::too_many_lines, reason = "a cure for each section")]
+fn cure(title: &str, lab: &Lab, others: Vec<Proc>) -> Vec<Proc> {
+    let alone = |more: &str| nodes(lab, 1, &[more]);
+    let run = |command: &str| {
+        let words = ["run", "-j", "bar", "-w", "1", "--", command];
+        vec![lab.spawn(0, &words)]
+    };
+    let open = |node: usize| {
+        let closed = "tcp dport != 29500-29999 tcp dport != 32768-60999 ct state new";
+        lab.firewall(node, &[closed, "udp dport != 29499 udp dport != 29500-29999 ct state new"]);
+    };
+    // Where the others must not end first.
+    match title {
+        "The port is taken" => return finished(alone(""), others),
+        "The job runs already" => return finished(alone("--job-id bar"), others),
+        _ => drop(others),
+    }
+    match title {
+        "Nothing would read the result" => {
+            let mut command = lab.command(0, "sh");
+            command.args(["-c", "exec \"$@\" >/dev/null", "sh", MINGLE]).args(args(1, ""));
+            vec![lab.start(0, command)]
+        }
+        "An option has two values" => alone("--rank 0"),
+        "--last-call without a range" => {
+            (0..2).map(|node| lab.spawn(node, &args(2, "--world 2:3 --last-call 1s"))).collect()
+        }
+        "A word that is no option" | "The command does not exist" => run("true"),
+        "The interface does not exist" => alone("--interface eth0"),
+        "The only interface has no multicast" | "Multicast does not pass" => {
+            nodes(lab, 2, &["--seed 10.77.0.10,10.77.0.11"; 2])
+        }
+        "A name does not resolve" => alone("--seed 10.77.0.10"),
+        "The folder of seeds cannot be written" => {
+            lab.at(0, "mkdir /run/seeds");
+            alone("--seed-dir /run/seeds")
+        }
+        "This host's own firewall" | "A firewall on another node" => {
+            open(1);
+            nodes(lab, 2, &[""; 2])
+        }
+        "Two hosts have the same IP address" => {
+            lab.at(1, "ip address flush dev eth0; ip address add 10.77.0.11/24 dev eth0");
+            nodes(lab, 4, &[""; 4])
+        }
+        "Hosts without a common address family" => {
+            lab.restore_ipv4(1);
+            nodes(lab, 2, &[""; 2])
+        }
+        "The seeds do not answer" => nodes(lab, 2, &["--multicast off --seed 10.77.0.10"; 2]),
+        "A rank is missing" | "A rank is given twice" => nodes(lab, 3, &["--rank 0", "--rank 1", "--rank 2"]),
+        "No node may be rank 0" => nodes(lab, 2, &["--rank 0", "--rank 1"]),
+        "Another user has this job ID" => {
+            (0..3).map(|node| with(lab, node, ("MINGLE_USER", "alice"), &args(3, ""))).collect()
+        }
+        "Another secret" => {
+            let secret = ("MINGLE_SECRET", "the first of two secrets");
+            (0..2).map(|node| with(lab, node, secret, &args(2, ""))).collect()
+        }
+        "A leader that no connection reaches" | "A node to which nobody connects" => {
+            open(0);
+            nodes(lab, 2, &["--rank 0", "--rank 1"])
+        }
+        "Nobody reaches rank 0" => {
+            lab.restore_ipv4(2);
+            nodes(lab, 3, &[""; 3])
+        }
+        "The kernel's ports are blocked" | "Packets pass in a single direction" => {
+            open(2);
+            nodes(lab, 3, &[""; 3])
+        }
+        "Long packets vanish" => {
+            (0..2).for_each(|node| drop(lab.at(node, "ip link set eth0 mtu 1400")));
+            nodes(lab, 2, &[""; 2])
+        }
+        "Hosts in two networks" => {
+            lab.at(0, "ip route add 10.99.0.0/24 dev eth0");
+            lab.at(1, "ip route add 10.77.0.0/24 dev eth0");
+            nodes(lab, 2, &[""; 2])
+        }
+        "A platform differs" => nodes(lab, 2, &["--same image=v1 --require-same"; 2]),
+        "The result cannot be written" => alone("--output json=/run/result"),
+        "The job has no ID or no size" | "A signal" => alone(""),
+        // The same line on all nodes of the lab.
+        _ => nodes(lab, lab.len(), &vec![""; lab.len()]),
+    }
+}
+
+/// Waits for these nodes, and lets the others go.
+fn finished(procs: Vec<Proc>, others: Vec<Proc>) -> Vec<Proc> {
+    for proc in &procs {
+        proc.expect_stderr("formed in");
+    }
+    drop(others);
+    procs
+}
+
 /// A test of one section. `start` makes the network fail in this way, and starts the nodes: first those that
 /// print the message, then the others.
 macro_rules! ways {
@@ -123,7 +221,10 @@ macro_rules! ways {
             let (told, others) = start(&lab);
             assert!(!told.is_empty());
             section.is_said_by(told);
-            drop(others);
+            for proc in cure($title, &lab, others) {
+                let outcome = proc.finish();
+                assert!(outcome.status.success(), "not cured: {}", outcome.render());
+            }
         })*
 
         #[test]
@@ -149,7 +250,7 @@ ways! {
         (nodes(lab, 2, &["--rank 0 --rank 1 --timeout 1s"]), vec![])
     };
 
-    a_last_call_has_no_range: "--last-call without a range", 1, |lab| {
+    a_last_call_has_no_range: "--last-call without a range", 2, |lab| {
         (nodes(lab, 2, &["--last-call 3s"]), vec![])
     };
 
@@ -214,13 +315,13 @@ ways! {
         (vec![lab.spawn(1, &args(2, ""))], vec![other])
     };
 
-    the_seeds_do_not_answer: "The seeds do not answer", 1, |lab| {
+    the_seeds_do_not_answer: "The seeds do not answer", 2, |lab| {
         (nodes(lab, 2, &["--multicast off --seed 10.77.0.99"]), vec![])
     };
 
-    a_node_never_starts: "A node never starts", 3, |lab| (nodes(lab, 4, &["", "", ""]), vec![]);
+    a_node_never_starts: "A node never starts", 4, |lab| (nodes(lab, 4, &["", "", ""]), vec![]);
 
-    a_rank_is_missing: "A rank is missing", 2, |lab| {
+    a_rank_is_missing: "A rank is missing", 3, |lab| {
         let one = lab.spawn(1, &args(3, "--rank 1"));
         let zero = nodes(lab, 3, &["--rank 0"]);
         (zero, vec![one])

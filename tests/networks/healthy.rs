@@ -1,6 +1,8 @@
 //! Networks on which nothing is wrong: a world forms on each, and no node warns of anything.
 
-use crate::lab::world::{World, finish_all, start_all};
+use std::time::Duration;
+
+use crate::lab::world::{World, finish_all, line, start_all};
 use crate::lab::{Lab, Options};
 
 /// A test of one network: three nodes with these further arguments. `change` makes the network.
@@ -23,6 +25,21 @@ fn forms(lab: &Lab, more: &str) {
         let warns = ["warning", "error", "no world"].iter().any(|word| outcome.stderr.contains(word));
         assert!(!warns, "{}", outcome.render());
     }
+}
+
+#[test]
+fn a_node_that_starts_after_the_15_s_is_waited_for_without_a_warning() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    lab.add_second_network();
+    let args = |node: usize| lab.spawn(node, &line("late", 3));
+    let mut procs = vec![args(0), args(1)];
+    for proc in &procs {
+        proc.expect_stderr_within(Duration::from_secs(25), "still waiting after 15 s: 2 of 3 nodes are here");
+    }
+    procs.push(args(2));
+    let outcomes = finish_all(procs);
+    World::of(&outcomes);
+    assert!(outcomes.iter().all(|outcome| !outcome.stderr.contains("warning")), "{outcomes:?}");
 }
 
 fn each(lab: &Lab, script: &str) {

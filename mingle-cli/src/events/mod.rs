@@ -10,10 +10,10 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::error::RankRange;
+use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Change, End, Event, Formed, HostName, WorldSize};
+use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Warning, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -127,6 +127,8 @@ impl Journal {
                 self.write("leader_lost", json!({ "leader": peer(leader) }));
             }
             Event::Progress(progress) => self.progress(progress),
+            // Nothing is wrong where nodes start late.
+            Event::Warning(Warning::Waiting { report, .. }) if report.cause() == Cause::Incomplete => {}
             Event::Warning(warning) => self.write("warning", json!({ "message": advice::warning(warning) })),
             Event::Preparing { round } => {
                 self.timings.joined_ms.get_or_insert(since(self.begun));

@@ -1,6 +1,6 @@
 //! A node as it describes itself to its leader.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use mingle_rdma::Summary;
@@ -162,12 +162,14 @@ impl NodeInfo {
         self.hosts().any(|(_, own)| own == address)
     }
 
-    /// The address, if it is in none of the node's networks.
-    pub(crate) fn elsewhere(&self, address: IpAddr) -> Option<Elsewhere> {
-        let links = self.reach.links().iter().filter(|link| link.is_network());
+    /// The first of another node's endpoints, if none is in any of this node's networks and all of these are
+    /// known: of an interface that has several addresses the link is that of the first.
+    pub(crate) fn elsewhere(&self, endpoints: &[SocketAddr]) -> Option<Elsewhere> {
         let networks: Vec<Link> =
-            links.filter(|link| link.address.is_ipv4() == address.is_ipv4()).copied().collect();
-        let is_elsewhere = !networks.is_empty() && !networks.iter().any(|link| link.has(address));
+            self.reach.links().iter().filter(|link| link.is_network()).copied().collect();
+        let is_within = |endpoint: &SocketAddr| networks.iter().any(|link| link.has(endpoint.ip()));
+        let address = endpoints.first()?.ip();
+        let is_elsewhere = self.endpoints.iter().all(is_within) && !endpoints.iter().any(is_within);
         is_elsewhere.then_some(Elsewhere { address, networks })
     }
 
@@ -179,8 +181,6 @@ impl NodeInfo {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
@@ -202,17 +202,29 @@ mod tests {
 
     #[test]
     fn an_address_is_elsewhere_if_no_network_of_its_family_has_it() {
-        let node = node();
-        for (address, is_elsewhere) in
-            [("10.0.1.9", false), ("10.0.2.9", true), ("fd00::9", false), ("fd99::9", true)]
-        {
-            assert_eq!(node.elsewhere(ip(address)).is_some(), is_elsewhere, "{address}");
+        let mut node = node();
+        node.keep_family(false);
+        let at = |addresses: &[&str]| {
+            addresses.iter().map(|text| SocketAddr::new(ip(text), 29500)).collect::<Vec<_>>()
+        };
+        for (addresses, is_elsewhere) in [
+            (vec!["10.0.1.9"], false),
+            (vec!["10.0.2.9"], true),
+            (vec!["10.0.2.9", "10.0.0.9"], false),
+            (vec![], false),
+        ] {
+            assert_eq!(node.elsewhere(&at(&addresses)).is_some(), is_elsewhere, "{addresses:?}");
         }
         let text = "10.0.2.9 is in no network of this host (10.0.0.1/24, 10.0.1.1/24)";
-        assert_eq!(node.elsewhere(ip("10.0.2.9")).unwrap().to_string(), text);
+        assert_eq!(node.elsewhere(&at(&["10.0.2.9"])).unwrap().to_string(), text);
+        // A network of this node is not known: its interface has another address before this one.
+        let other = at(&["192.168.55.1"]);
+        let mut second = NodeInfo::new(HostName::new("a"), other[0].into());
+        second.reach = Reach::new(40_000, [link("10.0.0.1")]);
+        assert_eq!(second.elsewhere(&at(&["192.168.55.3"])), None);
         // A pod's own address is no network, so that nothing can be said.
-        let alone = NodeInfo::new(HostName::new("a"), SocketAddr::new(ip("10.0.0.1"), 29500).into());
-        assert_eq!(alone.elsewhere(ip("10.0.2.9")), None);
+        let alone = NodeInfo::new(HostName::new("a"), at(&["10.0.0.1"])[0].into());
+        assert_eq!(alone.elsewhere(&at(&["10.0.2.9"])), None);
     }
 
     #[test]

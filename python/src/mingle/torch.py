@@ -109,6 +109,13 @@ def _export(assignment):
 with contextlib.suppress(RuntimeError):
     register_rendezvous_handler("mingle", rendezvous)
 
-from ._group import Group  # noqa: E402 - it needs the names above
 
-Group.__module__ = __name__
+def __getattr__(name):
+    # It needs more of torch than a URL does.
+    if name != "Group":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._group import Group
+
+    Group.__module__ = __name__
+    globals()[name] = Group
+    return Group

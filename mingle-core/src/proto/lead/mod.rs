@@ -137,8 +137,8 @@ impl Lead {
 
     /// The address of a node that has joined, where that is in none of this host's networks.
     pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
-        let mut addresses = self.book.entries().map(|(_, entry)| entry.peer().address.ip());
-        addresses.find_map(|address| shared.config.node.elsewhere(address))
+        let mut entries = self.book.entries();
+        entries.find_map(|(_, entry)| shared.config.node.elsewhere(&entry.node.endpoints))
     }
 
     /// Whether no round is under way, nor anything after it.

@@ -68,7 +68,9 @@ impl Lead {
     /// All members learn of this, each by another welcome.
     pub(crate) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
         let is_known = self.told.iter().any(|known| known.repeats(&trouble));
-        self.trouble = Some(trouble.clone());
+        if !is_known || self.trouble.is_none() {
+            self.trouble = Some(trouble.clone());
+        }
         // Whoever joins can have any name, and each of these costs a datagram to every member.
         if is_known || self.told.len() >= TOLD {
             return;
@@ -187,6 +189,7 @@ impl Lead {
     fn forget_trouble(&mut self, id: NodeId) {
         let Some(host) = self.book.get(id).map(|entry| &entry.node.host) else { return };
         self.trouble.take_if(|trouble| match trouble {
+            Trouble::Misfit(Misfit { reason: Unfit::Address(other), .. }) if other == host => true,
             Trouble::Misfit(misfit) => misfit.host == *host,
             Trouble::Broken(path) => [&path.from.host, &path.to.host].contains(&host),
         });

@@ -73,7 +73,7 @@ impl Node {
         is_member && self.lead.is_overdue() && now < *self.hears_out.get_or_insert(now + REASON)
     }
 
-    pub(super) fn report(&mut self) -> Report {
+    fn report(&mut self) -> Report {
         self.note_most(true);
         let mut report = self.memory.report(&self.shared.config, self.shared.now);
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
@@ -89,8 +89,7 @@ impl Node {
     /// Remembers the nodes that are here, if more are than ever before; or as many, at the `end`. Where all
     /// were here, something else has kept the world from forming, and they do not count.
     pub(super) fn note_most(&mut self, end: bool) {
-        let progress = self.follow.as_ref().and_then(Follow::progress);
-        let joined = progress.map_or_else(|| self.lead.seated(), |progress| progress.joined);
+        let joined = self.joined();
         let is_all = joined >= self.shared.config.world.min().get();
         if is_all {
             self.memory.all_here();
@@ -98,6 +97,20 @@ impl Node {
         if joined < self.memory.most() || (!end && (is_all || joined == self.memory.most())) {
             return;
         }
+        let here = self.here();
+        self.memory.here(here);
+    }
+
+    /// How many nodes are here, this one included.
+    pub(super) fn joined(&self) -> u32 {
+        let progress = self.follow.as_ref().and_then(Follow::progress);
+        progress.map_or_else(|| self.lead.seated(), |progress| progress.joined)
+    }
+
+    /// The nodes that are here.
+    pub(super) fn here(&self) -> Here {
+        let progress = self.follow.as_ref().and_then(Follow::progress);
+        let joined = self.joined();
         let config = &self.shared.config;
         let leads = self.follow.is_none() && config.is_candidate();
         let mut present: Vec<_> =
@@ -119,7 +132,7 @@ impl Node {
                 here.members.sort();
             }
         }
-        self.memory.here(here);
+        here
     }
 
     /// Ends this node where its part as a leader is over, or where the round that outlived the deadline is.

@@ -19,7 +19,9 @@ const VERSIONS: usize = 8;
 const SOURCES: usize = 16;
 /// How often nodes at one address must take turns until they count as two hosts: datagrams that overtake each
 /// other look like a turn or two.
-const TURNS: u32 = 6;
+const TURNS: u32 = 4;
+/// The least time between two such turns.
+const TURN: Duration = Duration::from_millis(500);
 /// Candidates are one world's within a second, also if much is lost.
 const APART: Duration = Duration::from_secs(10);
 /// A candidate announces itself once a second. One that is silent for so long has ended or follows another.
@@ -63,6 +65,15 @@ impl<T: Clone> Failed<T> {
     }
 }
 
+/// Who was heard at an address: the last node, the one before it, how often they took turns, and when.
+#[derive(Debug, Clone)]
+struct Turns {
+    latest: NodeId,
+    before: NodeId,
+    count: u32,
+    last: Time,
+}
+
 /// The nodes that were here at one time, and those that were missing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Here {
@@ -97,11 +108,10 @@ impl Apart {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     nodes: BTreeMap<NodeId, Heard>,
-    /// For each of their addresses, the node that was heard there last, and how often a node that was heard
-    /// there before has come back.
-    latest: BTreeMap<SocketAddr, (NodeId, u32)>,
-    /// A node that is said to be at this node's own address, and since when.
-    twin: Option<(NodeId, Time)>,
+    /// For each of their addresses, who was heard there.
+    latest: BTreeMap<SocketAddr, Turns>,
+    /// A node that is said to be at this node's own address, since when, and when that was said last.
+    twin: Option<(NodeId, Time, Time)>,
     /// Hosts that a leader has named.
     hosts: BTreeSet<HostName>,
     versions: BTreeMap<u8, SocketAddr>,
@@ -120,6 +130,8 @@ pub(super) struct Memory {
     apart: BTreeMap<NodeId, Apart>,
     /// The nodes that cannot be seated beside this one, and whether another node of the host can by now.
     misfits: Vec<(Misfit, bool)>,
+    /// When two hosts at one address were heard last.
+    shared_address: Option<Time>,
     /// The last path that could not be proved.
     broken: Option<BrokenPath>,
     /// Since when, and how often, nobody but another user's job has said that it runs.
@@ -135,23 +147,17 @@ pub(super) struct Memory {
     /// The last leader that answered, but was not reached over TCP at these endpoints.
     unreached: Option<Failed<(Peer, Vec<SocketAddr>)>>,
     /// This node's endpoint, where others joined and none could connect to it.
-    unconnectable: Option<(SocketAddr, Option<Elsewhere>)>,
+    unconnectable: Option<SocketAddr>,
+    /// An address of the last node with which no connection has opened, where it is in no network of this
+    /// host.
+    elsewhere: Option<Elsewhere>,
     /// The last node that said that the job runs.
     running: Option<SocketAddr>,
 }
 
 impl Memory {
-    /// A node was heard, from this source address and with this given rank. Returns whether another node has
-    /// the same address: a process that replaces another is heard after it, and the two never take turns.
-    pub(super) fn node(
-        &mut self,
-        id: NodeId,
-        host: &HostName,
-        source: SocketAddr,
-        rank: Option<u32>,
-    ) -> Option<Misfit> {
-        let twin = self.takes_turns(id, source);
-        let twin = twin.and_then(|twin| Some(self.nodes.get(&twin)?.host.clone()));
+    /// A node was heard, from this source address and with this given rank.
+    pub(super) fn node(&mut self, id: NodeId, host: &HostName, source: SocketAddr, rank: Option<u32>) {
         let is_full = self.nodes.len() >= NODES;
         match self.nodes.entry(id) {
             Entry::Occupied(mut known) => {
@@ -167,31 +173,46 @@ impl Memory {
                 new.insert(Heard { host: host.clone(), address: Some(source), rank });
             }
         }
-        // In an order, so that users are told once of the two.
-        let (one, other) = (host.min(twin.as_ref()?), host.max(twin.as_ref()?));
-        Some(Misfit { host: one.clone(), address: source, reason: Unfit::Address(other.clone()) })
     }
 
-    /// The other node at this address, if the two are heard by turns.
-    fn takes_turns(&mut self, id: NodeId, source: SocketAddr) -> Option<NodeId> {
-        let is_known = self.nodes.get(&id).is_some_and(|heard| heard.address == Some(source));
+    /// A node says that it is at this address, from which its datagram came. Returns the other node there, if
+    /// the two are heard by turns: a process that replaces another is heard after it.
+    pub(super) fn twins(&mut self, id: NodeId, source: SocketAddr, now: Time) -> Option<Misfit> {
         if self.latest.len() >= NODES && !self.latest.contains_key(&source) {
             return None;
         }
-        let (latest, turns) = self.latest.entry(source).or_insert((id, 0));
-        let other = std::mem::replace(latest, id);
-        *turns += u32::from(other != id && is_known);
-        (other != id && *turns >= TURNS).then_some(other)
+        let turns =
+            self.latest.entry(source).or_insert(Turns { latest: id, before: id, count: 0, last: now });
+        let other = std::mem::replace(&mut turns.latest, id);
+        if other == id {
+            return None;
+        }
+        if std::mem::replace(&mut turns.before, other) != id || now > turns.last + PAUSE {
+            turns.count = 0;
+        } else if now >= turns.last + TURN {
+            turns.count += 1;
+        } else {
+            return None;
+        }
+        turns.last = now;
+        if turns.count < TURNS {
+            return None;
+        }
+        self.shared_address = Some(now);
+        let (host, other) = (&self.nodes.get(&id)?.host, &self.nodes.get(&other)?.host);
+        // In an order, so that users are told once of the two.
+        let (host, other) = (host.min(other).clone(), host.max(other).clone());
+        Some(Misfit { host, address: source, reason: Unfit::Address(other) })
     }
 
     /// A candidate is said to be at this node's own address. Returns whether it has been for so long that it
     /// must be on another host: a process that was here before is forgotten sooner.
     pub(super) fn twin(&mut self, id: NodeId, now: Time) -> bool {
-        let (twin, since) = *self.twin.get_or_insert((id, now));
-        if twin != id {
-            self.twin = Some((id, now));
-        }
-        twin == id && now >= since + APART
+        self.shared_address = Some(now);
+        let known = self.twin.filter(|&(twin, _, last)| twin == id && now <= last + PAUSE);
+        let since = known.map_or(now, |(_, since, _)| since);
+        self.twin = Some((id, since, now));
+        now >= since + APART
     }
 
     /// Whether nothing of this job was heard.
@@ -406,9 +427,13 @@ impl Memory {
     }
 
     /// Others join, but none of them can connect to this endpoint of this node.
-    /// `elsewhere` is the address of one that could not connect.
-    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr, elsewhere: Option<Elsewhere>) {
-        self.unconnectable = Some((endpoint, elsewhere));
+    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr) {
+        self.unconnectable = Some(endpoint);
+    }
+
+    /// The address of a node with which no connection opens, where it is in no network of this host.
+    pub(super) fn elsewhere(&mut self, elsewhere: Option<Elsewhere>) {
+        self.elsewhere = elsewhere;
     }
 
     /// A node has said that the job runs. Returns whether that is news.
@@ -418,14 +443,23 @@ impl Memory {
 
     /// The report of a node that knows nothing beside this.
     pub(super) fn report(&self, config: &Config, now: Time) -> Report {
-        let Here { joined, missing, members, absent } = self.most.clone();
-        let misfits = self.misfits.iter().filter(|(_, is_over)| !is_over);
+        self.report_of(self.most.clone(), config, now)
+    }
+
+    /// The report where these nodes are here.
+    pub(super) fn report_of(&self, here: Here, config: &Config, now: Time) -> Report {
+        let Here { joined, missing, members, absent } = here;
+        // The hosts may have got other addresses meanwhile.
+        let is_shared = self.shared_address.is_some_and(|heard| now <= heard + APART);
+        let explains = |misfit: &Misfit, is_over: bool| {
+            !is_over && (is_shared || !matches!(misfit.reason, Unfit::Address(_)))
+        };
+        let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
         let apart = self.still_apart(now);
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
         let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
-        let leaders = unreached.iter().map(|(leader, _)| leader).chain(&unanswered).chain(&apart);
-        let elsewhere = leaders.map(|leader| leader.address.ip()).find_map(|ip| config.node.elsewhere(ip));
-        let (unconnectable, of_others) = self.unconnectable.clone().unzip();
+        let is_cut =
+            unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some() || !apart.is_empty();
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
@@ -438,11 +472,11 @@ impl Memory {
             has_ipv6_alone: config.node.endpoints.iter().all(SocketAddr::is_ipv6),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().map(Box::new),
-            elsewhere: elsewhere.or(of_others.flatten()),
+            elsewhere: self.elsewhere.clone().filter(|_| is_cut),
             apart,
             unreached,
             unanswered,
-            unconnectable,
+            unconnectable: self.unconnectable,
             nobody_leads: !config.is_candidate() && !self.candidate,
             running: self.running,
             versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
@@ -548,30 +582,43 @@ mod tests {
     fn two_nodes_that_take_turns_at_an_address_are_told_and_one_that_replaces_another_is_not() {
         let mut memory = Memory::default();
         let hosts = ["b", "a"].map(HostName::new);
-        let mut hear =
-            |number: u8| memory.node(NodeId([number; 16]), &hosts[usize::from(number % 2)], address(1), None);
-        // The second takes the place of the first, whose last datagrams come late.
-        for number in [0, 0, 1, 0, 1, 1, 0, 1, 1, 0] {
-            assert_eq!(hear(number), None);
+        for (number, host) in (0..).zip(&hosts) {
+            memory.node(NodeId([number; 16]), host, address(1), None);
         }
+        let mut hear = |number: u8, ms| memory.twins(NodeId([number; 16]), address(1), Time::from_millis(ms));
+        // The second takes the place of the first, whose last datagrams overtake each other.
+        for (number, ms) in
+            [(0, 0), (0, 900), (1, 1000), (0, 1010), (1, 1020), (0, 1030), (1, 1040), (1, 1900)]
+        {
+            assert_eq!(hear(number, ms), None, "{ms}");
+        }
+        // A third does, five seconds later.
+        for (number, ms) in [(2, 7000), (1, 7100), (2, 8000), (2, 9000)] {
+            assert_eq!(hear(number, ms), None, "{ms}");
+        }
+        let turns: Vec<_> = (0..7).map(|turn| hear(turn % 2, 20_000 + 1000 * u64::from(turn))).collect();
         let reason = Unfit::Address(hosts[0].clone());
         let twins = Misfit { host: hosts[1].clone(), address: address(1), reason };
-        assert_eq!([hear(1), hear(0), hear(0)], [Some(twins.clone()), Some(twins.clone()), None]);
+        let told = turns.iter().position(Option::is_some).unwrap();
+        assert!(told >= 4 && turns[told..].iter().all(|turn| *turn == Some(twins.clone())), "{turns:?}");
         assert!(memory.misfit(&twins));
         memory.fits(&hosts[1]);
         assert!(memory.misfits.iter().all(|(_, is_over)| !is_over), "both fit, and share an address");
-        // A node with two addresses is no pair of nodes.
-        let mut memory = Memory::default();
-        for last in (0..20).map(|turn| 1 + turn % 2) {
-            assert_eq!(memory.node(NodeId([1; 16]), &hosts[0], address(last), None), None);
+        let config = Config::plain(crate::proto::tests::tag(), 4, 2, address(1));
+        for (seconds, explains) in [(27, true), (60, false)] {
+            let report = memory.report(&config, Time::from_secs(seconds));
+            assert_eq!(!report.misfits.is_empty(), explains, "{seconds} s");
         }
     }
 
     #[test]
-    fn a_node_at_this_ones_own_address_is_a_twin_after_10_s() {
+    fn a_node_that_is_said_to_be_at_this_ones_own_address_for_10_s_is_on_another_host() {
         let mut memory = Memory::default();
         let mut twin = |number: u8, seconds| memory.twin(NodeId([number; 16]), Time::from_secs(seconds));
-        assert!(!twin(1, 0) && !twin(1, 9) && !twin(2, 9) && !twin(2, 18) && twin(2, 19));
+        for (number, seconds) in [(1, 0), (1, 3), (2, 6), (2, 9), (2, 12), (2, 15), (2, 20), (2, 23)] {
+            assert!(!twin(number, seconds), "{seconds} s");
+        }
+        assert!(!twin(2, 26) && !twin(2, 29) && twin(2, 30));
     }
 
     #[test]
@@ -646,7 +693,7 @@ mod tests {
     #[test]
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
-            |memory| drop(memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None)),
+            |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
             |memory| assert!(memory.version(9, address(1))),
             |memory| assert!(!memory.unauthentic(address(1).ip(), false, Time::ZERO)),
             |memory| assert!(memory.running(address(1))),

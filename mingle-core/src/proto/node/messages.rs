@@ -122,7 +122,8 @@ impl Node {
     fn on_announce(&mut self, announce: &Announce, source: SocketAddr, recipient: Recipient) {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
-        self.hear_node(candidate.id, &candidate.host, source, rank);
+        self.memory.node(candidate.id, &candidate.host, source, rank);
+        self.hear_at(candidate.id, source, &candidate.endpoints);
         self.memory.candidate();
         let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
@@ -139,8 +140,9 @@ impl Node {
             return;
         }
         if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
+            let elsewhere = self.shared.config.node.elsewhere(&candidate.endpoints);
+            self.memory.elsewhere(elsewhere.clone());
             let candidate = candidate.peer();
-            let elsewhere = self.shared.config.node.elsewhere(candidate.address.ip());
             self.shared.event(Event::Warning(Warning::Apart { candidate, elsewhere }));
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
@@ -148,9 +150,12 @@ impl Node {
         self.on_candidate(candidate, source, learned);
     }
 
-    /// A node was heard. If its address is another node's as well, everybody who can learn it does.
-    fn hear_node(&mut self, id: NodeId, host: &HostName, source: SocketAddr, rank: Option<u32>) {
-        let Some(twins) = self.memory.node(id, host, source, rank) else { return };
+    /// A node was heard that has these endpoints. If that at which it was heard is another node's as well,
+    /// this node's members learn it, too. An address that is translated on the way is no endpoint.
+    fn hear_at(&mut self, id: NodeId, source: SocketAddr, endpoints: &[SocketAddr]) {
+        let is_own = endpoints.contains(&source);
+        let twins = if is_own { self.memory.twins(id, source, self.shared.now) } else { None };
+        let Some(twins) = twins else { return };
         self.hear_misfit(&twins);
         if self.leads() {
             self.lead.tell_of(Trouble::Misfit(twins), &mut self.shared);
@@ -188,7 +193,7 @@ impl Node {
 
     /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
-        if candidate.id == self.shared.me() || self.seek.has_missed_world() {
+        if candidate.id == self.shared.me() || self.seek.has_missed_world() || self.is_twin(candidate) {
             return;
         }
         if candidate.world == self.shared.config.world {
@@ -208,7 +213,7 @@ impl Node {
     fn on_solicit(&mut self, from: NodeId, source: SocketAddr, recipient: Recipient, solicit: &Solicit) {
         let to_all = recipient == Recipient::All;
         let again = self.memory.knows(from);
-        self.hear_node(from, &solicit.host, source, solicit.rank);
+        self.memory.node(from, &solicit.host, source, solicit.rank);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         match &self.follow {
             Some(follow) if follow.is_joined() => {
@@ -223,7 +228,8 @@ impl Node {
     }
 
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
-        self.hear_node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+        self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+        self.hear_at(from, source, &join.node.endpoints);
         self.hear_wish(&join.node.host, source, join.world, &join.node.attributes.user);
         self.memory.together(from);
         if self.leads() {

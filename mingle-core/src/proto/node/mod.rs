@@ -353,9 +353,12 @@ impl Node {
         if self.ended {
             return;
         }
-        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
-        let is_alone = !is_member && self.lead.seated() <= 1 && self.memory.most() <= 1;
-        let report = self.report();
+        let is_alone = self.joined() <= 1 && self.memory.most() <= 1;
+        // All are here, and a round or a last call decides.
+        if self.joined() >= self.shared.config.world.min().get() {
+            return;
+        }
+        let report = self.memory.report_of(self.here(), &self.shared.config, self.shared.now);
         let is_news = match report.cause() {
             Cause::Incomplete => true,
             Cause::Unanswered | Cause::NobodyLeads => is_alone,

@@ -47,16 +47,6 @@ impl Node {
 
     /// Follows a candidate: stops looking for others, and freezes the book.
     pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
-        let own = &self.shared.config.node;
-        // One such address may be the same on every host, as behind the NAT of a virtual machine.
-        if candidate.endpoints.iter().all(|endpoint| own.endpoints.contains(endpoint)) {
-            if self.memory.twin(candidate.id, self.shared.now) {
-                let reason = Unfit::Address(own.host.clone());
-                let address = candidate.endpoints.preferred();
-                self.hear_misfit(&Misfit { host: candidate.host.clone(), address, reason });
-            }
-            return;
-        }
         tracing::debug!(id = %candidate.id, host = %candidate.host, %source, "joining");
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
@@ -64,6 +54,20 @@ impl Node {
         Seek::stop(&mut self.shared);
         self.lead.freeze(&mut self.shared);
         self.follow = Some(Follow::start(&mut self.shared, candidate, source));
+    }
+
+    /// Whether a candidate is said to be where this node is. If it is said for long, another host has the
+    /// address.
+    pub(super) fn is_twin(&mut self, candidate: &Candidate) -> bool {
+        let own = &self.shared.config.node;
+        // One such address may be the same on every host, as behind the NAT of a virtual machine.
+        let is_here = candidate.endpoints.iter().all(|endpoint| own.endpoints.contains(endpoint));
+        if is_here && self.memory.twin(candidate.id, self.shared.now) {
+            let reason = Unfit::Address(own.host.clone());
+            let address = candidate.endpoints.preferred();
+            self.hear_misfit(&Misfit { host: candidate.host.clone(), address, reason });
+        }
+        is_here
     }
 
     /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead.
@@ -114,6 +118,8 @@ impl Node {
     pub(super) fn give_up_leader(&mut self) {
         let Some(follow) = self.follow.take() else { return };
         let (id, peer) = (follow.leader_id(), follow.leader_peer());
+        let elsewhere = self.shared.config.node.elsewhere(follow.leader_endpoints());
+        self.memory.elsewhere(elsewhere.clone());
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
                 self.memory.not_answered(id, peer.clone(), self.shared.now);
@@ -124,7 +130,6 @@ impl Node {
                 let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
                 if is_news {
                     let leader = peer.clone();
-                    let elsewhere = self.shared.config.node.elsewhere(leader.address.ip());
                     self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
                 }
                 if self.seek.may_lead(&self.shared) {
@@ -142,7 +147,7 @@ impl Node {
     /// The leader sends this node to a better candidate.
     pub(super) fn on_redirect(&mut self, to: &Introduction) {
         let Some(follow) = &self.follow else { return };
-        if self.seek.obeys_redirect(to, follow, &self.shared) {
+        if self.seek.obeys_redirect(to, follow, &self.shared) && !self.is_twin(&to.candidate) {
             self.follow(&to.candidate, to.source);
         }
     }
@@ -207,7 +212,8 @@ impl Node {
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
         let elsewhere = self.lead.elsewhere(&self.shared);
-        self.memory.unconnectable(endpoint, elsewhere.clone());
+        self.memory.unconnectable(endpoint);
+        self.memory.elsewhere(elsewhere.clone());
         self.shared.event(Event::Warning(Warning::Unconnectable { endpoint, elsewhere }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);

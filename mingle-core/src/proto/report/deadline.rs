@@ -44,7 +44,7 @@ pub struct Report {
     pub jobs: Vec<OtherJob>,
     /// This host drops even the multicasts that it sends itself.
     pub is_deaf: bool,
-    /// This host has no IPv4 address.
+    /// This node uses no IPv4 address.
     pub has_ipv6_alone: bool,
     /// The interfaces that this node would have used if they had multicast; it used loopback alone.
     pub without_multicast: Vec<String>,
@@ -280,7 +280,7 @@ pub(super) fn write_silence(
     jobs: &[OtherJob],
 ) -> fmt::Result {
     if has_ipv6_alone {
-        f.write_str(", and this host has IPv6 alone: it hears no host that has IPv4 alone")?;
+        f.write_str(", and this node uses IPv6 alone: it hears no host that has IPv4 alone")?;
     }
     if is_deaf {
         f.write_str(", and this host drops even the multicast that it sends itself")?;

@@ -25,7 +25,7 @@ pub enum Warning {
         jobs: Vec<OtherJob>,
         /// This host drops even the multicasts that it sends itself.
         is_deaf: bool,
-        /// This host has no IPv4 address.
+        /// This node uses no IPv4 address.
         has_ipv6_alone: bool,
     },
     /// This node has heard others, and after this long no world has formed. Where nothing is known to be
@@ -202,12 +202,10 @@ impl fmt::Display for Tried {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Apart { candidate, elsewhere: Some(address) } = self {
-            return write!(f, "{candidate} does not join: {address}");
-        }
         self.write_fact(f)?;
         match self {
-            Self::Unreached { elsewhere: Some(address), .. }
+            Self::Apart { elsewhere: Some(address), .. }
+            | Self::Unreached { elsewhere: Some(address), .. }
             | Self::Unconnectable { elsewhere: Some(address), .. } => write!(f, "; {address}"),
             _ => Ok(()),
         }

@@ -27,7 +27,7 @@ const GONE: [(&str, &str); 19] = [
     (
         "place",
         "give the place and the host by --rank-key, such as --rank-key \"block-1/rack-7/$(hostname)\", or \
-         --rank-key \"$SLURM_TOPOLOGY_ADDR\" in Slurm",
+         --rank-key \"$SLURM_TOPOLOGY_ADDR\" in the shell that srun starts",
     ),
     (
         "rank-by",

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::proto::tests::{endpoint, outputs, run};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, Event, Node, Output, Warning};
+use crate::proto::{Cause, Config, ConnId, Event, Node, Output, Warning};
 use crate::wire::{Message, Refusal, Welcome};
 
 #[test]
@@ -58,6 +58,36 @@ fn of_a_range(world: &str) -> Node {
     let mut node = Node::new(Config { world, ..patient(4) }, 1, Time::ZERO);
     let _ = run(&mut node, Time::from_millis(50));
     node
+}
+
+#[test]
+fn what_a_node_says_while_it_waits_is_of_those_who_are_here_and_changes_no_later_report() {
+    let told = |outputs: &[Output]| {
+        let warnings = outputs.iter().filter_map(|output| match output {
+            Output::Event(Event::Warning(Warning::Waiting { report, .. })) => Some(report.joined),
+            _ => None,
+        });
+        warnings.collect::<Vec<u32>>()
+    };
+    // The fewest are here when it speaks, or not; then one leaves.
+    for (world, waits) in [("2:4", vec![]), ("3:4", vec![2])] {
+        let world = world.parse().unwrap();
+        let last_call = Duration::from_secs(60);
+        let timeout = Some(Duration::from_secs(30));
+        let mut node = Node::new(Config { world, timeout, last_call, ..config(4) }, 1, Time::ZERO);
+        let _ = run(&mut node, Time::from_millis(50));
+        for member in [3, 4] {
+            join(&mut node, member, endpoint(member));
+        }
+        node.handle_closed(Time::from_secs(1), ConnId(4));
+        assert_eq!(node.lead.seated(), 2);
+        let _ = run(&mut node, Time::from_secs(15));
+        node.handle_wait(Time::from_secs(15), Duration::from_secs(15), Vec::new());
+        assert_eq!(told(&outputs(&mut node)), waits, "{world}");
+        node.handle_closed(Time::from_secs(16), ConnId(3));
+        let all = run(&mut node, Time::from_secs(31));
+        assert_eq!(deadline(&all).cause(), Cause::Incomplete, "{world}");
+    }
 }
 
 #[test]

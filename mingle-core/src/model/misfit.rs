@@ -34,6 +34,12 @@ pub enum Unfit {
 }
 
 impl Misfit {
+    /// Two hosts that have this address: in an order, so that users are told once of the two.
+    pub(crate) fn of_twins(one: &HostName, other: &HostName, address: SocketAddr) -> Self {
+        let (host, other) = (one.min(other).clone(), one.max(other).clone());
+        Self { host, address, reason: Unfit::Address(other) }
+    }
+
     /// Whether both are of one host and one reason, so that users need not be told twice.
     pub(crate) fn repeats(&self, other: &Self) -> bool {
         self.host == other.host && self.reason == other.reason

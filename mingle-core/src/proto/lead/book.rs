@@ -177,6 +177,12 @@ impl Book {
         self.ranks.get(&rank.get()).copied()
     }
 
+    /// The host of the node with a seat that has this preferred endpoint, if it is another than this one.
+    pub(super) fn other_at(&self, endpoint: SocketAddr, id: NodeId) -> Option<&HostName> {
+        let other = self.addresses.get(&endpoint).filter(|&&other| other != id)?;
+        self.get(*other).map(|entry| &entry.node.host)
+    }
+
     /// The node with a seat that has the address and port of this one: two processes cannot have the same.
     pub(super) fn ghost(&self, of: NodeId) -> Option<NodeId> {
         let preferred = self.get(of)?.node.endpoints.preferred();

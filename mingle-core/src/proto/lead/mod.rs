@@ -135,6 +135,11 @@ impl Lead {
         self.book.entries().all(|(_, entry)| entry.heard + LEFT < shared.now)
     }
 
+    /// The host of a member that has this preferred endpoint, if it is another node than this one.
+    pub(crate) fn other_at(&self, endpoint: SocketAddr, id: NodeId) -> Option<&HostName> {
+        self.book.other_at(endpoint, id)
+    }
+
     /// The address of a node that has joined, where that is in none of this host's networks.
     pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
         let mut entries = self.book.entries();

@@ -200,9 +200,7 @@ impl Memory {
         }
         self.shared_address = Some(now);
         let (host, other) = (&self.nodes.get(&id)?.host, &self.nodes.get(&other)?.host);
-        // In an order, so that users are told once of the two.
-        let (host, other) = (host.min(other).clone(), host.max(other).clone());
-        Some(Misfit { host, address: source, reason: Unfit::Address(other) })
+        Some(Misfit::of_twins(host, other, source))
     }
 
     /// A candidate is said to be at this node's own address. Returns whether it has been for so long that it

@@ -123,7 +123,7 @@ impl Node {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
-        self.hear_at(candidate.id, source, &candidate.endpoints);
+        self.hear_at(&candidate.host, candidate.id, source, &candidate.endpoints);
         self.memory.candidate();
         let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
@@ -152,9 +152,18 @@ impl Node {
 
     /// A node was heard that has these endpoints. If that at which it was heard is another node's as well,
     /// this node's members learn it, too. An address that is translated on the way is no endpoint.
-    fn hear_at(&mut self, id: NodeId, source: SocketAddr, endpoints: &[SocketAddr]) {
-        let is_own = endpoints.contains(&source);
-        let twins = if is_own { self.memory.twins(id, source, self.shared.now) } else { None };
+    fn hear_at(&mut self, host: &HostName, id: NodeId, source: SocketAddr, endpoints: &[SocketAddr]) {
+        let now = self.shared.now;
+        let leads_there =
+            |follow: &&Follow| !follow.is_led_by(id) && follow.leader_endpoints().contains(&source);
+        let leader = self.follow.as_ref().filter(|follow| follow.is_joined()).filter(leads_there);
+        let leader = leader.map(|follow| follow.leader_peer().host);
+        // A leader or a member whose connection lives is there, however little it says.
+        let twins = match leader.as_ref().or_else(|| self.lead.other_at(source, id)) {
+            Some(other) if self.memory.twin(id, now) => Some(Misfit::of_twins(host, other, source)),
+            _ if endpoints.contains(&source) => self.memory.twins(id, source, now),
+            _ => None,
+        };
         let Some(twins) = twins else { return };
         self.hear_misfit(&twins);
         if self.leads() {
@@ -214,6 +223,7 @@ impl Node {
         let to_all = recipient == Recipient::All;
         let again = self.memory.knows(from);
         self.memory.node(from, &solicit.host, source, solicit.rank);
+        self.hear_at(&solicit.host, from, source, &[]);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         match &self.follow {
             Some(follow) if follow.is_joined() => {
@@ -229,7 +239,7 @@ impl Node {
 
     fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
         self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
-        self.hear_at(from, source, &join.node.endpoints);
+        self.hear_at(&join.node.host, from, source, &join.node.endpoints);
         self.hear_wish(&join.node.host, source, join.world, &join.node.attributes.user);
         self.memory.together(from);
         if self.leads() {

@@ -50,7 +50,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) => match report.cause() {
-                Cause::Misfit if report.misfits.iter().all(is_twice) => (NETWORK, "deadline"),
+                Cause::Misfit if report.misfits.iter().all(Misfit::is_of_twins) => (NETWORK, "deadline"),
                 Cause::Misfit => (CONFLICT, "deadline"),
                 Cause::Secret => (SECRET, "deadline"),
                 Cause::Unproved | Cause::Unreached | Cause::Apart | Cause::Unanswered => {
@@ -128,10 +128,12 @@ fn firewall_of(node: &Peer) -> String {
     format!("in the firewall of {}", node.host)
 }
 
-/// What to do where a firewall keeps the nodes apart.
-fn accept_in(firewall: &str) -> String {
+/// What to do where a firewall keeps the nodes apart, or a missing route to an address that is in no network
+/// of this host.
+fn accept_in(firewall: &str, elsewhere: Option<&Elsewhere>) -> String {
+    let route = if elsewhere.is_some() { ROUTE } else { "" };
     format!(
-        "{firewall}, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and --master-port), \
+        "{route}{firewall}, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and --master-port), \
          and TCP 32768-60999 from the other nodes"
     )
 }
@@ -258,13 +260,11 @@ fn about_deadline(report: &Report) -> Option<String> {
             let cures: BTreeSet<&str> = report.misfits.iter().map(about_misfit).collect();
             cures.into_iter().collect::<Vec<_>>().join("; ")
         }
-        Cause::Unreached | Cause::Apart | Cause::Unanswered => {
-            format!("{}{}", route(report.elsewhere.as_ref()), walled(report))
-        }
+        Cause::Unreached | Cause::Apart | Cause::Unanswered => walled(report),
         Cause::Version => SAME_VERSION.to_owned(),
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
-        Cause::NobodyHeard if report.is_deaf => accept_in(OWN_FIREWALL),
+        Cause::NobodyHeard if report.is_deaf => accept_in(OWN_FIREWALL, None),
         Cause::NobodyHeard if !report.jobs.is_empty() => about_jobs(&report.jobs).to_owned(),
         Cause::NobodyHeard => about_silence(report.tried),
         Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
@@ -272,18 +272,12 @@ fn about_deadline(report: &Report) -> Option<String> {
     })
 }
 
-/// What to do first where an address is in no network of this host.
-fn route(elsewhere: Option<&Elsewhere>) -> &'static str {
-    if elsewhere.is_some() { ROUTE } else { "" }
-}
-
 /// The advice where a leader was heard, and no connection opens.
 fn walled(report: &Report) -> String {
     let leaders = report.unreached.iter().map(|(leader, _)| leader);
-    match leaders.chain(&report.apart).chain(&report.unanswered).next() {
-        Some(leader) => accept_in(&firewall_of(leader)),
-        None => accept_in(OWN_FIREWALL),
-    }
+    let leader = leaders.chain(&report.apart).chain(&report.unanswered).next();
+    let firewall = leader.map_or_else(|| OWN_FIREWALL.to_owned(), firewall_of);
+    accept_in(&firewall, report.elsewhere.as_ref())
 }
 
 /// The advice where only these jobs were heard.
@@ -312,11 +306,6 @@ fn about_silence(tried: Tried) -> String {
     format!("if the others have started, {ways}; see 'mingle doctor'")
 }
 
-/// Whether two hosts have one address.
-fn is_twice(misfit: &Misfit) -> bool {
-    matches!(misfit.reason, Unfit::Address(_))
-}
-
 fn about_misfit(misfit: &Misfit) -> &'static str {
     match misfit.reason {
         Unfit::World(_) => SAME_WORLD,
@@ -328,13 +317,11 @@ fn about_misfit(misfit: &Misfit) -> &'static str {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
-        Warning::NobodyHeard { is_deaf: true, .. } => accept_in(OWN_FIREWALL),
-        Warning::Unconnectable { elsewhere, .. } => {
-            format!("{}{}", route(elsewhere.as_ref()), accept_in(OWN_FIREWALL))
-        }
+        Warning::NobodyHeard { is_deaf: true, .. } => accept_in(OWN_FIREWALL, None),
+        Warning::Unconnectable { elsewhere, .. } => accept_in(OWN_FIREWALL, elsewhere.as_ref()),
         Warning::Apart { candidate: node, elsewhere }
         | Warning::Unreached { leader: node, elsewhere, .. } => {
-            format!("{}{}", route(elsewhere.as_ref()), accept_in(&firewall_of(node)))
+            accept_in(&firewall_of(node), elsewhere.as_ref())
         }
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => about_jobs(jobs).to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),

@@ -40,6 +40,11 @@ impl Endpoints {
         self.iter().all(|endpoint| endpoint.ip().is_loopback())
     }
 
+    /// Whether all of these are addresses of IPv6.
+    pub(crate) fn are_ipv6(&self) -> bool {
+        self.iter().all(SocketAddr::is_ipv6)
+    }
+
     /// The endpoints that a message carries.
     pub(crate) fn advertised(&self) -> Self {
         Self(self.0.iter().copied().take(Self::ADVERTISED).collect())

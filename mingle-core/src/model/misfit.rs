@@ -29,7 +29,7 @@ pub enum Unfit {
     User(User),
     /// It was given this rank, which another node has that answers.
     Rank(Rank),
-    /// Its address and port are also those of a node on this host, and both are heard.
+    /// Its address and port are also those of a node on the host of this name, and both are heard.
     Address(HostName),
 }
 
@@ -40,6 +40,11 @@ impl Misfit {
         Self { host, address, reason: Unfit::Address(other) }
     }
 
+    /// Whether it is two hosts with one address.
+    pub fn is_of_twins(&self) -> bool {
+        matches!(self.reason, Unfit::Address(_))
+    }
+
     /// Whether both are of one host and one reason, so that users need not be told twice.
     pub(crate) fn repeats(&self, other: &Self) -> bool {
         self.host == other.host && self.reason == other.reason
@@ -48,15 +53,16 @@ impl Misfit {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Unfit::Address(other) = &self.reason {
-            return write!(f, "{} and {other} have the same IP address, {}", self.host, self.address.ip());
-        }
-        write!(f, "{} ({}) ", self.host, self.address)?;
-        match &self.reason {
-            Unfit::World(size) => write!(f, "expects a world of {size:#}"),
-            Unfit::User(user) => write!(f, "uses this job ID as another user, {user}"),
-            Unfit::Rank(rank) => write!(f, "was given rank {rank}, which another node has"),
-            Unfit::Address(_) => Ok(()),
+        let Self { host, address, reason } = self;
+        match reason {
+            Unfit::World(size) => write!(f, "{host} ({address}) expects a world of {size:#}"),
+            Unfit::User(user) => write!(f, "{host} ({address}) uses this job ID as another user, {user}"),
+            Unfit::Rank(rank) => {
+                write!(f, "{host} ({address}) was given rank {rank}, which another node has")
+            }
+            Unfit::Address(other) => {
+                write!(f, "{host} and {other} have the same IP address, {}", address.ip())
+            }
         }
     }
 }

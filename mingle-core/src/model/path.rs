@@ -127,7 +127,7 @@ impl Link {
 pub struct Elsewhere {
     /// The address.
     pub address: IpAddr,
-    /// The networks of this host that have the address's family, each by this host's own address there.
+    /// The networks of this host, each by this host's own address there.
     pub networks: Vec<Link>,
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::iter;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Driver;
@@ -102,7 +101,7 @@ impl Driver {
             Tried::Seeds if self.peers.lack_seeds() => Tried::NoSeedKnown,
             tried => tried,
         };
-        let has_ipv6_alone = self.endpoints.iter().all(SocketAddr::is_ipv6);
+        let has_ipv6_alone = self.endpoints.are_ipv6();
         self.warn(Warning::NobodyHeard { after: QUIET, tried, jobs: jobs.clone(), is_deaf, has_ipv6_alone });
         node.handle_silence(tried, jobs, is_deaf);
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, Unfit, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, WorldSize};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, RankRange, Report, Tried};
 use crate::proto::timer::Time;
@@ -110,7 +110,7 @@ pub(super) struct Memory {
     nodes: BTreeMap<NodeId, Heard>,
     /// For each of their addresses, who was heard there.
     latest: BTreeMap<SocketAddr, Turns>,
-    /// A node that is said to be at this node's own address, since when, and when that was said last.
+    /// A node that is said to be where another is that is there, since when, and when that was said last.
     twin: Option<(NodeId, Time, Time)>,
     /// Hosts that a leader has named.
     hosts: BTreeSet<HostName>,
@@ -203,8 +203,9 @@ impl Memory {
         Some(Misfit::of_twins(host, other, source))
     }
 
-    /// A candidate is said to be at this node's own address. Returns whether it has been for so long that it
-    /// must be on another host: a process that was here before is forgotten sooner.
+    /// A node is said to be at this node's own address, or at that of a node whose connection lives. Returns
+    /// whether it has been for so long that it must be on another host: a process that was there before is
+    /// forgotten sooner.
     pub(super) fn twin(&mut self, id: NodeId, now: Time) -> bool {
         self.shared_address = Some(now);
         let known = self.twin.filter(|&(twin, _, last)| twin == id && now <= last + PAUSE);
@@ -288,7 +289,7 @@ impl Memory {
 
     /// A node of this host wants what this one wants: what another node there wanted explains nothing more.
     pub(super) fn fits(&mut self, host: &HostName) {
-        let is_of = |misfit: &Misfit| misfit.host == *host && !matches!(misfit.reason, Unfit::Address(_));
+        let is_of = |misfit: &Misfit| misfit.host == *host && !misfit.is_of_twins();
         for (_, is_over) in self.misfits.iter_mut().filter(|(misfit, _)| is_of(misfit)) {
             *is_over = true;
         }
@@ -337,8 +338,8 @@ impl Memory {
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
     /// done so for [`APART`] by now, which is told once.
     pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
-        let is_twice = |misfit: &Misfit| matches!(misfit.reason, Unfit::Address(_));
-        let is_twin = |misfit: &Misfit| is_twice(misfit) && misfit.address == candidate.endpoints.preferred();
+        let is_twin =
+            |misfit: &Misfit| misfit.is_of_twins() && misfit.address == candidate.endpoints.preferred();
         if self.misfits.iter().any(|(misfit, _)| is_twin(misfit)) {
             return false;
         }
@@ -449,9 +450,7 @@ impl Memory {
         let Here { joined, missing, members, absent } = here;
         // The hosts may have got other addresses meanwhile.
         let is_shared = self.shared_address.is_some_and(|heard| now <= heard + APART);
-        let explains = |misfit: &Misfit, is_over: bool| {
-            !is_over && (is_shared || !matches!(misfit.reason, Unfit::Address(_)))
-        };
+        let explains = |misfit: &Misfit, is_over: bool| !is_over && (is_shared || !misfit.is_of_twins());
         let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
         let apart = self.still_apart(now);
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
@@ -467,7 +466,7 @@ impl Memory {
             tried: self.tried.unwrap_or(config.tried),
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
-            has_ipv6_alone: config.node.endpoints.iter().all(SocketAddr::is_ipv6),
+            has_ipv6_alone: config.node.endpoints.are_ipv6(),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().map(Box::new),
             elsewhere: self.elsewhere.clone().filter(|_| is_cut),

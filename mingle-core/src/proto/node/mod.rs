@@ -353,11 +353,12 @@ impl Node {
         if self.ended {
             return;
         }
-        let is_alone = self.joined() <= 1 && self.memory.most() <= 1;
+        let joined = self.joined();
         // All are here, and a round or a last call decides.
-        if self.joined() >= self.shared.config.world.min().get() {
+        if joined >= self.shared.config.world.min().get() {
             return;
         }
+        let is_alone = joined <= 1 && self.memory.most() <= 1;
         let report = self.memory.report_of(self.here(), &self.shared.config, self.shared.now);
         let is_news = match report.cause() {
             Cause::Incomplete => true,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Node;
-use crate::model::{Misfit, NodeId, Unfit};
+use crate::model::{Misfit, NodeId};
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::prove::Proofs;
 use crate::proto::report::{Event, Warning};
@@ -63,9 +63,9 @@ impl Node {
         // One such address may be the same on every host, as behind the NAT of a virtual machine.
         let is_here = candidate.endpoints.iter().all(|endpoint| own.endpoints.contains(endpoint));
         if is_here && self.memory.twin(candidate.id, self.shared.now) {
-            let reason = Unfit::Address(own.host.clone());
             let address = candidate.endpoints.preferred();
-            self.hear_misfit(&Misfit { host: candidate.host.clone(), address, reason });
+            let twins = Misfit::of_twins(&candidate.host, &own.host, address);
+            self.hear_misfit(&twins);
         }
         is_here
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt::Display;
 
-use mingle_core::error::{Cause, InvalidSecret, Report, Unproved};
+use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::{BrokenPath, Elsewhere, Fault, Misfit, OtherJob, Peer, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
@@ -65,7 +65,7 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
             Failure::WorldFull { .. } => (CONFLICT, "world_full"),
             Failure::NoRdma { .. } => (CONFLICT, "no_rdma"),
             Failure::Differs { .. } => (CONFLICT, "differs"),
-            Failure::MasterUnproved { .. } => (NETWORK, "master_unproved"),
+            Failure::NoCommonFamily { .. } => (NETWORK, "no_common_family"),
             Failure::PathsBroken { .. } => (NETWORK, "paths_broken"),
             Failure::Unready { .. } => (NETWORK, "unready"),
             Failure::OutcomeUnknown { .. } => (NETWORK, "outcome_unknown"),
@@ -165,11 +165,8 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::UserDiffers { .. } => OTHER_USER.to_owned(),
         Failure::WorldDiffers { .. } => SAME_WORLD.to_owned(),
         Failure::WorldFull { .. } => "start as many nodes as --world says".to_owned(),
-        Failure::MasterUnproved { pairs } if pairs.iter().any(is_across_families) => {
+        Failure::NoCommonFamily { .. } => {
             "give all hosts an address of the same family, IPv4 or IPv6".to_owned()
-        }
-        Failure::MasterUnproved { .. } => {
-            "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
         Failure::PathsBroken { paths, .. } => about_paths(paths),
         Failure::Unready { .. } => {
@@ -200,18 +197,15 @@ fn about_failure(failure: &Failure) -> Option<String> {
     })
 }
 
-/// Whether one has IPv4 alone, and the other IPv6.
-fn is_across_families(pair: &Unproved) -> bool {
-    pair.prover.address.is_ipv4() != pair.master.address.is_ipv4()
-}
-
 /// The advice for broken paths.
 pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
     let cures: BTreeSet<String> = paths.iter().map(cure).collect();
-    let cures: Vec<String> = cures.into_iter().collect();
+    let cures = cures.into_iter().collect::<Vec<_>>().join("; ");
+    if paths.iter().all(|path| path.to_master) {
+        return cures;
+    }
     format!(
-        "{}; if your job uses neither NCCL nor Gloo, --paths master on all nodes leaves these paths out",
-        cures.join("; ")
+        "{cures}; if your job uses neither NCCL nor Gloo, --paths master on all nodes leaves these paths out"
     )
 }
 
@@ -235,6 +229,9 @@ fn cure(path: &BrokenPath) -> String {
             from.host,
             to.address.ip()
         ),
+        Fault::Silent | Fault::Refused | Fault::Unreachable if path.to_master => {
+            format!("{}, accept TCP on port {}; or choose an --interface", firewall_of(to), to.address.port())
+        }
         Fault::Unanswered => {
             "check that no two hosts have the same address, and for a proxy between them".to_owned()
         }

@@ -8,7 +8,7 @@ pub use crate::host::InvalidFilter;
 pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
 #[cfg(feature = "net")]
 pub use crate::net::{Ended, Error, InvalidSeed};
-pub use crate::proto::{Cause, Failure, Heard, RankRange, Report, Unproved};
+pub use crate::proto::{Cause, Failure, Heard, RankRange, Report};
 
 #[cfg(test)]
 mod tests {

@@ -17,8 +17,8 @@ use mingle_rdma::{RankSummary, Summary, Verdict};
 
 use super::message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
-    Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, Trouble, UNPROVED, UNREADY, Want,
-    Welcome, encode_roster, take,
+    Part, Partner, Prepare, REFUSED, RUNS, Refusal, Solicit, Trouble, UNREADY, Want, Welcome, encode_roster,
+    take,
 };
 use super::{Codec, Dropped, Header, TOKEN, Token, fitting};
 use crate::model::{
@@ -285,6 +285,7 @@ impl Source<'_> {
             to: self.peer(),
             fault: self.fault(),
             answers: self.flag().then(|| self.endpoint().port()),
+            to_master: self.flag(),
             mtus: (self.count(), self.count()),
         }
     }
@@ -433,9 +434,7 @@ impl Draw for Refusal {
             1 => Self::WorldDiffers(from.size()),
             2 => Self::WorldFull,
             3 => Self::Closing,
-            4 => {
-                Self::MasterUnproved((0..from.up_to(UNPROVED)).map(|_| (from.peer(), from.peer())).collect())
-            }
+            4 => Self::NoCommonFamily(from.peer(), from.peer()),
             5 => Self::NoRdma(from.verdict(), from.flag()),
             6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
             8 => Self::Differs(from.sameness()),
@@ -468,7 +467,7 @@ impl Draw for Prepare {
             slots_total: from.slots(),
             roster_bytes: from.likely(&[length.unwrap_or(0)], &[]).unwrap_or_else(|| from.count()),
             master: from.id(),
-            endpoints: from.endpoints(),
+            master_at: from.endpoint(),
             address: from.recipient(),
             paths: from
                 .likely(&[0, 1, from.scene.world.saturating_sub(1)], &[u32::MAX])
@@ -482,7 +481,7 @@ impl Draw for Broken {
     fn draw(from: &mut Source<'_>) -> Self {
         let path = |from: &mut Source<'_>| BrokenTo {
             partner: from.id(),
-            address: from.endpoint().ip(),
+            path: from.endpoint(),
             fault: from.fault(),
             own_port_answers: from.flag(),
         };
@@ -491,17 +490,11 @@ impl Draw for Broken {
     }
 }
 
-impl Draw for Ready {
-    fn draw(from: &mut Source<'_>) -> Self {
-        Self { round: from.round(), endpoint: from.byte() }
-    }
-}
-
 impl Draw for Commit {
     fn draw(from: &mut Source<'_>) -> Self {
         let (verdict, sameness) = (from.verdict(), from.sameness());
         let sameness = fitting(sameness, &verdict);
-        Self { round: from.round(), endpoint: from.byte(), sameness, verdict, left_over: from.count() }
+        Self { round: from.round(), sameness, verdict, left_over: from.count() }
     }
 }
 
@@ -526,14 +519,7 @@ impl Draw for Part {
     }
 }
 
-/// The dial that Proved names.
-impl Draw for u32 {
-    fn draw(from: &mut Source<'_>) -> Self {
-        from.dial()
-    }
-}
-
-/// The round that Unproved, Void and Done name.
+/// The round that Ready, Void and Done name.
 impl Draw for u64 {
     fn draw(from: &mut Source<'_>) -> Self {
         from.round()
@@ -573,7 +559,7 @@ mod tests {
             Refusal::WorldDiffers(_) => 1,
             Refusal::WorldFull => 2,
             Refusal::Closing => 3,
-            Refusal::MasterUnproved(_) => 4,
+            Refusal::NoCommonFamily(..) => 4,
             Refusal::NoRdma(..) => 5,
             Refusal::Unready(_) => 6,
             Refusal::PathsBroken(..) => 7,
@@ -609,8 +595,7 @@ mod tests {
                 assert_eq!(forger.read(&datagram), Ok((*kind, frame)), "{message:?}");
                 datagrams.insert(datagram);
             }
-            let empty =
-                ["Ping", "Pong", "Prove", "Finished", "Released", "Leaving", "Running", "Query", "Enough"];
+            let empty = ["Ping", "Pong", "Running", "Query", "Enough"];
             assert!(empty.contains(name) || datagrams.len() > 5, "{} of {name}", datagrams.len());
         }
     }

@@ -171,7 +171,7 @@ fn cure(title: &str, lab: &Lab, others: Vec<Proc>) -> Vec<Proc> {
             open(0);
             nodes(lab, 2, &["--rank 0", "--rank 1"])
         }
-        "Nobody reaches rank 0" => {
+        "One node has IPv6 alone, another IPv4 alone" => {
             lab.restore_ipv4(2);
             nodes(lab, 3, &[""; 3])
         }
@@ -403,7 +403,7 @@ ways! {
         (vec![leader], vec![other])
     };
 
-    nobody_reaches_rank_0: "Nobody reaches rank 0", 3, |lab| {
+    no_address_family_in_common: "One node has IPv6 alone, another IPv4 alone", 3, |lab| {
         lab.add_ipv6();
         lab.remove_ipv4(2);
         lab.at(1, "ip -6 address flush dev eth0");

@@ -182,6 +182,8 @@ pub struct BrokenPath {
     pub fault: Fault,
     /// The target's own port, where that one answers at the same address: then only the port is blocked.
     pub answers: Option<u16>,
+    /// Whether it is the path to MASTER_ADDR and MASTER_PORT.
+    pub to_master: bool,
     /// The MTUs of the two interfaces, in bytes; 0 where one is unknown.
     pub mtus: (u32, u32),
 }
@@ -195,7 +197,7 @@ impl BrokenPath {
 
 impl fmt::Display for BrokenPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, to, fault, answers, mtus } = self;
+        let Self { from, to, fault, answers, mtus, .. } = self;
         let names = |f: &mut fmt::Formatter<'_>, between: &str| {
             write!(f, "{} ({}){between}{} ({})", from.host, from.address.ip(), to.host, to.address.ip())
         };

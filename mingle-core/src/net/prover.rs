@@ -14,7 +14,7 @@ use super::sockets::endpoint::listen_for_paths;
 use crate::host::host_name;
 use crate::model::{BrokenPath, Fault, JobId, NodeId, Peer, World};
 use crate::net::error::Error;
-use crate::proto::{Config, NodeInfo, Output, PATIENCE, PathProofs, PathTarget, Shared, Time, Timer};
+use crate::proto::{Config, NodeInfo, Output, PathProofs, PathTarget, Shared, Time, Timer};
 use crate::wire::Partner;
 
 /// A port for paths, and the proofs of the paths from this host. Dropping it closes everything.
@@ -54,12 +54,11 @@ impl Prover {
     /// Proves the paths to other hosts, each with its ID, in the time of one round.
     pub fn prove(&mut self, hosts: impl IntoIterator<Item = (u32, SocketAddr)>) {
         self.shared.now = self.now();
-        self.shared.set_after(Timer::ProofFailed, PATIENCE);
         // The caller knows by itself whether a host's own port answers.
         let partner =
             |(id, path): (u32, SocketAddr)| Partner { id: node_id(id), rank: 0, path, own_port: path.port() };
         let partners: Vec<Partner> = hosts.into_iter().map(partner).collect();
-        let mut paths = PathProofs::new(partners.len().try_into().unwrap_or(u32::MAX), self.shared.now);
+        let mut paths = PathProofs::start(partners.len(), &mut self.shared);
         paths.add(&partners, &mut self.shared);
         self.paths = Some(paths);
         self.carry_out();
@@ -140,5 +139,5 @@ fn node_id(id: u32) -> NodeId {
 /// A path between hosts that form no world, as a rendezvous names it: its ends, how it fails, the port of
 /// `to` that answers at the same address, and the MTUs of both ends.
 pub fn broken_path(from: Peer, to: Peer, fault: Fault, answers: Option<u16>, mtus: (u32, u32)) -> BrokenPath {
-    BrokenPath { from, to, fault, answers, mtus }
+    BrokenPath { from, to, fault, answers, to_master: false, mtus }
 }

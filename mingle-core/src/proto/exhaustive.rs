@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use super::report::{Event, Failure, Formed};
 use super::timer::Time;
-use super::{Config, ConnId, DialId, Node, Output, TOKEN};
-use crate::model::{JobId, JobTag, World, WorldSize};
+use super::{ANSWER, Config, ConnId, DialId, Node, Output, PathDial, PathNews, TOKEN};
+use crate::model::{Fault, JobId, JobTag, World, WorldSize};
 use crate::wire::{Codec, Message};
 
 /// The last call of a world that may have one of several sizes, and the timeout of its nodes.
@@ -119,6 +119,14 @@ enum Packet {
     Token {
         conn: u64,
         token: [u8; TOKEN],
+    },
+    /// A connection that proves a path, up to its answer.
+    Path {
+        from: usize,
+        to: usize,
+        dial: DialId,
+        token: [u8; TOKEN],
+        answer: [u8; ANSWER],
     },
     /// The end of a connection, on its way to this side.
     End {
@@ -252,9 +260,8 @@ fn decoded(bytes: &[u8]) -> Message {
 fn round_of(message: &Message) -> Option<u64> {
     match message {
         Message::Prepare(prepare) => Some(prepare.round),
-        Message::Ready(ready) => Some(ready.round),
         Message::Commit(commit) => Some(commit.round),
-        Message::Unproved(round) | Message::Void(round) | Message::Done(round) => Some(*round),
+        Message::Ready(round) | Message::Void(round) | Message::Done(round) => Some(*round),
         _ => None,
     }
 }
@@ -381,17 +388,19 @@ impl State {
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
                     self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
                 }
-                Output::DialPath(_) => {
-                    unreachable!("no node has a port for paths")
+                Output::DialPath(PathDial { dial, to, token, answer, .. }) => {
+                    self.flight.push(Packet::Path { from: at, to: node_at(to), dial, token, answer });
                 }
                 Output::HangUp(dial) => {
                     let conn = self.conns.iter().find(|(_, c)| c.dialer == at && c.dial == dial);
                     if let Some((&conn, _)) = conn {
                         self.close(conn, true);
                     }
-                    self.flight.retain(
-                        |p| !matches!(p, Packet::Connect { from, dial: d, .. } if *from == at && *d == dial),
-                    );
+                    self.flight.retain(|packet| match packet {
+                        Packet::Connect { from, dial: other, .. }
+                        | Packet::Path { from, dial: other, .. } => (*from, *other) != (at, dial),
+                        _ => true,
+                    });
                 }
                 Output::Close(conn) => self.close(conn.0, false),
                 Output::StopAccepting => {
@@ -444,8 +453,8 @@ impl State {
                 self.prepared.insert(from, prepare.round);
                 self.sizes.insert(from, prepare.world);
             }
-            Message::Ready(ready) => {
-                let is_first = self.ready.entry((to, ready.round)).or_default().insert(from);
+            Message::Ready(round) => {
+                let is_first = self.ready.entry((to, *round)).or_default().insert(from);
                 if is_first && was_slow {
                     self.marks.insert(Mark::LateReady);
                 }
@@ -502,7 +511,7 @@ impl State {
         let conns = &self.conns;
         self.flight.retain(|packet| match packet {
             Packet::Datagram { to, .. } | Packet::Copy { to, .. } => *to != at,
-            Packet::Connect { from, .. } => *from != at,
+            Packet::Connect { from, .. } | Packet::Path { from, .. } => *from != at,
             Packet::Token { conn, .. } => conns[conn].acceptor != at,
             Packet::End { .. } => true,
         });
@@ -515,6 +524,13 @@ impl State {
             != match packet {
                 Packet::Datagram { to, .. } | Packet::Copy { to, .. } => *to,
                 Packet::Connect { from, .. } => *from,
+                Packet::Path { from, to, .. } => {
+                    if stopped == *from {
+                        *from
+                    } else {
+                        *to
+                    }
+                }
                 Packet::End { conn, to_dialer: true } => self.conns[conn].dialer,
                 Packet::Token { conn, .. } | Packet::End { conn, to_dialer: false } => {
                     self.conns[conn].acceptor
@@ -558,6 +574,13 @@ impl State {
                 let acceptor = self.conns[&conn].acceptor;
                 let local = endpoint(acceptor).ip();
                 self.with(acceptor, |node, now| node.handle_token(now, ConnId(conn), local, local, &token));
+            }
+            Packet::Path { from, to, dial, token, answer } => {
+                let target = self.nodes[to].as_ref().filter(|_| self.accepting[to]);
+                let answered = target.and_then(|slot| slot.node.path_target().answer(&token));
+                let fault = PathNews::Failed(Fault::Refused);
+                let news = if answered == Some(answer) { PathNews::Arrived } else { fault };
+                self.with(from, |node, now| node.handle_path(now, dial, &news));
             }
             Packet::End { conn, to_dialer } => {
                 let c = self.conns[&conn];

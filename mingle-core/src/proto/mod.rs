@@ -53,12 +53,11 @@ pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
-pub use prove::PathTarget;
 #[cfg(feature = "net")]
-pub(crate) use prove::{PATIENCE, PathProofs};
+pub(crate) use prove::PathProofs;
+pub use prove::PathTarget;
 pub use report::{
-    Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried,
-    Unproved, Warning,
+    Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried, Warning,
 };
 #[cfg(feature = "net")]
 pub(crate) use shared::Shared;

@@ -83,9 +83,8 @@ impl Scale {
         2 * self.nodes().saturating_add(32)
     }
 
-    /// The most provers that a node remembers, of those that ask for their proofs and, in a job with a
-    /// secret, of those whose tokens have arrived: 4,096, and above 2,048 nodes two for each, since all may
-    /// ask before their tokens arrive.
+    /// The most provers whose dials a node remembers, in a job with a secret: 4,096, and above 2,048 nodes
+    /// two for each.
     pub(crate) fn most_provers(self) -> usize {
         REMEMBERED.max(2 * self.nodes())
     }

@@ -81,12 +81,7 @@ impl Shared {
         self.lost.drain(..excess);
     }
 
-    /// Whether this is an endpoint of this node, or was: its leader may not know yet that it is gone.
-    pub(crate) fn has_had(&self, endpoint: &SocketAddr) -> bool {
-        self.config.node.endpoints.contains(endpoint) || self.lost.contains(endpoint)
-    }
-
-    /// Whether this is an address of this node, or was.
+    /// Whether this is an address of this node, or was: its leader may not know yet that it is gone.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
         let node = &self.config.node;
         let endpoints = node.endpoints.iter().chain(&self.lost);
@@ -162,12 +157,6 @@ impl Shared {
     fn next_token(&mut self, to: SocketAddr, target: NodeId) -> (DialId, Token) {
         self.dials += 1;
         (DialId(self.dials), Token { prover: self.me(), target, dial: self.dials, dialled: to })
-    }
-
-    /// The number of the last dial.
-    #[cfg(test)]
-    pub(crate) fn dials(&self) -> u32 {
-        self.dials
     }
 
     pub(crate) fn hang_up(&mut self, dial: DialId) {

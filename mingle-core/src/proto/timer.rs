@@ -27,7 +27,7 @@ pub(crate) enum Timer {
     AskLeader,
     /// In a round: the next message to the leader or the master that has not been answered.
     RepeatInRound,
-    /// The proof of the master takes too long.
+    /// The proofs of a round take too long.
     ProofFailed,
     /// The next redirect to members that have not left yet.
     Redirect,

@@ -16,8 +16,6 @@ use crate::model::{
 pub(crate) const NEWEST: usize = 3;
 /// The most ranges of missing ranks in an announce.
 pub(crate) const RUNS: usize = 6;
-/// The most pairs of prover and master in a refusal.
-pub(crate) const UNPROVED: usize = 3;
 /// The most ranks in a status that are suspected.
 pub(crate) const SUSPECTED: usize = 16;
 /// The most members in a refusal that were not ready.
@@ -146,39 +144,33 @@ messages! {
     /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
     /// a connection.
     10 Prepare(Prepare) to ONE,
-    /// A member asks the master whether one of its dials has arrived.
-    11 Prove to ONE,
-    /// The master answers a prover with the number of its last dial that has arrived.
-    12 Proved(u32) to ONE,
-    /// A member reports to its leader that it has all it needs. It is bound to the round until commit or
-    /// void.
-    13 Ready(Ready) to ONE,
-    /// A member reports to its leader that it cannot reach the master, in the round of this number.
-    14 Unproved(u64) to ONE,
-    /// A leader ends the round of this number without a world.
-    15 Void(u64) to ONE,
-    /// A leader tells its members that all were ready: the world has formed.
-    16 Commit(Commit) to ONE,
-    /// A member acknowledges the commit of the round of this number to its leader.
-    17 Done(u64) to ONE,
-    /// A member asks its leader for parts of the roster.
-    18 Want(Want) to ONE,
-    /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
-    19 Part(Part) to ONE_OR_ALL,
-    /// A member of a running world tells a newcomer that the job runs already.
-    20 Running(Running) to ONE,
+    /// A member reports to its leader that it has all it needs in the round of this number. It is bound to
+    /// the round until commit or void.
+    11 Ready(u64) to ONE,
     /// A member reports to its leader which paths it could not prove.
-    21 Broken(Broken) to ONE,
+    12 Broken(Broken) to ONE,
+    /// A leader ends the round of this number without a world.
+    13 Void(u64) to ONE,
+    /// A leader tells its members that all were ready: the world has formed.
+    14 Commit(Commit) to ONE,
+    /// A member acknowledges the commit of the round of this number to its leader.
+    15 Done(u64) to ONE,
+    /// A member asks its leader for parts of the roster.
+    16 Want(Want) to ONE,
+    /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
+    17 Part(Part) to ONE_OR_ALL,
+    /// A member of a running world tells a newcomer that the job runs already.
+    18 Running(Running) to ONE,
     /// An observer, which is no node, asks the members of a running world for their status.
-    22 Query to ALL,
+    19 Query to ALL,
     /// The answer to that.
-    23 Status(Status) to ONE,
+    20 Status(Status) to ONE,
     /// A member whose time is up asks its leader to form the world with the nodes that are here.
-    24 Enough to ONE,
+    21 Enough to ONE,
     /// A leader asks a member for parts of its traits.
-    25 Compare(Want) to ONE,
+    22 Compare(Want) to ONE,
     /// A member answers with one part of its traits.
-    26 Traits(Part) to ONE,
+    23 Traits(Part) to ONE,
 }
 
 impl Message {
@@ -294,8 +286,8 @@ pub(crate) enum Refusal {
     WorldFull,
     /// The leader stops leading: the world has formed, or another node takes the leader's place.
     Closing,
-    /// No node can be master: pairs of a prover and the master that it cannot reach.
-    MasterUnproved(List<(Peer, Peer), UNPROVED>),
+    /// The first of these nodes has IPv6 alone, the other IPv4 alone.
+    NoCommonFamily(Peer, Peer),
     /// Not all nodes have RDMA, which a node requires (true), or which the world before used (false).
     NoRdma(Verdict, bool),
     /// These members answer, and were not ready in round after round.
@@ -324,12 +316,13 @@ pub(crate) struct Prepare {
     /// The length of the encoded roster, in bytes; 0 where no member wants it.
     pub(crate) roster_bytes: u32,
     pub(crate) master: NodeId,
-    /// The master's endpoints.
-    pub(crate) endpoints: Endpoints,
+    /// MASTER_ADDR and MASTER_PORT.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) master_at: SocketAddr,
     /// The address at which the others reach this node.
     #[serde(deserialize_with = "deserialize_unicast_ip")]
     pub(crate) address: IpAddr,
-    /// To how many addresses of other nodes it must prove its path.
+    /// To how many addresses of other nodes it must prove its path, beside that to the master's own port.
     pub(crate) paths: u32,
     /// Some of these nodes. A prepare is sent once for each [`PARTNERS`] of them, in any order.
     pub(crate) partners: List<Partner, PARTNERS>,
@@ -347,6 +340,13 @@ pub(crate) struct Partner {
     pub(crate) own_port: u16,
 }
 
+impl Partner {
+    /// The master, to which each node proves the path to its own port.
+    pub(crate) fn master(id: NodeId, at: SocketAddr) -> Self {
+        Self { id, rank: 0, path: at, own_port: at.port() }
+    }
+}
+
 /// Paths that a member could not prove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Broken {
@@ -360,27 +360,17 @@ pub(crate) struct Broken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BrokenTo {
     pub(crate) partner: NodeId,
-    /// Which of the partner's addresses.
-    #[serde(deserialize_with = "deserialize_unicast_ip")]
-    pub(crate) address: IpAddr,
+    /// Which of the partner's addresses, and the port.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) path: SocketAddr,
     pub(crate) fault: Fault,
     /// Whether the partner's own port answers at the same address.
     pub(crate) own_port_answers: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ready {
-    pub(crate) round: u64,
-    /// The index in [`Prepare::endpoints`] of the endpoint that the sender has proved.
-    pub(crate) endpoint: u8,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Commit {
     pub(crate) round: u64,
-    /// The index in [`Prepare::endpoints`] of MASTER_ADDR. A node that has proved another one uses that one
-    /// instead.
-    pub(crate) endpoint: u8,
     /// What all nodes use to reach each other.
     pub(crate) verdict: Verdict,
     /// The traits that differ.

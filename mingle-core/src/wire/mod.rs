@@ -39,7 +39,7 @@ pub(crate) use header::may_be_for_group;
 pub(crate) use message::Status;
 pub(crate) use message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, Message,
-    NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Running, Solicit, Trouble,
+    NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble,
     UNREADY, Want, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;

@@ -32,7 +32,7 @@ pub(crate) fn decode_traits(mut bytes: &[u8]) -> Option<Traits> {
 pub(crate) fn fitting(mut sameness: Sameness, verdict: &Verdict) -> Sameness {
     loop {
         let verdict = verdict.clone();
-        let commit = Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness, left_over: u32::MAX };
+        let commit = Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX };
         let mut bytes = Vec::new();
         put(&commit, config(), &mut bytes);
         sameness = commit.sameness;

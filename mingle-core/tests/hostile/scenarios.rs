@@ -243,46 +243,6 @@ fn a_member_that_is_never_ready_gives_its_seat_to_a_node_that_waits() {
 }
 
 #[test]
-fn a_master_that_says_it_cannot_reach_itself_is_not_believed() {
-    let mut play = play("leads a member");
-    // A lower address than that of every other: the attacker would be the master.
-    let lowest = vec![([10, 0, 0, 0], 29777).into()];
-    play.hear("Join", EVE, |scene| scene.endpoints = lowest, &[]);
-    let token = play.forger.token(id(EVE), play.link.own_id(), 1, endpoint(1));
-    play.link
-        .node(|node, now| node.handle_token(now, ConnId(99), endpoint(1).ip(), endpoint(1).ip(), &token));
-    assert_eq!(play.link.phase(), Phase::Proving);
-    assert!(play.sent("Prove") > 0, "the attacker is the master");
-    for round in 1..=4 {
-        for _ in 0..100 {
-            let until = play.link.now + Duration::from_millis(60);
-            play.link.run_until(until);
-            play.hear("Unproved", EVE, |scene| scene.rounds = vec![round], &[]);
-            play.hear("Pong", EVE, |_| (), &[]);
-        }
-    }
-    play.link.run_until(TIMEOUT * 2);
-    let (end, _) = play.link.watch.end.clone().expect("an end");
-    if let Event::Failed(Failure::MasterUnproved { pairs }) = &end {
-        let own = pairs.iter().find(|pair| pair.prover == pair.master);
-        assert!(own.is_none(), "{own:?}");
-    }
-}
-
-#[test]
-fn a_ready_that_names_an_endpoint_that_the_master_has_not_does_not_count() {
-    let mut play = play("leads a member");
-    play.joined_by_eve();
-    assert_eq!(play.link.phase(), Phase::Proving);
-    let until = play.link.now + Duration::from_millis(200);
-    play.link.run_until(until);
-    play.hear("Ready", EVE, |scene| scene.rounds = vec![1], &[0, 1]);
-    assert_eq!(play.link.phase(), Phase::Proving, "the master has one endpoint");
-    play.hear("Ready", EVE, |scene| scene.rounds = vec![1], &[0, 0]);
-    play.link.run_to(Phase::Committed, Duration::from_millis(100));
-}
-
-#[test]
 fn a_leader_that_names_a_dial_before_it_is_connected_is_not_joined() {
     let mut play = play("leads alone");
     play.hear("Announce", EVE, |scene| scene.nodes = vec![id(EVE)], &[]);

@@ -159,11 +159,11 @@ fn all_nodes_name_a_given_rank_0_that_nobody_can_connect_to() {
     net.hosts[2].filtered = true;
     finish(&mut net);
     for host in 0..4 {
-        let Failure::MasterUnproved { pairs } = failure(&net, host) else {
+        let Failure::PathsBroken { paths, .. } = failure(&net, host) else {
             panic!("{:?}\n{}", failure(&net, host), tail(&net.trace))
         };
-        assert!(!pairs.is_empty());
-        assert!(pairs.iter().all(|pair| pair.master.host.as_str() == "host-3"));
+        assert!(!paths.is_empty());
+        assert!(paths.iter().all(|path| path.to_master && path.to.host.as_str() == "host-3"));
     }
     assert!(net.now < Duration::from_secs(30), "{:?}", net.now);
 }

@@ -306,9 +306,7 @@ fn broken(failure: &Failure, plan: &Plan, own: &Contact, is_member: bool) -> Vec
         Failure::PathsBroken { paths, .. } => {
             paths.iter().map(|path| (&path.from, &path.to)).filter_map(of_own).collect()
         }
-        Failure::MasterUnproved { pairs } => {
-            pairs.iter().map(|pair| (&pair.prover, &pair.master)).filter_map(of_own).collect()
-        }
+        Failure::NoCommonFamily { six, four } => of_own((six, four)).into_iter().collect(),
         Failure::Unready { nodes } => nodes.iter().filter_map(id_of).collect(),
         Failure::NoRdma { .. } | Failure::Differs { .. } if is_member => Vec::new(),
         _ => vec![own.id],

@@ -1,6 +1,8 @@
 //! The checks of a prepare, before a follower takes part in the round. A leader that keeps to the protocol
 //! never fails them. The texts are for the log.
 
+use std::net::SocketAddr;
+
 use super::leader::Leader;
 use crate::model::{Rank, Slots, World};
 use crate::proto::parts::Place;
@@ -24,15 +26,16 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if (rank == Rank(0)) != is_master {
         return Err("rank 0 and the master are two nodes");
     }
-    if is_master && !prepare.endpoints.iter().all(|endpoint| shared.has_had(endpoint)) {
-        return Err("this node is the master, at an address that is not its own");
+    let own = SocketAddr::new(prepare.address, node.endpoints.preferred().port());
+    if is_master && prepare.master_at != own {
+        return Err("this node is the master, at an endpoint that is not its own");
     }
     if leader.candidate().explicit && prepare.master != leader.id() {
         return Err("the leader was given rank 0 and is not the master");
     }
     // A loopback address is this host's own, so a leader on another host cannot mean it.
     let is_local = leader.source().ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
-    if !is_local && prepare.endpoints.are_loopback() {
+    if !is_local && prepare.master_at.ip().is_loopback() {
         return Err("the master has a loopback address");
     }
     if prepare.paths > ADDRESSES.saturating_mul(world.get() - 1) {

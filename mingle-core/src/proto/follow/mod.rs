@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::output::DialId;
-use super::prove::{Dials, Proofs, Won};
+use super::prove::{Dials, PathProofs};
 use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -219,7 +219,8 @@ impl Follow {
         }
     }
 
-    fn won(&self) -> Option<Won> {
+    /// The leader's endpoint to which the lease goes.
+    fn won(&self) -> Option<SocketAddr> {
         self.dials.as_ref().and_then(Dials::won)
     }
 
@@ -350,7 +351,7 @@ impl Follow {
     pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
         self.dial(shared);
         let joined_by_this = self.hold(DialId(prepare.lease), shared);
-        let Some(won) = self.won().filter(|_| self.joined) else { return joined_by_this };
+        let Some(lease) = self.won().filter(|_| self.joined) else { return joined_by_this };
         if prepare.round <= self.voided {
             return joined_by_this;
         }
@@ -377,7 +378,7 @@ impl Follow {
             }
             _ => self.leave_round(shared),
         }
-        let mut round = Participation::start(prepare, place, (self.leader.id(), won), shared);
+        let mut round = Participation::start(prepare, place, &self.leader, lease, shared);
         round.proceed(&self.leader, shared);
         self.round = Some(round);
         joined_by_this
@@ -389,7 +390,7 @@ impl Follow {
         }
     }
 
-    /// The proof of the master has taken too long.
+    /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
         if let Some(round) = &mut self.round {
             round.proof_failed(&self.leader, shared);
@@ -397,7 +398,7 @@ impl Follow {
     }
 
     /// This node's proofs in the round under way.
-    pub(crate) fn proofs(&mut self) -> Option<&mut Proofs> {
+    pub(crate) fn proofs(&mut self) -> Option<&mut PathProofs> {
         self.round.as_mut().map(Participation::proofs)
     }
 

@@ -1,17 +1,17 @@
-//! A follower's part in one round: the proof of the master, the roster, and its promise that it is ready.
+//! A follower's part in one round: its paths, the roster, and its promise that it is ready.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::leader::Leader;
-use crate::model::{Digest, NodeId, Rank, Slots, World};
+use crate::model::{Digest, Rank, Slots, World};
 use crate::proto::backoff::Backoff;
 use crate::proto::parts::{Added, Parts, Place};
-use crate::proto::prove::{Proofs, Won};
+use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Commit, Message, Part, Prepare, Ready};
+use crate::wire::{Commit, Message, Part, Partner, Prepare};
 
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -30,13 +30,15 @@ pub(super) struct Participation {
     rank: Rank,
     digest: Digest,
     slots: Slots,
+    /// MASTER_ADDR and MASTER_PORT.
+    master: SocketAddr,
     /// The address at which the others reach this node.
     address: IpAddr,
-    proofs: Proofs,
+    proofs: PathProofs,
     /// The roster, for a node that wants it.
     parts: Option<Parts>,
     ready: bool,
-    /// The proof of the master has failed.
+    /// The proofs have taken too long.
     unproved: bool,
     /// When this node learned of the round.
     started: Time,
@@ -50,10 +52,23 @@ pub(super) struct Participation {
 }
 
 impl Participation {
-    /// Starts to take part in the round, in this place.
-    pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
-        let Prepare { master, endpoints, paths, .. } = prepare;
-        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths);
+    /// Starts to take part in the round, in this place. `lease` is the leader's endpoint that this node's
+    /// lease has proved.
+    pub(super) fn start(
+        prepare: &Prepare,
+        place: Place,
+        leader: &Leader,
+        lease: SocketAddr,
+        shared: &mut Shared,
+    ) -> Self {
+        let &Prepare { master, master_at, .. } = prepare;
+        let has_proved = (leader.id(), lease) == (master, master_at);
+        let to_master = Partner::master(master, master_at);
+        let to_master = Some(to_master).filter(|_| master != shared.me() && !has_proved);
+        let expected =
+            usize::try_from(prepare.paths).unwrap_or(usize::MAX) + usize::from(to_master.is_some());
+        let mut proofs = PathProofs::start(expected, shared);
+        proofs.add(to_master.as_slice(), shared);
         proofs.add(&prepare.partners, shared);
         let parts = || Parts::new(prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
@@ -63,6 +78,7 @@ impl Participation {
             digest: prepare.digest,
             slots: place.slots,
             proofs,
+            master: master_at,
             address: prepare.address,
             parts: shared.config.node.attributes.wants_roster.then(parts),
             ready: false,
@@ -97,7 +113,7 @@ impl Participation {
         self.heard = now;
     }
 
-    pub(super) fn proofs(&mut self) -> &mut Proofs {
+    pub(super) fn proofs(&mut self) -> &mut PathProofs {
         &mut self.proofs
     }
 
@@ -150,15 +166,13 @@ impl Participation {
 
     /// Tells the leader how far this node is, and repeats that where nothing can follow.
     pub(super) fn tell(&mut self, leader: &Leader, shared: &mut Shared) {
-        let message = match self.proofs.endpoint() {
-            Some(endpoint) if self.ready => Message::Ready(Ready { round: self.round, endpoint }),
-            _ if self.unproved => match self.proofs.broken(self.round) {
-                Some(broken) => Message::Broken(broken),
-                None if self.proofs.endpoint().is_none() => Message::Unproved(self.round),
-                // The last path was proved after this node had reported it: the round is void soon.
-                None => Message::Pong,
-            },
-            _ => Message::Pong,
+        let message = if self.ready {
+            Message::Ready(self.round)
+        } else {
+            // A path that was proved after this node had reported it is broken no more: the round is void
+            // soon.
+            let broken = self.proofs.broken(self.round).filter(|_| self.unproved);
+            broken.map_or(Message::Pong, Message::Broken)
         };
         leader.send(&message, shared);
         if self.ready || self.unproved {
@@ -182,7 +196,6 @@ impl Participation {
         if !self.ready {
             return None;
         }
-        let master = self.proofs.publish(commit.endpoint, shared)?;
         // Once the leader knows that the master is done, other nodes' jobs connect to the master's port.
         shared.stop_accepting();
         for _ in 0..shared.scale().done_copies() {
@@ -192,7 +205,7 @@ impl Participation {
             rank: self.rank,
             world: self.world,
             asked: shared.config.world,
-            master,
+            master: self.master,
             local: self.address,
             sameness: commit.sameness.clone(),
             digest: self.digest,

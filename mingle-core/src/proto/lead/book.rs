@@ -52,7 +52,7 @@ pub(super) struct Entry {
     /// It is in the queue of nodes to be welcomed.
     pub(super) queued: bool,
     /// In a round: the index of the master's endpoint that it has proved.
-    pub(super) ready: Option<u8>,
+    pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
     pub(super) replaced: bool,
     /// It knows that the world has formed, or has left.
@@ -69,7 +69,7 @@ impl Entry {
             asked: None,
             wanted: None,
             queued: false,
-            ready: None,
+            is_ready: false,
             replaced: false,
             done: false,
         }

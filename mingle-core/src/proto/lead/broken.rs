@@ -52,10 +52,16 @@ impl BrokenPaths {
         self.0.is_empty()
     }
 
-    /// Notes the report of a node in this round, in place of its last one.
-    pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) {
+    /// Notes the report of a node in this round, in place of its last one. Returns whether it names a path of
+    /// the round.
+    pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) -> bool {
         let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.name(from, to)?)));
-        self.0.insert(from, (named.collect(), broken.more));
+        let named: Vec<_> = named.collect();
+        let is_of_round = !named.is_empty();
+        if is_of_round {
+            self.0.insert(from, (named, broken.more));
+        }
+        is_of_round
     }
 
     fn forget(&mut self, node: NodeId) {
@@ -75,6 +81,12 @@ impl BrokenPaths {
         let most = ends.values().max().copied()?;
         let mut at_most = ends.into_iter().filter(|&(_, count)| count == most).map(|(end, _)| end);
         at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
+    }
+
+    /// The nodes that could not reach the master's own port.
+    pub(super) fn without_master(&self) -> Vec<NodeId> {
+        let failed = self.0.iter().filter(|(_, (paths, _))| paths.iter().any(|(_, path)| path.to_master));
+        failed.map(|(&from, _)| from).collect()
     }
 
     /// One of the paths.

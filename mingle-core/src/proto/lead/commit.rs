@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::book::{Book, Entry};
 use super::plan::Plan;
 use crate::model::{NodeId, World};
-use crate::proto::prove::Proofs;
 use crate::proto::report::Formed;
 use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
@@ -24,9 +23,6 @@ const MASTER_FIRST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
     plan: Plan,
-    proofs: Proofs,
-    /// The index of the master's endpoint that is MASTER_ADDR.
-    endpoint: u8,
     since: Time,
     unaware: Unaware,
     waves: Waves,
@@ -49,15 +45,8 @@ impl Unaware {
 
 impl Committed {
     /// The world has formed.
-    pub(super) fn start(
-        plan: Plan,
-        proofs: Proofs,
-        endpoint: u8,
-        book: &mut Book,
-        shared: &mut Shared,
-    ) -> Self {
+    pub(super) fn start(plan: Plan, book: &mut Book, shared: &mut Shared) -> Self {
         shared.timers.stop(Timer::ProofFailed);
-        shared.timers.stop(Timer::RepeatInRound);
         shared.timers.set(Timer::Wave, shared.now);
         shared.stop_accepting();
         let standbys = book.standbys().to_vec();
@@ -77,7 +66,7 @@ impl Committed {
         }
         let waves = Waves::in_round(shared.scale(), shared.now);
         let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
-        Self { plan, proofs, endpoint, since: shared.now, unaware, waves, left_over }
+        Self { plan, since: shared.now, unaware, waves, left_over }
     }
 
     /// Why a node gets no seat.
@@ -92,7 +81,6 @@ impl Committed {
     fn message(&self) -> Message {
         Message::Commit(Commit {
             round: self.plan.number,
-            endpoint: self.endpoint,
             verdict: self.plan.verdict.clone(),
             sameness: self.plan.sameness.clone(),
             left_over: self.left_over,
@@ -154,16 +142,15 @@ impl Committed {
     }
 
     /// The world as this node returns it.
-    pub(super) fn formed(&self, shared: &mut Shared) -> Option<Formed> {
+    pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
         let roster = &self.plan.roster;
         let rank = roster.members().iter().find(|member| member.id == shared.me())?.rank;
-        let master = self.proofs.publish(self.endpoint, shared)?;
         let local = self.plan.address(shared.me())?;
         Some(Formed {
             rank,
             world: World::new(self.plan.world()).ok()?,
             asked: shared.config.world,
-            master,
+            master: self.plan.master_at,
             local,
             digest: self.plan.digest,
             slots: roster.slots(rank)?,

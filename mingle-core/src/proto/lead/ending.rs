@@ -1,11 +1,10 @@
 //! The end of a leader for which no world can form: its members learn why.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::book::{Book, Entry};
 use crate::model::{NodeId, Peer};
-use crate::proto::report::{Failure, Unproved};
+use crate::proto::report::Failure;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
@@ -22,20 +21,12 @@ pub(super) struct Ending {
     waves: Waves,
 }
 
-/// Why no world forms where these provers have not reached these masters.
-pub(super) fn unproved(
-    unproved: &BTreeSet<(NodeId, NodeId)>,
-    book: &Book,
-    shared: &Shared,
-) -> (Refusal, Failure) {
+/// Why no world forms where one node has IPv6 alone, and another IPv4 alone.
+pub(super) fn apart(six: NodeId, four: NodeId, book: &Book, shared: &Shared) -> Option<(Refusal, Failure)> {
     let peer =
         |id: NodeId| if id == shared.me() { Some(shared.peer()) } else { book.get(id).map(Entry::peer) };
-    let named = |&(prover, master): &(NodeId, NodeId)| {
-        Some(Unproved { prover: peer(prover)?, master: peer(master)? })
-    };
-    let pairs: Vec<Unproved> = unproved.iter().filter_map(named).collect();
-    let refusal = pairs.iter().map(|pair| (pair.prover.clone(), pair.master.clone())).collect();
-    (Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs })
+    let (six, four) = (peer(six)?, peer(four)?);
+    Some((Refusal::NoCommonFamily(six.clone(), four.clone()), Failure::NoCommonFamily { six, four }))
 }
 
 /// Why no world forms where these members were not ready in round after round.

@@ -25,14 +25,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::prove::{Arrivals, Proofs};
+use super::prove::{Arrivals, PathProofs};
 use super::report::{Event, Failure, Formed, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::SendWindow;
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank, Stamp};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Trouble, Want};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Refusal, Trouble, Want};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
@@ -442,12 +442,8 @@ impl Lead {
         self.rounds.commit_if_ready(&mut self.book, shared);
     }
 
-    pub(crate) fn on_ready(&mut self, from: NodeId, source: SocketAddr, ready: &Ready, shared: &mut Shared) {
-        self.rounds.on_ready(from, source, ready, &mut self.book, shared);
-    }
-
-    pub(crate) fn on_unproved(&mut self, from: NodeId, source: SocketAddr, round: u64, shared: &mut Shared) {
-        self.rounds.on_unproved(from, source, round, &self.book, shared);
+    pub(crate) fn on_ready(&mut self, from: NodeId, source: SocketAddr, round: u64, shared: &mut Shared) {
+        self.rounds.on_ready(from, source, round, &mut self.book, shared);
     }
 
     pub(crate) fn on_broken(
@@ -476,12 +472,12 @@ impl Lead {
     }
 
     /// The leader's own proofs in the round under way.
-    pub(crate) fn proofs(&mut self) -> Option<&mut Proofs> {
+    pub(crate) fn proofs(&mut self) -> Option<&mut PathProofs> {
         self.rounds.round().map(Round::proofs)
     }
 
     /// The leader has proved all that it must in the round under way.
     pub(crate) fn all_proved(&mut self, shared: &mut Shared) {
-        self.rounds.all_proved(&self.book, shared);
+        self.rounds.all_proved(shared);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::ranks::Applicant;
-use crate::model::{Endpoints, HostName, Link, NodeId, Paths};
+use crate::model::{HostName, Link, NodeId, Paths};
 
 /// How the job reaches the nodes of a round.
 #[derive(Debug)]
@@ -13,8 +13,6 @@ pub(super) struct RoundNetwork {
     pub(super) paths: Paths,
     /// Where each node is reached.
     pub(super) links: BTreeMap<NodeId, Link>,
-    /// The network that all nodes are on, where they use one, as the leader's link to it.
-    common: Option<Link>,
 }
 
 impl RoundNetwork {
@@ -34,23 +32,15 @@ impl RoundNetwork {
         };
         // The leases may have come by one of the networks that all are on, or one has come twice: that is no
         // other way.
-        let mut tried: Vec<(Option<Link>, Vec<Link>)> = Vec::new();
+        let mut tried: Vec<Vec<Link>> = Vec::new();
         for common in ways {
             let links: Vec<Link> = applicants.iter().map(|a| link(a, common)).collect();
-            if tried.iter().all(|(_, others)| *others != links) {
-                tried.push((common, links));
+            if !tried.contains(&links) {
+                tried.push(links);
             }
         }
-        let (common, links) = tried.swap_remove(turn % tried.len());
-        Self { paths, links: applicants.iter().map(|a| a.id).zip(links).collect(), common }
-    }
-
-    /// The endpoints of the master on this network.
-    pub(super) fn endpoints(&self, master: &Endpoints) -> Endpoints {
-        let on_it = |network: Link| {
-            Endpoints::new(master.iter().copied().filter(|endpoint| network.has(endpoint.ip())).collect())
-        };
-        self.common.and_then(on_it).unwrap_or_else(|| master.clone()).advertised()
+        let links = tried.swap_remove(turn % tried.len());
+        Self { paths, links: applicants.iter().map(|a| a.id).zip(links).collect() }
     }
 }
 
@@ -84,14 +74,15 @@ fn is_everywhere(applicants: &[Applicant], network: &Link) -> bool {
     })
 }
 
-/// The link of the job where the lease has come from. Where no path is proved beside those to the master,
-/// the lease is the only proof of an address, but for one that was translated on the way, which is not the
-/// node's.
+/// The link of the job where the lease has come from. Where no path to the node is proved beside that to the
+/// master, the lease is the only proof of an address, but for one that was translated on the way, which is
+/// not the node's.
 fn by_lease(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
     let link = applicant.node.link(applicant.lease, is_ipv6);
     let has = |ip: IpAddr| applicant.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
     let proved = applicant.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
-    let address = proved.filter(|_| paths == Paths::Master).unwrap_or(link.address);
+    let is_proof = paths == Paths::Master || applicant.node.reach.port().is_none();
+    let address = proved.filter(|_| is_proof).unwrap_or(link.address);
     Link { address, ..link }
 }
 
@@ -100,7 +91,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::model::HostName;
+    use crate::model::{Endpoints, HostName};
     use crate::wire::{NodeInfo, Reach};
 
     /// A node with these addresses, whose lease has come from the last of them to this address of the leader.
@@ -134,8 +125,6 @@ mod tests {
         ];
         let network = RoundNetwork::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
-        let all = &nodes[0].node.endpoints;
-        assert_eq!(network.endpoints(all), *all, "the master is reached at any address");
         // After a round of broken paths the other network follows, and then the first again.
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 2)), reached(&network));
@@ -150,8 +139,6 @@ mod tests {
         ];
         let network = RoundNetwork::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
-        let master: Endpoints = SocketAddr::from(([10, 2, 0, 1], 29500)).into();
-        assert_eq!(network.endpoints(&nodes[0].node.endpoints), master);
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
     }
 

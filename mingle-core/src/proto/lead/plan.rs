@@ -8,9 +8,7 @@ use mingle_rdma::{Verdict, most_frequent};
 use super::book::Book;
 use super::networks::RoundNetwork;
 use super::ranks::Applicant;
-use crate::model::{
-    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness,
-};
+use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness};
 use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
 use crate::wire::{self, BrokenTo, PARTNERS, Partner, Prepare};
@@ -27,7 +25,8 @@ pub(super) struct Plan {
     /// For each rank the slots on lower ones, and then those of all.
     slots: Vec<u64>,
     pub(super) master: NodeId,
-    pub(super) endpoints: Endpoints,
+    /// MASTER_ADDR and MASTER_PORT.
+    pub(super) master_at: SocketAddr,
     pub(super) verdict: Verdict,
     pub(super) sameness: Sameness,
     /// Which paths are proved.
@@ -88,6 +87,7 @@ impl Plan {
             Reached { id: a.id, link, given, port, own_port }
         };
         let reached: Vec<Reached> = assigned.iter().map(reached).collect();
+        let to_master = reached.first()?;
         let members = (0..).zip(assigned).zip(&reached).map(|((rank, a), reached)| Member {
             rank: Rank(rank),
             id: a.id,
@@ -111,7 +111,7 @@ impl Plan {
             parts: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
             master: master.id,
-            endpoints: network.endpoints(&master.node.endpoints),
+            master_at: (to_master.link.address, to_master.own_port).into(),
             verdict,
             sameness,
             paths: network.paths,
@@ -134,7 +134,8 @@ impl Plan {
         self.reached.get(usize::try_from(rank).ok()?)
     }
 
-    /// The addresses to which this node proves its path: those of all partners that have a port for that.
+    /// The addresses to which this node proves its path, beside the master's own port: those of all partners
+    /// that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
         let Some(&rank) = self.ranks.get(&id) else { return Vec::new() };
         if self.reached(id).is_none_or(|own| own.port.is_none()) {
@@ -149,7 +150,8 @@ impl Plan {
                 partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
             },
         );
-        ways.collect()
+        // That one is proved in any case.
+        ways.filter(|way| (way.id, way.path) != (self.master, self.master_at)).collect()
     }
 
     /// A broken path as messages name it.
@@ -160,12 +162,16 @@ impl Plan {
             Some(Peer { host: member.host.clone(), address: (address, port).into() })
         };
         let (from, target) = (self.reached(from)?, self.reached(to.partner)?);
-        let link = target.links().find(|link| link.address == to.address)?;
+        let link = target.links().find(|link| link.address == to.path.ip())?;
+        // A node reaches itself.
+        let port = Some(to.path.port()).filter(|_| from.id != target.id);
+        port.filter(|&port| port == target.own_port || target.port == Some(port))?;
         Some(BrokenPath {
             from: peer(from, from.link.address, from.own_port)?,
-            to: peer(target, link.address, target.port?)?,
+            to: peer(target, to.path.ip(), to.path.port())?,
             fault: to.fault,
             answers: to.own_port_answers.then_some(target.own_port),
+            to_master: (to.partner, to.path) == (self.master, self.master_at),
             mtus: (from.link.mtu, link.mtu),
         })
     }
@@ -189,7 +195,7 @@ impl Plan {
             slots_total: self.slots.last().copied().unwrap_or_default(),
             roster_bytes: u32::try_from(self.parts.len()).unwrap_or(u32::MAX),
             master: self.master,
-            endpoints: self.endpoints.clone(),
+            master_at: self.master_at,
             address,
             paths: u32::try_from(partners.len()).unwrap_or(u32::MAX),
             partners: some.iter().copied().collect(),

@@ -69,16 +69,13 @@ pub(super) fn settle_family(
     Ok(turn / families.len())
 }
 
-/// As [`choose`]. While the leader `persists`, a node that could not be reached may be master again.
+/// As [`choose`]. If no node is left that can be master, one that could not be reached may be master again:
+/// the fault between the nodes may be over soon.
 pub(super) fn choose_again(
     applicants: Vec<Applicant>,
     unproved: &BTreeSet<(NodeId, NodeId)>,
-    persists: bool,
 ) -> Option<Vec<Applicant>> {
-    choose(applicants.clone(), unproved).or_else(|| {
-        // No candidate for master is left, but the fault between the nodes may be over soon.
-        persists.then(|| choose(applicants, &BTreeSet::new())).flatten()
-    })
+    choose(applicants.clone(), unproved).or_else(|| choose(applicants, &BTreeSet::new()))
 }
 
 /// The nodes in the order of their ranks, the master first, after the proofs between these provers and

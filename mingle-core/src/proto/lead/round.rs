@@ -1,27 +1,24 @@
-//! One round until it commits: the leader prepares, proves the master itself, and waits until all are ready.
+//! One round until it commits: the leader prepares, proves its own paths, and waits until all are ready.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_rdma::most_frequent;
-
 use super::book::Book;
 use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId};
 use crate::proto::parts;
-use crate::proto::prove::{Arrivals, Proofs};
+use crate::proto::prove::{Arrivals, PathProofs};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
-use crate::wire::{Broken, BrokenTo, Message, Ready, Want};
+use crate::wire::{Broken, BrokenTo, Message, Partner, Want};
 
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
 /// A round that has not ended by then is void, whatever the reason.
 const LONGEST: Duration = Duration::from_secs(15);
-/// When a node reports that it cannot reach the master, others have this long to report the same, so that the
-/// failure names all of them.
+/// When a node reports broken paths, others have this long to report theirs, so that the leader knows all.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
 /// From this many members that want the roster on, its parts are multicast.
 const MULTICAST_ROSTER: usize = 4;
@@ -47,11 +44,11 @@ pub(super) enum Fate {
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     plan: Plan,
-    proofs: Proofs,
+    proofs: PathProofs,
     started: Time,
     /// How many members are ready.
     ready: u32,
-    /// A node cannot reach the master.
+    /// A node cannot prove all its paths.
     failing: bool,
     waves: Waves,
     /// When each part of the roster was last multicast.
@@ -60,9 +57,11 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
-        let partners = plan.partners(shared.me());
-        let count = u32::try_from(partners.len()).unwrap_or(u32::MAX);
-        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count);
+        let mut partners = plan.partners(shared.me());
+        if plan.master != shared.me() {
+            partners.push(Partner::master(plan.master, plan.master_at));
+        }
+        let mut proofs = PathProofs::start(partners.len(), shared);
         proofs.add(&partners, shared);
         Self {
             plan,
@@ -83,9 +82,9 @@ impl Round {
         self.plan.master
     }
 
-    /// The plan and the leader's own proof, for the commit.
-    pub(super) fn into_commit(self) -> (Plan, Proofs) {
-        (self.plan, self.proofs)
+    /// The plan, for the commit.
+    pub(super) fn into_plan(self) -> Plan {
+        self.plan
     }
 
     /// Whether all live, but one cannot get ready.
@@ -107,7 +106,7 @@ impl Round {
     /// Sends prepare to the members that are not ready.
     pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) {
         let unready = || {
-            let unready = book.members().filter(|(_, entry)| entry.ready.is_none());
+            let unready = book.members().filter(|(_, entry)| !entry.is_ready);
             unready.map(|(id, _)| id).collect::<VecDeque<_>>()
         };
         for id in self.waves.burst(unready, shared) {
@@ -119,17 +118,16 @@ impl Round {
     }
 
     /// A member is ready.
-    pub(super) fn on_ready(&mut self, from: NodeId, ready: &Ready, book: &mut Book, shared: &mut Shared) {
-        if usize::from(ready.endpoint) < self.plan.endpoints.len()
-            && let Some(entry) = book.member_mut(from)
-            && entry.ready.replace(ready.endpoint).is_none()
+    pub(super) fn on_ready(&mut self, from: NodeId, book: &mut Book, shared: &mut Shared) {
+        if let Some(entry) = book.member_mut(from)
+            && !std::mem::replace(&mut entry.is_ready, true)
         {
             self.ready += 1;
             self.waves.answered(shared);
         }
     }
 
-    /// A node cannot reach the master. The first to report that gives the others time to report the same.
+    /// A node cannot prove all its paths. The first to report that gives the others time to report the same.
     /// Returns whether this is the first.
     pub(super) fn add_failure(&mut self, shared: &mut Shared) -> bool {
         let is_first = !std::mem::replace(&mut self.failing, true);
@@ -140,11 +138,11 @@ impl Round {
     }
 
     /// The leader's own proofs.
-    pub(super) fn proofs(&mut self) -> &mut Proofs {
+    pub(super) fn proofs(&mut self) -> &mut PathProofs {
         &mut self.proofs
     }
 
-    /// Whether a node has reported that it cannot prove all.
+    /// Whether a node has reported that it cannot prove all its paths.
     pub(super) fn is_failing(&self) -> bool {
         self.failing
     }
@@ -187,34 +185,14 @@ impl Round {
         }
     }
 
-    /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one
-    /// that the master prefers; a world of one proves none.
-    pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
-        let own = self.proofs.endpoint().filter(|_| self.proofs.are_proved())?;
-        // The members are looked at once, and not at each ready.
-        if self.ready + 1 < self.plan.world() {
-            return None;
-        }
-        let mut votes = Vec::new();
-        for (id, entry) in book.members() {
-            let endpoint = entry.ready?;
-            // The master itself proves nothing.
-            if id != self.plan.master {
-                votes.push(endpoint);
-            }
-        }
-        if self.plan.master != shared.me() {
-            votes.push(own);
-        }
-        // The master's order is that of its preference.
-        votes.sort_unstable();
-        Some(most_frequent(votes.into_iter()).unwrap_or(0))
+    /// Whether all nodes are ready.
+    pub(super) fn is_ready(&self) -> bool {
+        self.proofs.are_proved() && self.ready + 1 == self.plan.world()
     }
 
     /// Tells the members that the round is void, and ends the proof.
     pub(super) fn void(self, book: &Book, shared: &mut Shared) {
         shared.timers.stop(Timer::Wave);
-        shared.timers.stop(Timer::RepeatInRound);
         shared.timers.stop(Timer::Commit);
         for (id, entry) in book.members() {
             shared.send(entry.source, id, &Message::Void(self.plan.number));

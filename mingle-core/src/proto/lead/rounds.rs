@@ -20,11 +20,11 @@ use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, Message, Ready, Refusal, Want};
+use crate::wire::{Broken, Message, Refusal, Want};
 
-/// For this long another round starts although no node is left that can be master, or although paths were
-/// broken. A round of failed proofs takes 4.3 s, so the third begins after 8.6 s: a network that heals within
-/// that time still gets its world, and three networks or families are tried.
+/// For this long another round starts although paths were broken. A round of failed proofs takes 4.3 s, so
+/// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
+/// networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
 /// A member that has sent nothing for this long when a proof has failed is expelled. It is asked at least
 /// every second.
@@ -132,7 +132,7 @@ impl Rounds {
         };
         self.started += 1;
         for (_, entry) in book.entries_mut() {
-            entry.ready = None;
+            entry.is_ready = false;
         }
         shared.event(Event::Preparing { round: self.started });
         self.phase = Phase::Proving(Round::start(plan, shared));
@@ -173,16 +173,11 @@ impl Rounds {
                 shared.set_after(Timer::Wave, AGAIN);
                 return None;
             }
-            self.unproved.insert((six[0], four[0]));
-            let because = ending::unproved(&self.unproved, book, shared);
+            let because = ending::apart(six[0], four[0], book, shared)?;
             Some(Excluded::new(unfit::apart(six, four, shared), because))
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
-        let assigned = ranks::choose_again(applicants, &self.unproved, persists);
-        let Some(assigned) = assigned else {
-            let worst = unfit::worst(self.unproved.iter().copied(), book, shared);
-            return Err(Some(Excluded::new(worst, ending::unproved(&self.unproved, book, shared))));
-        };
+        let assigned = ranks::choose_again(applicants, &self.unproved).ok_or(None)?;
         Ok((assigned, network))
     }
 
@@ -190,7 +185,7 @@ impl Rounds {
     pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Fate {
         match &mut self.phase {
             Phase::Proving(round) if round.is_overdue(shared.now) => {
-                let unready = book.members().filter(|(_, entry)| entry.ready.is_none());
+                let unready = book.members().filter(|(_, entry)| !entry.is_ready);
                 let unready = unready.map(|(id, _)| id).collect();
                 self.void(book, shared);
                 return Fate::Overdue(unready);
@@ -221,7 +216,7 @@ impl Rounds {
         &mut self,
         from: NodeId,
         source: SocketAddr,
-        ready: &Ready,
+        number: u64,
         book: &mut Book,
         shared: &mut Shared,
     ) {
@@ -229,42 +224,21 @@ impl Rounds {
         let answer = match &mut self.phase {
             // To members alone: one that has lost its seat must not wait for this round, and the commit
             // carries the verdict, which is longer than what asks for it.
-            Phase::Proving(round) if round.number() == ready.round && is_member => {
-                round.on_ready(from, ready, book, shared);
-                if round.agreed_endpoint(book, shared).is_some() {
+            Phase::Proving(round) if round.number() == number && is_member => {
+                round.on_ready(from, book, shared);
+                if round.is_ready() {
                     // The commit follows.
                     shared.timers.set(Timer::Commit, shared.now);
                     return;
                 }
                 Message::Pong
             }
-            Phase::Committed(round) if round.number() == ready.round && is_member => {
+            Phase::Committed(round) if round.number() == number && is_member => {
                 round.answer(from, book, shared.now)
             }
-            _ => Message::Void(ready.round),
+            _ => Message::Void(number),
         };
         shared.send(source, from, &answer);
-    }
-
-    /// A member cannot reach the master, which is not chosen again.
-    pub(super) fn on_unproved(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        number: u64,
-        book: &Book,
-        shared: &mut Shared,
-    ) {
-        match &mut self.phase {
-            Phase::Proving(round) if round.number() == number => {
-                // A master reaches itself.
-                if book.member(from).is_some() && from != round.master() {
-                    self.unproved.insert((from, round.master()));
-                    round.add_failure(shared);
-                }
-            }
-            _ => shared.send(source, from, &Message::Void(number)),
-        }
     }
 
     /// A member cannot prove paths.
@@ -278,8 +252,7 @@ impl Rounds {
     ) {
         match &mut self.phase {
             Phase::Proving(round) if round.number() == broken.round => {
-                if book.member(from).is_some() {
-                    self.broken.last.insert(from, broken, round);
+                if book.member(from).is_some() && self.broken.last.insert(from, broken, round) {
                     round.add_failure(shared);
                 }
             }
@@ -288,21 +261,16 @@ impl Rounds {
     }
 
     /// The leader has proved all that it must: where all members are ready, the commit follows.
-    pub(super) fn all_proved(&mut self, book: &Book, shared: &mut Shared) {
-        if let Some(round) = self.round()
-            && round.agreed_endpoint(book, shared).is_some()
-        {
+    pub(super) fn all_proved(&mut self, shared: &mut Shared) {
+        if self.round().is_some_and(|round| round.is_ready()) {
             shared.timers.set(Timer::Commit, shared.now);
         }
     }
 
-    /// This node's own proof has taken too long, or the others have had their time to report the same.
+    /// This node's own proofs have taken too long, or the others have had their time to report the same.
     pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Fate {
         let Phase::Proving(round) = &mut self.phase else { return Fate::GoesOn };
-        let master = round.master();
-        if round.proofs().endpoint().is_none() {
-            self.unproved.insert((shared.me(), master));
-        } else if let Some(broken) = round.broken() {
+        if let Some(broken) = round.broken() {
             self.broken.last.insert(shared.me(), &broken, round);
         } else if !round.is_failing() {
             return Fate::GoesOn;
@@ -316,9 +284,10 @@ impl Rounds {
             return Fate::Silent(silent);
         }
         self.failed += 1;
+        // A master that was not reached is not chosen again.
+        let (master, failed) = (round.master(), self.broken.last.without_master());
+        self.unproved.extend(failed.iter().map(|&prover| (prover, master)));
         self.void(book, shared);
-        let failed = self.unproved.iter().filter(|&&(_, of)| of == master);
-        let failed: Vec<NodeId> = failed.map(|&(prover, _)| prover).collect();
         Fate::Unproved(if failed.is_empty() {
             self.broken.last.most(book).into_iter().collect()
         } else {
@@ -384,11 +353,11 @@ impl Rounds {
 
     /// Commits if all are ready; a world of one has nobody to wait for.
     pub(super) fn commit_if_ready(&mut self, book: &mut Book, shared: &mut Shared) {
-        let Phase::Proving(round) = &self.phase else { return };
-        let Some(endpoint) = round.agreed_endpoint(book, shared) else { return };
+        if !self.round().is_some_and(|round| round.is_ready()) {
+            return;
+        }
         if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {
-            let (plan, proofs) = round.into_commit();
-            self.phase = Phase::Committed(Committed::start(plan, proofs, endpoint, book, shared));
+            self.phase = Phase::Committed(Committed::start(round.into_plan(), book, shared));
         }
         self.form_if_known(shared);
     }
@@ -490,7 +459,6 @@ impl Rounds {
     pub(super) fn give_up(&mut self, book: &mut Book, shared: &mut Shared) -> bool {
         let (refusal, failure) = match self.broken.give_up() {
             Some(broken) => broken.ending(),
-            None if !self.unproved.is_empty() => ending::unproved(&self.unproved, book, shared),
             None if !self.unready.is_empty() => ending::unready(&self.unready, book),
             None => return false,
         };

@@ -60,7 +60,7 @@ impl LeftOut {
     /// The reason why this node stays out.
     pub(super) fn refusal(&self, node: NodeId, now: Time) -> Option<&Refusal> {
         let (since, refusal) = self.0.get(&node)?;
-        let may_heal = matches!(refusal, Refusal::PathsBroken(..) | Refusal::MasterUnproved(_));
+        let may_heal = matches!(refusal, Refusal::PathsBroken(..) | Refusal::NoCommonFamily(..));
         (!may_heal || now < *since + HEALED).then_some(refusal)
     }
 }

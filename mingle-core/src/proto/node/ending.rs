@@ -7,7 +7,7 @@ use super::absent::absent;
 use super::memory::Here;
 use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
-use crate::proto::report::{Event, Failure, Heard, Report, Unproved};
+use crate::proto::report::{Event, Failure, Heard, Report};
 use crate::proto::timer::Timer;
 use crate::wire::Refusal;
 
@@ -32,10 +32,7 @@ impl Node {
             // The next formation may have a seat for this node.
             Refusal::WorldFull if config.stands_by => None,
             Refusal::WorldFull => Some(Failure::WorldFull { world: config.world, leader }),
-            Refusal::MasterUnproved(pairs) => {
-                let pairs = pairs.into_vec().into_iter().map(|(prover, master)| Unproved { prover, master });
-                Some(Failure::MasterUnproved { pairs: pairs.collect() })
-            }
+            Refusal::NoCommonFamily(six, four) => Some(Failure::NoCommonFamily { six, four }),
             Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
             Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
             Refusal::NoRdma(verdict, is_required) => Some(Failure::NoRdma { verdict, is_required }),

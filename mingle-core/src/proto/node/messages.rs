@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use super::Node;
 use crate::model::{HostName, Misfit, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::proto::follow::Follow;
-use crate::proto::output::DialId;
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
@@ -34,20 +33,7 @@ impl Node {
             Message::Running(running) => self.on_running(source, &running),
             Message::Ping => self.shared.send(source, from, &Message::Pong),
             Message::Pong => self.lead.on_pong(from, &mut self.shared),
-            Message::Prove => {
-                self.arrivals.add_asker(from, source, self.shared.scale().most_provers());
-                if let Some(lease) = self.arrivals.lease(from) {
-                    self.shared.send(source, from, &Message::Proved(lease));
-                }
-            }
-            Message::Proved(dial) => {
-                let dial = DialId(dial);
-                if self.with_proofs(|proofs, shared| proofs.on_proved(from, dial, shared)) == Some(true) {
-                    self.all_proved();
-                }
-            }
-            Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
-            Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),
+            Message::Ready(round) => self.lead.on_ready(from, source, round, &mut self.shared),
             Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
             Message::Enough => self.on_enough(from),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),

@@ -22,7 +22,7 @@ use super::config::Config;
 use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
-use super::prove::{Arrivals, Ends, PathTarget, Proofs};
+use super::prove::{Arrivals, Ends, PathProofs, PathTarget};
 use super::report::{Cause, Event, OtherJob, Tried, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
@@ -214,7 +214,6 @@ impl Node {
     pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
         self.at(now);
         self.with_follow(|follow, _| follow.connected(dial));
-        self.with_proofs(|proofs, _| proofs.connected(dial));
     }
 
     /// A connection that this node opened has closed, or could not be opened.
@@ -230,8 +229,7 @@ impl Node {
     /// Something has happened on a connection that proves a path.
     pub fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
         self.at(now);
-        if !self.ended && self.with_proofs(|proofs, shared| proofs.on_path(dial, news, shared)) == Some(true)
-        {
+        if !self.ended && self.with_proofs(|proofs, shared| proofs.hear(dial, news, shared)) == Some(true) {
             self.all_proved();
         }
     }
@@ -277,9 +275,6 @@ impl Node {
         }
         self.close_strangers();
         self.lead.settle(token.prover, &self.arrivals, &mut self.shared);
-        if let Some(source) = self.arrivals.asker(token.prover) {
-            self.shared.send(source, token.prover, &Message::Proved(token.dial));
-        }
         self.check_end();
     }
 
@@ -288,7 +283,6 @@ impl Node {
         self.at(now);
         if let Some(prover) = self.arrivals.remove(conn).filter(|_| !self.ended) {
             self.note_most(false);
-            self.arrivals.remove_asker(prover);
             self.lead.remove(prover, &self.arrivals, &mut self.shared);
             self.check_end();
         }
@@ -405,11 +399,11 @@ impl Node {
             Timer::Join => self.with_follow(Follow::join),
             Timer::Dial => {
                 self.with_follow(Follow::advance);
-                self.with_proofs(Proofs::advance);
+                self.with_proofs(PathProofs::advance);
             }
             Timer::GiveUpLeader => self.give_up_leader(),
             Timer::AskLeader => self.ask_leader(),
-            Timer::RepeatInRound => self.repeat_in_round(),
+            Timer::RepeatInRound => self.with_follow(Follow::proceed),
             Timer::ProofFailed => {
                 self.with_follow(Follow::proof_failed);
                 self.lead.proof_failed(&self.arrivals, &mut self.shared);
@@ -435,7 +429,7 @@ impl Node {
 
     /// Passes this node's proofs in the round under way to `act`, those of a member or of the leader. A
     /// candidate that follows another has no round of its own.
-    fn with_proofs<T>(&mut self, act: impl FnOnce(&mut Proofs, &mut Shared) -> T) -> Option<T> {
+    fn with_proofs<T>(&mut self, act: impl FnOnce(&mut PathProofs, &mut Shared) -> T) -> Option<T> {
         let of_member = self.follow.as_mut().and_then(Follow::proofs);
         let proofs = of_member.or_else(|| self.lead.proofs())?;
         Some(act(proofs, &mut self.shared))

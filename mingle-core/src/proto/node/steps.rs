@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Node;
 use crate::model::{Misfit, NodeId};
 use crate::proto::follow::{Follow, GaveUp};
-use crate::proto::prove::Proofs;
 use crate::proto::report::{Event, Warning};
 use crate::proto::seek::Seek;
 use crate::proto::shared::Shared;
@@ -98,13 +97,13 @@ impl Node {
         }
     }
 
-    /// Whether a node has neither joined nor asked for a proof.
+    /// Whether a node has not joined.
     pub(super) fn is_stranger(&self, id: NodeId) -> bool {
-        !self.lead.knows(id) && self.arrivals.asker(id).is_none()
+        !self.lead.knows(id)
     }
 
-    /// Closes the connections of nodes that have neither joined nor asked for a proof, the oldest first,
-    /// while there are too many: their IDs may be made up.
+    /// Closes the connections of nodes that have not joined, the oldest first, while there are too many:
+    /// their IDs may be made up.
     pub(super) fn close_strangers(&mut self) {
         while self.arrivals.count() > self.shared.scale().most_entries() {
             let Some(stranger) = self.arrivals.oldest(|id| self.is_stranger(id)) else { break };
@@ -159,12 +158,6 @@ impl Node {
             follow.ask(&mut self.shared);
             self.seek.relay(follow, &mut self.shared);
         }
-    }
-
-    /// Repeats what the leader or the master has not answered in a round.
-    pub(super) fn repeat_in_round(&mut self) {
-        self.with_proofs(Proofs::ask);
-        self.with_follow(Follow::proceed);
     }
 
     /// This node has proved all that it must in a round: a member goes on, and the leader may commit.

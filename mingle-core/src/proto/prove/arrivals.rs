@@ -1,7 +1,7 @@
-//! The connections that have brought a token for this node, and the nodes that want to hear of them.
+//! The connections that have brought a token for this node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use super::OPEN;
 use crate::model::NodeId;
@@ -9,8 +9,7 @@ use crate::proto::output::ConnId;
 
 /// The most connections that are kept of one prover. One that opens more has gone wrong.
 const KEPT: usize = 2 * OPEN;
-/// The same of a stranger, which has neither joined nor asked for a proof: its messages may be lost, or its
-/// ID made up.
+/// The same of a stranger, which has not joined: its messages may be lost, or its ID made up.
 const KEPT_OF_STRANGER: usize = 2;
 /// How far behind the highest a dial number may be, in a job with a secret. A prover numbers its dials from
 /// 1, and has few open at a time.
@@ -25,8 +24,6 @@ pub(crate) struct Arrivals {
     used: BTreeMap<NodeId, Used>,
     /// How many tokens have arrived, in a job with a secret.
     tokens: u64,
-    /// Nodes that prove this one as their master, while another node is their leader.
-    askers: BTreeMap<NodeId, SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -152,22 +149,6 @@ impl Arrivals {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.by_prover.is_empty()
-    }
-
-    /// Remembers a node that asks for its proof, unless there are `most` already.
-    pub(crate) fn add_asker(&mut self, prover: NodeId, source: SocketAddr, most: usize) {
-        if self.askers.len() < most || self.askers.contains_key(&prover) {
-            self.askers.insert(prover, source);
-        }
-    }
-
-    pub(crate) fn remove_asker(&mut self, prover: NodeId) {
-        self.askers.remove(&prover);
-    }
-
-    /// Where to tell the prover that its token has arrived, if it has asked.
-    pub(crate) fn asker(&self, prover: NodeId) -> Option<SocketAddr> {
-        self.askers.get(&prover).copied()
     }
 }
 

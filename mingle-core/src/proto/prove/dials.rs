@@ -1,4 +1,4 @@
-//! The dials to one node: several at once, to all its endpoints, until it names one that arrived.
+//! The dials to a leader: several at once, to all its endpoints, until it names one that arrived.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,9 +45,9 @@ struct Dialled {
 
 /// The dial that the target has named.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Won {
-    pub(super) dial: DialId,
-    pub(super) endpoint: SocketAddr,
+struct Won {
+    dial: DialId,
+    endpoint: SocketAddr,
 }
 
 impl Dials {
@@ -152,8 +152,9 @@ impl Dials {
         }
     }
 
-    pub(crate) fn won(&self) -> Option<Won> {
-        self.won
+    /// The endpoint of the dial that the target has named.
+    pub(crate) fn won(&self) -> Option<SocketAddr> {
+        self.won.map(|won| won.endpoint)
     }
 
     /// A dial has failed or its connection has closed. Returns whether it is the one that the target had
@@ -245,8 +246,7 @@ mod tests {
         }
         assert!(dials.win(DialId(2), &mut shared));
         assert_eq!(outputs(&mut shared), (vec![], vec![DialId(3)]));
-        let won = dials.won().unwrap();
-        assert_eq!(won.endpoint, endpoint(1));
+        assert_eq!(dials.won(), Some(endpoint(1)));
         assert!(dials.win(DialId(2), &mut shared) && !dials.win(DialId(3), &mut shared));
         shared.now = Time::from_secs(9);
         dials.advance(&mut shared);

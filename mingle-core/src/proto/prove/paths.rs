@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::PATIENCE;
 use super::tries::{Pace, Tries};
 use crate::model::{Fault, NodeId};
 use crate::proto::output::{DialId, PathNews};
@@ -79,17 +80,21 @@ enum Probe {
 }
 
 impl PathProofs {
-    pub(crate) fn new(expected: u32, now: Time) -> Self {
+    /// Starts to prove the paths to so many addresses, which may become known later.
+    pub(crate) fn start(expected: usize, shared: &mut Shared) -> Self {
+        if expected > 0 {
+            shared.set_after(Timer::ProofFailed, PATIENCE);
+        }
         Self {
-            expected: usize::try_from(expected).unwrap_or(usize::MAX),
+            expected,
             by_partner: BTreeMap::new(),
             by_dial: BTreeMap::new(),
             proved: 0,
-            explains_at: now + EXPLAIN,
+            explains_at: shared.now + EXPLAIN,
         }
     }
 
-    /// The leader has named partners. Returns whether any of them is new.
+    /// These partners have become known. Returns whether any of them is new.
     pub(crate) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
         let known = self.by_partner.len();
         for &partner in partners {
@@ -107,7 +112,7 @@ impl PathProofs {
     }
 
     /// Whether all paths are proved.
-    pub(super) fn are_proved(&self) -> bool {
+    pub(crate) fn are_proved(&self) -> bool {
         self.proved == self.expected
     }
 
@@ -165,13 +170,22 @@ impl PathProofs {
     }
 
     /// The paths that are not proved; nothing where all are, or where no partner is known.
-    pub(super) fn broken(&self, round: u64) -> Option<Broken> {
-        let broken: Vec<BrokenTo> = self.unproved().collect();
+    pub(crate) fn broken(&self, round: u64) -> Option<Broken> {
+        let mut broken: Vec<&PathProof> = self.by_partner.values().filter(|path| !path.proved).collect();
+        // The master's own port first: where that is out of reach, the leader chooses another master.
+        broken
+            .sort_by_key(|PathProof { partner, .. }| (partner.rank, partner.path.port() != partner.own_port));
         let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
-        (!broken.is_empty()).then(|| Broken { round, paths: broken.into_iter().collect(), more })
+        (!broken.is_empty()).then(|| Broken {
+            round,
+            paths: broken.into_iter().map(PathProof::broken).collect(),
+            more,
+        })
     }
 
+    /// Ends the proofs and closes their connections.
     pub(crate) fn stop(self, shared: &mut Shared) {
+        shared.timers.stop(Timer::ProofFailed);
         for mut path in self.by_partner.into_values() {
             path.stop(shared);
         }
@@ -272,6 +286,6 @@ impl PathProof {
             None => self.fault,
         };
         let Partner { id: partner, path, .. } = self.partner;
-        BrokenTo { partner, address: path.ip(), fault, own_port_answers: self.own_port_answers }
+        BrokenTo { partner, path, fault, own_port_answers: self.own_port_answers }
     }
 }

@@ -48,12 +48,14 @@ pub enum Failure {
         /// The leader.
         leader: Peer,
     },
-    /// No node that may be rank 0 could be reached by all the others.
-    MasterUnproved {
-        /// The failed attempts.
-        pairs: Vec<Unproved>,
+    /// A node has IPv6 alone, and another IPv4 alone.
+    NoCommonFamily {
+        /// A node with IPv6 alone.
+        six: Peer,
+        /// A node with IPv4 alone.
+        four: Peer,
     },
-    /// Every node reaches rank 0, and some paths that the job needs could not be proved.
+    /// Some paths that the job needs could not be proved.
     PathsBroken {
         /// The paths, two at most.
         paths: Vec<BrokenPath>,
@@ -86,15 +88,6 @@ pub enum Failure {
     },
 }
 
-/// A node that could not reach another's endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unproved {
-    /// The node that tried.
-    pub prover: Peer,
-    /// The node that it tried to reach, at its preferred endpoint.
-    pub master: Peer,
-}
-
 impl Error for Failure {}
 
 impl fmt::Display for Failure {
@@ -119,10 +112,11 @@ impl fmt::Display for Failure {
             Self::WorldFull { world, leader } => {
                 write!(f, "the world of {world} formed at {leader} without this node: no seat was left")
             }
-            Self::MasterUnproved { pairs } => {
-                f.write_str("no node that may be rank 0 can be reached by all others over TCP: ")?;
-                let name = |pair: &Unproved| format!("{} cannot reach {}", pair.prover, pair.master);
-                f.write_str(&pairs.iter().map(name).collect::<Vec<_>>().join("; "))
+            Self::NoCommonFamily { six, four } => {
+                write!(
+                    f,
+                    "the nodes have no address family in common: {six} has IPv6 alone, {four} IPv4 alone"
+                )
             }
             Self::PathsBroken { paths, more } => {
                 let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();

@@ -14,7 +14,7 @@ mod warning;
 pub use change::Change;
 pub use deadline::{Cause, Heard, OtherJob, Report};
 pub use event::Event;
-pub use failure::{Failure, Unproved};
+pub use failure::Failure;
 pub use formed::{Formed, Over};
 pub use progress::{Progress, RankRange};
 pub use warning::{Tried, Warning};

@@ -92,11 +92,6 @@ pub enum Warning {
         /// Why it could not.
         failure: Box<Failure>,
     },
-    /// This node reaches the master at another address than most.
-    MasterElsewhere {
-        /// The endpoint at which this node reaches it.
-        master: SocketAddr,
-    },
     /// No network interface can be used so far.
     NoInterface {
         /// Which interfaces there are, and why each is not used.
@@ -240,10 +235,6 @@ impl Warning {
             Self::VersionDiffers { version, from } => write_version(f, *version, *from),
             Self::SecretDiffers { from, has_secret } => f.write_str(&secret(*from, *has_secret)),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
-            Self::MasterElsewhere { master } => write!(
-                f,
-                "this node reaches the master at {master}, and prints that; most nodes reach it at another address"
-            ),
             Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),
             Self::WithoutMulticast { interfaces } => {
                 write!(f, "this node hears only nodes on this host: {}", lacking(interfaces))

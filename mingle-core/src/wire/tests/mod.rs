@@ -69,7 +69,7 @@ fn candidate() -> Candidate {
 fn refusals() -> [Message; 5] {
     [
         Message::Refuse(Refusal::Differs(fitting(Sameness::largest(), &Verdict::default()))),
-        Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
+        Message::Refuse(Refusal::NoCommonFamily(peer(), peer())),
         Message::Refuse(Refusal::NoRdma(largest_verdict(), true)),
         Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
         Message::Refuse(Refusal::PathsBroken((0..99).map(|_| broken_path()).collect(), u32::MAX)),
@@ -86,6 +86,7 @@ fn broken_path() -> BrokenPath {
         to: peer(),
         fault: Fault::Size { passes: u32::MAX, fails: u32::MAX },
         answers: Some(u16::MAX),
+        to_master: true,
         mtus: (u32::MAX, u32::MAX),
     }
 }
@@ -130,7 +131,7 @@ fn of_paths() -> [Message; 3] {
             slots_total: u64::MAX,
             roster_bytes: u32::MAX,
             master: NodeId([4; 16]),
-            endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+            master_at: v6(u16::MAX),
             address: v6(1).ip(),
             paths: u32::MAX,
             partners: (0..99).map(|_| partner).collect(),
@@ -140,7 +141,7 @@ fn of_paths() -> [Message; 3] {
             paths: vec![
                 BrokenTo {
                     partner: NodeId([4; 16]),
-                    address: v6(1).ip(),
+                    path: v6(u16::MAX),
                     fault: Fault::Size { passes: u32::MAX, fails: u32::MAX },
                     own_port_answers: true,
                 };
@@ -159,7 +160,7 @@ fn longest_user() -> User {
 
 fn longest_commit() -> Message {
     let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
-    Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness, left_over: u32::MAX })
+    Message::Commit(Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX })
 }
 
 /// Every message, each at its largest.
@@ -187,10 +188,7 @@ fn largest() -> Vec<Message> {
         }),
         Message::Ping,
         Message::Pong,
-        Message::Prove,
-        Message::Proved(u32::MAX),
-        Message::Ready(Ready { round: u64::MAX, endpoint: u8::MAX }),
-        Message::Unproved(u64::MAX),
+        Message::Ready(u64::MAX),
         Message::Void(u64::MAX),
         longest_commit(),
         Message::Done(u64::MAX),
@@ -232,7 +230,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=23).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -245,8 +243,8 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
-            3 | 19 => (true, false, true),
-            22 => (true, false, false),
+            3 | 17 => (true, false, true),
+            19 => (true, false, false),
             _ => (false, false, true),
         };
         assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
@@ -396,7 +394,7 @@ fn another_version_of_this_job_is_named_by_24_bytes() {
 fn a_length_from_the_network_allocates_nothing() {
     // A list that claims 2^32 - 1 entries and brings none.
     let mut bytes = encode(TAG, HEAD, &Message::Ping);
-    bytes[5] = 19;
+    bytes[5] = 17;
     let body = [1, 1, 252, 0xff, 0xff, 0xff, 0xff];
     bytes[6..8].copy_from_slice(&7u16.to_le_bytes());
     bytes.extend(body);

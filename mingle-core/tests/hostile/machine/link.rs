@@ -149,7 +149,12 @@ impl Link {
                 }
                 Packet::Closed(conn) => node.handle_closed(now, conn),
                 Packet::HungUp(dial) => node.handle_hung_up(now, dial),
-                Packet::Path(dial, news) => node.handle_path(now, dial, &news),
+                Packet::Path(dial, news) => {
+                    if at == TARGET {
+                        self.watch.connected(dial);
+                    }
+                    node.handle_path(now, dial, &news);
+                }
                 Packet::Datagram(..) => {}
             }
             self.carry_out(at);

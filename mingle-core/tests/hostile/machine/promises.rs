@@ -36,7 +36,7 @@ pub struct Watch {
     home: BTreeSet<SocketAddr>,
     reader: Forger,
     dials: BTreeMap<DialId, SocketAddr>,
-    /// The endpoints to which a connection was established.
+    /// The endpoints to which a connection was established, or a path proved.
     connected: BTreeSet<SocketAddr>,
     at_once: usize,
     pub drawn: Drawn,
@@ -101,7 +101,8 @@ impl Watch {
                 assert!(self.dials.insert(*dial, *to).is_none(), "a dial's number is used twice");
                 self.drawn.dials += usize::from(!self.home.contains(to));
             }
-            Output::DialPath(PathDial { to, .. }) => {
+            Output::DialPath(PathDial { dial, to, .. }) => {
+                assert!(self.dials.insert(*dial, *to).is_none(), "a dial's number is used twice");
                 self.drawn.dials += usize::from(self.home.iter().all(|home| home.ip() != to.ip()));
             }
             Output::Event(event) => self.event(event, now),

@@ -82,7 +82,7 @@ impl Network {
         self.note(host, || format!("{ip} {}", if appears { "appears" } else { "vanishes" }));
         self.healed = self.now;
         if self.hosts[host].config.node.reach != Reach::default() {
-            self.prove_paths_of(host);
+            self.set_reach(host);
         }
         let endpoints = self.hosts[host].config.node.endpoints.clone();
         let reach = self.hosts[host].config.node.reach.clone();

@@ -59,8 +59,8 @@ pub struct Host {
     /// A firewall drops incoming SYNs.
     pub filtered: bool,
     pub warnings: Vec<String>,
-    /// It has warned that it reaches the master at another endpoint than most.
-    pub elsewhere: bool,
+    /// Whether others prove their paths to it.
+    pub(super) proves_paths: bool,
     pub dials: u64,
     /// Datagrams sent; a multicast counts once.
     pub sent: u64,
@@ -159,8 +159,8 @@ impl Network {
             replaced: false,
             translated: None,
             filtered: false,
+            proves_paths: false,
             warnings: Vec::new(),
-            elsewhere: false,
             dials: 0,
             sent: 0,
             sent_bytes: 0,
@@ -273,7 +273,6 @@ impl Network {
         slot.life += 1;
         slot.paused = None;
         slot.paused_since = None;
-        slot.elsewhere = false;
         slot.bound = false;
         slot.wake = None;
         slot.config.id = NodeId(id);

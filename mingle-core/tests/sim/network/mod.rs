@@ -290,7 +290,6 @@ impl Network {
 
     fn warns(&mut self, host: usize, warning: &Warning) {
         self.note(host, || format!("warns: {warning}"));
-        self.hosts[host].elsewhere |= matches!(warning, Warning::MasterElsewhere { .. });
         self.hosts[host].warnings.push(warning.to_string());
     }
 

@@ -53,12 +53,26 @@ impl Network {
         }
     }
 
+    /// All hosts that there are prove the path to the master alone.
+    pub fn prove_masters(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.set_reach(host);
+        }
+    }
+
     /// This host proves its paths.
     pub fn prove_paths_of(&mut self, host: usize) {
+        self.hosts[host].proves_paths = true;
+        self.set_reach(host);
+    }
+
+    /// The links of this host are those of its endpoints.
+    pub(super) fn set_reach(&mut self, host: usize) {
+        let port = if self.hosts[host].proves_paths { PATHS } else { 0 };
         let node = &mut self.hosts[host].config.node;
         let links =
             node.endpoints.iter().map(|endpoint| Link { address: endpoint.ip(), prefix: 8, mtu: PACKET });
-        node.reach = Reach::new(PATHS, links.collect::<Vec<_>>());
+        node.reach = Reach::new(port, links.collect::<Vec<_>>());
     }
 
     pub(super) fn dial_path(
@@ -87,20 +101,31 @@ impl Network {
         path.and_then(|path| self.proving.get_mut(&path)).map(|proving| proving.over = true).is_some()
     }
 
+    /// The host at the other end of a path. The port for paths is the same on all.
+    fn path_target(&mut self, host: usize, to: SocketAddr) -> Option<usize> {
+        let own_port = if to.port() == PATHS { PORT } else { to.port() };
+        self.find(host, SocketAddr::new(to.ip(), own_port))
+    }
+
     /// Sends a SYN. Where it or the SYN-ACK is lost, the kernel tries again after 1, 3 and 7 s.
     pub(super) fn path_syn(&mut self, path: u64) {
         let Proving { host, to, over, .. } = self.proving[&path];
         if over {
             return;
         }
-        let target = self.find(host, SocketAddr::new(to.ip(), PORT));
+        let target = self.path_target(host, to);
         let flaw = target.and_then(|target| self.flaws.get(&(host, target)).copied());
         let is_kernels = to.port() == PATHS;
         if flaw.is_some() {
             self.saw(Fact::PathBroken);
         }
         let is_cut = target.is_none_or(|target| {
-            !self.hosts[target].powered
+            let slot = &self.hosts[target];
+            let is_deaf = slot.filtered
+                || slot.translated.is_some()
+                || self.no_syn.get(&(host, target)).is_some_and(|&until| self.now < until);
+            !slot.powered
+                || !is_kernels && is_deaf
                 || self.cut.contains_key(&(host, target))
                 || self.cut.contains_key(&(target, host))
         });
@@ -130,7 +155,7 @@ impl Network {
         if over || prover.life != life {
             return;
         }
-        let Some(target) = self.find(host, SocketAddr::new(to.ip(), PORT)) else { return };
+        let Some(target) = self.path_target(host, to) else { return };
         let node = self.hosts[target].node.as_ref();
         let answered = node.and_then(|node| node.path_target().answer(&token));
         let near = self.are_near(host, target);
@@ -150,6 +175,9 @@ impl Network {
             PathNews::Arrived if to.port() == PATHS && packet == PACKET => {
                 let ids = (self.hosts[host].config.id, self.hosts[target].config.id);
                 self.promises.paths.insert(ids);
+            }
+            PathNews::Arrived if packet == PACKET => {
+                self.promises.proved.insert((host, life, to, target));
             }
             _ => {}
         }

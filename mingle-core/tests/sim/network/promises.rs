@@ -3,10 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use mingle_core::proto::{NodeId, Paths, Reach, Time};
+use mingle_core::proto::{NodeId, Paths, Time};
 use mingle_core::{Formed, World};
 
 use super::{Ended, Network};
+
+/// The kinds of the messages that these promises are about.
+const JOIN: u8 = 5;
+const PREPARE: u8 = 10;
+const READY: u8 = 11;
+const VOID: u8 = 13;
+const COMMIT: u8 = 14;
 
 /// What each node is bound to by the messages that it has sent.
 #[derive(Debug, Default)]
@@ -20,7 +27,7 @@ pub(super) struct Promises {
     pub(super) commits: BTreeMap<(NodeId, Vec<u8>), Commit>,
     /// How many connections of a prover the kernel of a host takes for open.
     pub(super) leases: BTreeMap<(NodeId, usize), u32>,
-    /// The tokens that have arrived: (dialer, its life, address dialled, acceptor).
+    /// The tokens and paths that have arrived: (dialer, its life, address dialled, acceptor).
     pub(super) proved: BTreeSet<(usize, u32, SocketAddr, usize)>,
     /// The nodes between which a path was proved: from, to.
     pub(super) paths: BTreeSet<(NodeId, NodeId)>,
@@ -83,19 +90,19 @@ impl Network {
     pub(super) fn check_sent(&mut self, host: usize, bytes: &[u8]) {
         let (me, to) = (id(&bytes[24..40]), id(&bytes[40..56]));
         match bytes[5] {
-            13 => {
+            READY => {
                 let round = round(bytes).to_vec();
                 self.promises.ready.entry((to, round.clone())).or_default().insert(me);
                 self.promises.bound.insert(host, (to, round));
             }
-            5 => {
+            JOIN => {
                 if let Some((leader, round)) = self.promises.bound.get(&host)
                     && *leader != to
                 {
                     self.broken.push(format!("{host} is ready for {leader} in {round:?} and joins {to}"));
                 }
             }
-            16 => self.check_commit(host, (me, round(bytes).to_vec())),
+            COMMIT => self.check_commit(host, (me, round(bytes).to_vec())),
             _ => {}
         }
     }
@@ -129,9 +136,8 @@ impl Network {
 
     /// Checks that of the nodes of a world that is committed each has proved its paths to the others.
     fn check_paths(&mut self, host: usize, members: &BTreeSet<NodeId>) {
-        let node = &self.hosts[host].config.node;
         let wishes = self.hosts.iter().map(|host| host.config.node.attributes.paths).max();
-        if members.len() > 64 || node.reach == Reach::default() || wishes == Some(Paths::Master) {
+        if members.len() > 64 || !self.hosts[host].proves_paths || wishes == Some(Paths::Master) {
             return;
         }
         let pairs = members.iter().flat_map(|&from| members.iter().map(move |&to| (from, to)));
@@ -151,17 +157,17 @@ impl Network {
     /// round, which says the same.
     pub(super) fn check_received(&mut self, host: usize, bytes: &[u8]) {
         let Some((leader, bound)) = self.promises.bound.get(&host) else { return };
-        if !matches!(bytes[5], 10 | 15 | 16) || leader.0 != bytes[24..40] {
+        if !matches!(bytes[5], PREPARE | VOID | COMMIT) || leader.0 != bytes[24..40] {
             return;
         }
         let round = round(bytes);
-        let is_later = number(round) > number(bound) && bytes[5] != 16;
-        if is_later || round == bound && bytes[5] != 10 {
+        let is_later = number(round) > number(bound) && bytes[5] != COMMIT;
+        if is_later || round == bound && bytes[5] != PREPARE {
             self.promises.bound.remove(&host);
         }
     }
 
-    /// Checks that the token of a node whose world has formed has arrived at the master's endpoint.
+    /// Checks that a node whose world has formed has reached the master's endpoint, by its lease or a path.
     pub(super) fn formed(&mut self, host: usize, formed: &Formed) {
         let life = self.hosts[host].life;
         let at = |acceptor| (host, life, formed.master, acceptor);

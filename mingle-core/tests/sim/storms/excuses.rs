@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mingle_core::Failure;
-use mingle_core::proto::{BrokenPath, Peer, Time, Unproved};
+use mingle_core::proto::{BrokenPath, Peer, Time};
 
 use super::Trouble;
 use super::families::common_in_the_end;
@@ -50,7 +50,8 @@ pub(super) fn excuse(trouble: Trouble, net: &Network, end: &End, failure: &Failu
         }
         (_, Failure::Deadline(_)) => too_few(net, end),
         (_, Failure::WorldFull { .. }) => seat_is_used_up(net, end),
-        (_, Failure::MasterUnproved { pairs }) => unproved(net, pairs, end.at),
+        (_, Failure::NoCommonFamily { six, four }) => were_apart(net, six, four, end.at)
+            .then_some("a node could not be reached by its other family for 12 s"),
         (_, Failure::PathsBroken { paths, .. }) => broken(net, paths, end.at),
         _ => None,
     }
@@ -67,12 +68,6 @@ pub(crate) fn broken(net: &Network, paths: &[BrokenPath], at: Time) -> Option<&'
     let is_lost = net.weather.loss >= LOSSY && paths.len() <= 2;
     let are_broken = !paths.is_empty() && paths.iter().all(is_broken);
     (are_broken || is_lost).then_some("a path was broken")
-}
-
-/// Something has kept a node from the master while they tried.
-pub(crate) fn unproved(net: &Network, pairs: &[Unproved], at: Time) -> Option<&'static str> {
-    let apart = pairs.iter().any(|pair| were_apart(net, &pair.prover, &pair.master, at));
-    apart.then_some("a node could not reach the master for 12 s")
 }
 
 /// The node was ready, and its leader was killed, or they could not hear each other, or the node itself was

@@ -38,7 +38,7 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Checked, String> 
         }
     }
     for members in worlds.values() {
-        excuses.extend(check_world(members)?);
+        check_world(members)?;
         if trouble == Trouble::Families {
             check_families(net, members)?;
         }
@@ -122,7 +122,7 @@ fn check_kind(trouble: Trouble, net: &Network, formed: usize) -> Result<(), Stri
 }
 
 /// Checks the nodes that have ended with one world.
-pub(crate) fn check_world(members: &[(&Host, &Formed)]) -> Result<Option<&'static str>, String> {
+fn check_world(members: &[(&Host, &Formed)]) -> Result<(), String> {
     let ranks: BTreeSet<u32> = members.iter().map(|(_, formed)| formed.rank.get()).collect();
     if ranks.len() != members.len() {
         return Err("two nodes of one world have the same rank".to_owned());
@@ -159,18 +159,8 @@ pub(crate) fn check_world(members: &[(&Host, &Formed)]) -> Result<Option<&'stati
     if whole && !Fabric::suits(formed.verdict.transport, &fabrics) {
         return Err(format!("{:?} for a world of {fabrics:?}", formed.verdict.transport));
     }
-    check_master(members)
-}
-
-/// All members print the same MASTER_ADDR, except those that have warned that they do not.
-fn check_master(members: &[(&Host, &Formed)]) -> Result<Option<&'static str>, String> {
-    let quiet = members.iter().filter(|(host, _)| !host.elsewhere);
-    let masters: BTreeSet<_> = quiet.map(|(_, formed)| formed.master).collect();
-    if masters.len() > 1 {
-        return Err(format!("MASTER_ADDR is {masters:?}, and nobody warns"));
-    }
-    let warned = members.iter().any(|(host, _)| host.elsewhere);
-    Ok(warned.then_some("a node reaches the master elsewhere, and warns"))
+    let masters: BTreeSet<_> = members.iter().map(|(_, formed)| formed.master).collect();
+    if masters.len() > 1 { Err(format!("MASTER_ADDR is {masters:?}")) } else { Ok(()) }
 }
 
 /// A world uses one address family where all its nodes have a family in common.

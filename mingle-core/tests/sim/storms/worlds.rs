@@ -38,6 +38,8 @@ pub(super) fn run(seed: u64, trouble: Trouble, tracing: bool) -> Network {
         break_paths(seed, &mut net);
     } else if seed % 2 == 1 && trouble.can_prove_paths() {
         net.prove_paths();
+    } else {
+        net.prove_masters();
     }
     let _ = net.run(LONG_LIMIT);
     net

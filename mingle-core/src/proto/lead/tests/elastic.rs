@@ -163,7 +163,7 @@ fn latecomers_of_a_world_with_free_seats_are_told_that_its_leader_closes() {
     let mut leader = elastic("2:4", &[2]);
     assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 2)));
     leader.join(3, |_| {});
-    leader.hear(2, &ready(0));
+    leader.hear(2, &ready());
     let outputs = leader.run(leader.now + ms(50));
     assert!(to(&outputs, 3, is_closing) > 0);
     assert_eq!(to(&outputs, 3, is_full), 0);

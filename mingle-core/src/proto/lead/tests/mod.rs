@@ -11,9 +11,10 @@ use std::net::SocketAddr;
 
 use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, User, WorldSize};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
-use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Token, Want};
+use crate::proto::{Config, ConnId, DialId, Event, Node, Output, PathNews, Warning};
+use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Refusal, Token, Want};
 use mingle_rdma::Summary;
+use rounds::path_dials;
 
 /// Node 1, which leads a world.
 struct Leader {
@@ -149,37 +150,13 @@ fn is_void(message: &Message) -> bool {
     matches!(message, Message::Void(_))
 }
 
-fn ready(endpoint: u8) -> Message {
-    Message::Ready(Ready { round: 1, endpoint })
+fn ready() -> Message {
+    Message::Ready(1)
 }
 
-/// The index of MASTER_ADDR that the leader's commit names.
-fn committed(outputs: &[Output]) -> Option<u8> {
-    sent(outputs).iter().find_map(|(_, message)| match message {
-        Message::Commit(commit) => Some(commit.endpoint),
-        _ => None,
-    })
-}
-
-#[test]
-fn the_endpoint_that_most_members_have_proved_is_masters_and_among_equals_the_first() {
-    for (votes, expected) in [
-        (vec![0, 0, 0], 0),
-        (vec![0, 1, 1], 1),
-        (vec![1, 0, 1], 1),
-        (vec![0, 0, 1], 0),
-        (vec![1, 1, 0, 0], 0),
-        (vec![0, 1], 0),
-        (vec![1], 1),
-    ] {
-        let members: Vec<u8> = (2..).take(votes.len()).collect();
-        let mut leader = Leader::with(u32::try_from(votes.len()).unwrap() + 1, &members);
-        for (&member, &vote) in members.iter().zip(&votes) {
-            assert_eq!(committed(&leader.run(Time::ZERO)), None, "{votes:?}: {member} is not ready");
-            leader.hear(member, &ready(vote));
-        }
-        assert_eq!(committed(&leader.run(Time::ZERO)), Some(expected), "{votes:?}");
-    }
+/// Whether the leader commits.
+fn committed(outputs: &[Output]) -> bool {
+    sent(outputs).iter().any(|(_, message)| matches!(message, Message::Commit(_)))
 }
 
 fn want(round: u64, mask: u32) -> Message {
@@ -192,19 +169,18 @@ fn the_master_learns_of_the_commit_first_and_the_others_when_it_has_answered_or_
         let mut leader = Leader::of(3, |config| config.node.attributes.may_be_master = false);
         leader.join(2, |_| {});
         let outputs = leader.join(3, |_| {});
-        let dial = outputs.iter().find_map(|output| match output {
-            Output::Dial { dial, to, .. } if *to == endpoint(2) => Some(*dial),
-            _ => None,
-        });
-        let dial = dial.expect("the leader dials the master");
-        leader.node.handle_dialed(leader.now, dial);
-        leader.hear(2, &Message::Proved(dial.0));
-        leader.hear(2, &ready(0));
-        leader.hear(3, &ready(0));
+        let dials = path_dials(&outputs);
+        leader.node.handle_path(
+            leader.now,
+            *dials.first().expect("the leader dials the master"),
+            &PathNews::Arrived,
+        );
+        leader.hear(2, &ready());
+        leader.hear(3, &ready());
         let is_commit = |message: &Message| matches!(message, Message::Commit(_));
         let outputs = leader.run(ms(500));
         assert!(to(&outputs, 2, is_commit) > 0 && to(&outputs, 3, is_commit) == 0);
-        assert_eq!(to(&leader.hear(3, &ready(0)), 3, is_commit), 0, "it has to wait");
+        assert_eq!(to(&leader.hear(3, &ready()), 3, is_commit), 0, "it has to wait");
         if answers {
             leader.hear(2, &Message::Done(1));
             assert!(to(&leader.run(ms(500)), 3, is_commit) > 0);
@@ -235,13 +211,13 @@ fn a_node_of_another_host_that_has_only_a_loopback_address_gets_no_seat_until_it
 #[test]
 fn a_node_that_is_no_member_is_told_that_the_round_is_void_although_it_has_committed() {
     let mut leader = Leader::with(2, &[2, 3]);
-    leader.hear(2, &ready(0));
-    assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
+    leader.hear(2, &ready());
+    assert!(committed(&leader.run(Time::ZERO)));
     assert_eq!(sent(&leader.hear(2, &want(1, 1))), [], "the commit is on its way to a member");
     assert_eq!(sent(&leader.hear(2, &want(7, 1))), [(2, Message::Void(7))], "it has missed the void");
     // A standby and a stranger. The commit is longer than what asks for it.
     for other in [3, 4] {
-        assert_eq!(sent(&leader.hear(other, &ready(0))), [(other, Message::Void(1))]);
+        assert_eq!(sent(&leader.hear(other, &ready())), [(other, Message::Void(1))]);
     }
 }
 
@@ -265,7 +241,7 @@ fn the_reason_why_no_world_forms_goes_to_members_and_to_no_node_without_a_proof(
 /// The master of each prepare, with the address at which it is to be reached.
 fn masters(outputs: &[Output]) -> Vec<(u64, NodeId, SocketAddr)> {
     let masters = sent(outputs).into_iter().filter_map(|(_, message)| match message {
-        Message::Prepare(prepare) => Some((prepare.round, prepare.master, prepare.endpoints.preferred())),
+        Message::Prepare(prepare) => Some((prepare.round, prepare.master, prepare.master_at)),
         _ => None,
     });
     masters.collect()
@@ -278,7 +254,7 @@ fn a_member_that_is_silent_in_a_round_loses_its_seat_after_five_seconds() {
         let outputs = leader.run(ms(1000 * second));
         assert!(!outputs.contains(&Output::Close(ConnId(3))), "after {second} s");
         assert!(to(&outputs, 3, is_prepare) > 0, "it is told again");
-        leader.hear(2, &ready(0));
+        leader.hear(2, &ready());
     }
     let outputs = leader.run(ms(5100));
     assert!(outputs.contains(&Output::Close(ConnId(3))) && !outputs.contains(&Output::Close(ConnId(2))));

@@ -42,7 +42,7 @@ pub(super) fn broken(round: u64, partners: &[u8], more: u32) -> Message {
     let network = usize::from(round.is_multiple_of(2));
     let to = |&partner: &u8| BrokenTo {
         partner: id(partner),
-        address: endpoints(partner)[network].ip(),
+        path: endpoints(partner)[network],
         fault: Fault::Refused,
         own_port_answers: false,
     };
@@ -84,15 +84,9 @@ pub(super) fn path_dials(outputs: &[Output]) -> Vec<DialId> {
 
 #[test]
 fn no_other_node_nor_another_round_nor_the_master_itself_voids_a_round() {
-    for (from, message) in [
-        (9, Message::Unproved(1)),
-        (9, broken(1, &[3], 0)),
-        (3, Message::Unproved(2)),
-        (3, broken(2, &[2], 0)),
-        (3, Message::Unproved(0)),
-        (3, broken(0, &[2], 0)),
-        (2, Message::Unproved(1)),
-    ] {
+    for (from, message) in
+        [(9, broken(1, &[3], 0)), (3, broken(2, &[2], 0)), (3, broken(0, &[2], 0)), (2, broken(1, &[2], 0))]
+    {
         let mut leader = Leader::of(3, |config| config.node.attributes.may_be_master = false);
         leader.join(2, |_| {});
         assert_eq!(masters(&leader.join(3, |_| {}))[0].1, id(2));
@@ -105,14 +99,14 @@ fn no_other_node_nor_another_round_nor_the_master_itself_voids_a_round() {
 #[test]
 fn a_member_that_alone_reaches_no_master_gives_its_seat_to_a_standby_and_blames_nobody() {
     let mut leader = Leader::with(3, &[2, 3, 4]);
-    leader.hear(2, &Message::Unproved(1));
+    leader.hear(2, &broken(1, &[1], 0));
     let outputs = leader.run(ms(300));
     assert_eq!(prepared(&outputs, 2), [3, 4]);
     assert_eq!(masters(&outputs).last().map(|master| master.1), Some(id(1)), "the same master");
     // If two fail, the fault is the master's, and both keep their seats.
     let mut leader = Leader::with(3, &[2, 3, 4]);
-    leader.hear(2, &Message::Unproved(1));
-    leader.hear(3, &Message::Unproved(1));
+    leader.hear(2, &broken(1, &[1], 0));
+    leader.hear(3, &broken(1, &[1], 0));
     let outputs = leader.run(ms(300));
     assert_eq!(prepared(&outputs, 2), [2, 3]);
     assert_eq!(masters(&outputs).last().map(|master| master.1), Some(id(2)));

@@ -249,7 +249,7 @@ fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() 
             all.extend(leader.hear(member, &Message::Pong));
         }
     }
-    assert!(matches!(failure(&all), Some(Failure::MasterUnproved { .. })) && left_out(&all).is_empty());
+    assert!(matches!(failure(&all), Some(Failure::NoCommonFamily { .. })) && left_out(&all).is_empty());
     assert_eq!(refused(&all, |refusal| *refusal == Refusal::Closing).len() % 3, 0);
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, deadline, failure, hear_from, join, leading, patient, rounds,
-    running, says, to_all,
+    LEADER, ME, announce, broken, candidate, config, deadline, failure, hear_from, join, leading, patient,
+    rounds, running, says, to_all,
 };
 use crate::model::{Lineage, NodeId, Rank};
 use crate::proto::report::{Failure, Report};
@@ -85,10 +85,10 @@ fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     assert!(
         !node.has_ended() && !told.iter().any(|output| matches!(output, Output::Event(Event::Failed(_))))
     );
-    hear_from(&mut node, 3, &Message::Unproved(1));
+    hear_from(&mut node, 3, &broken(1, ME, endpoint(2)));
     let told = run(&mut node, ms(2300));
     assert!(rounds(&told).is_empty() && says(&told, |message| *message == Message::Void(1)));
-    assert!(says(&told, |message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_)))));
+    assert!(says(&told, |message| matches!(message, Message::Refuse(Refusal::PathsBroken(..)))));
     let told = run(&mut node, ms(20_000));
-    assert!(matches!(failure(&told), Some(Failure::MasterUnproved { .. })), "{told:?}");
+    assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
 }

@@ -15,15 +15,15 @@ use std::net::SocketAddr;
 use mingle_rdma::Verdict;
 
 use crate::model::{
-    Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize,
+    Digest, Fault, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize,
 };
 use crate::proto::report::Report;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
 use crate::wire::{
-    Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Ready, Running, Token,
-    Welcome, encode_roster,
+    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Running,
+    Token, Welcome, encode_roster,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -143,7 +143,7 @@ fn joined(config: Config) -> (Node, Prepare) {
         slots_total: 2,
         roster_bytes: 0,
         master: LEADER,
-        endpoints: endpoint(1).into(),
+        master_at: endpoint(1),
         address: endpoint(2).ip(),
         paths: 0,
         partners: List::default(),
@@ -233,13 +233,18 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
 }
 
 fn ready(round: u64) -> Message {
-    Message::Ready(Ready { round, endpoint: 0 })
+    Message::Ready(round)
+}
+
+/// The path to the master's own port is broken.
+fn broken(round: u64, master: NodeId, at: SocketAddr) -> Message {
+    let path = BrokenTo { partner: master, path: at, fault: Fault::Silent, own_port_answers: false };
+    Message::Broken(Broken { round, paths: [path].into_iter().collect(), more: 0 })
 }
 
 fn commit(round: u64) -> Message {
     Message::Commit(Commit {
         round,
-        endpoint: 0,
         verdict: Verdict::default(),
         sameness: crate::model::Sameness::default(),
         left_over: 0,

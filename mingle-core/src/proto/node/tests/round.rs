@@ -2,16 +2,13 @@
 
 use std::net::SocketAddr;
 
-use mingle_rdma::Verdict;
-
 use super::{
     LEADER, ME, announce, candidate, commit, config, has_formed, hear, is_ready, joined, says, sent,
     with_roster,
 };
-use crate::model::Endpoints;
+use crate::proto::Config;
 use crate::proto::tests::{endpoint, id};
-use crate::proto::{Config, Event, Output, Warning};
-use crate::wire::{Commit, Message, Part, Prepare};
+use crate::wire::{Message, Part, Prepare};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -37,14 +34,14 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
         ("no such rank", |prepare, _| prepare.rank = 3),
         ("rank 0 is not the master", |prepare, _| prepare.rank = 0),
         ("the master has another rank than 0", |prepare, _| {
-            (prepare.master, prepare.endpoints) = (ME, endpoint(2).into());
+            (prepare.master, prepare.master_at) = (ME, endpoint(2));
         }),
         ("it is the master at another node's address", |prepare, _| {
             (prepare.master, prepare.rank, prepare.slots_before) = (ME, 0, 0);
         }),
         ("the master is at a loopback address", |_, _| {}),
         ("rank 0 has workers before it", |prepare, _| {
-            (prepare.master, prepare.endpoints, prepare.rank) = (ME, endpoint(2).into(), 0);
+            (prepare.master, prepare.master_at, prepare.rank) = (ME, endpoint(2), 0);
         }),
         ("the last rank has workers after it", |prepare, _| {
             (prepare.rank, prepare.slots_total) = (2, prepare.slots_before + 2);
@@ -58,7 +55,7 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
         let (_, mut wrong) = joined(config.clone());
         change(&mut wrong, &mut config);
         if what.contains("loopback") {
-            wrong.endpoints = loopback.into();
+            wrong.master_at = loopback;
         }
         let (mut node, right) = joined(config.clone());
         let told = hear(&mut node, &Message::Prepare(wrong));
@@ -75,7 +72,7 @@ fn a_follower_of_a_given_rank_0_takes_no_other_master() {
     let (mut node, prepare) = joined(config(3));
     let explicit = candidate(LEADER, 1, true);
     hear(&mut node, &announce(explicit));
-    let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare.clone() };
+    let other = Prepare { master: id(3), master_at: endpoint(3), rank: 2, ..prepare.clone() };
     assert_eq!(sent(&hear(&mut node, &Message::Prepare(other))), []);
     assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
 }
@@ -100,36 +97,4 @@ fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
     assert!(says(&hear(&mut node, &Message::Prepare(second)), is_ready));
     assert_eq!(hear(&mut node, &Message::Prepare(prepare)), []);
     assert!(has_formed(&hear(&mut node, &commit(2))));
-}
-
-#[test]
-fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_warns() {
-    let endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
-    for (index, master, warns) in [(0, 2, false), (1, 7, false), (2, 2, true), (255, 2, true)] {
-        let mut config = config(2);
-        config.node.endpoints = endpoints.clone();
-        let (mut node, prepare) = joined(config);
-        let master = endpoint(master);
-        let prepare =
-            Prepare { rank: 0, slots_before: 0, master: ME, endpoints: endpoints.clone(), ..prepare };
-        assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
-        let verdict = Verdict::default();
-        let told = hear(
-            &mut node,
-            &Message::Commit(Commit {
-                round: 1,
-                endpoint: index,
-                verdict,
-                sameness: crate::model::Sameness::default(),
-                left_over: 0,
-            }),
-        );
-        let formed = told.iter().find_map(|output| match output {
-            Output::Event(Event::Formed(formed)) => Some((formed.master, formed.local)),
-            _ => None,
-        });
-        assert_eq!(formed, Some((master, endpoint(2).ip())), "endpoint {index}");
-        let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
-        assert_eq!(told.contains(&warning), warns, "endpoint {index}");
-    }
 }

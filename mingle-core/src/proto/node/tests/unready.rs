@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{failure, hear_from, join, leading, ready, rounds, sent, unready};
+use super::{broken, failure, hear_from, join, leading, ready, rounds, sent, unready};
 use crate::proto::tests::{endpoint, run};
 use crate::proto::timer::Time;
-use crate::proto::{Event, Node, Output};
+use crate::proto::{Event, Node, Output, PathDial, PathNews};
 use crate::wire::Message;
 
 /// The answer of a member to a message, which it repeats while its round goes on.
@@ -36,8 +36,8 @@ fn lead_with_wrong(
         let next = node.shared.now + Duration::from_millis(200);
         let outputs = run(node, next);
         for output in &outputs {
-            if let Output::Dial { dial, .. } = output {
-                node.handle_dialed(next, *dial);
+            if let Output::DialPath(PathDial { dial, .. }) = output {
+                node.handle_path(next, *dial, &PathNews::Arrived);
             }
         }
         for (member, last) in (3..).zip(&mut last) {
@@ -45,8 +45,7 @@ fn lead_with_wrong(
             for (_, message) in sent(&outputs).iter().filter(|(to, _)| *to == endpoint(member)) {
                 let is_wrong = all_wrong.contains(&member);
                 let answer = if is_wrong { wrong(message, node) } else { None };
-                let prove = (*message == Message::Prove).then(|| Message::Proved(node.shared.dials()));
-                answers.extend(answer.or(prove).or_else(|| honest(message).filter(|_| !is_wrong)));
+                answers.extend(answer.or_else(|| honest(message).filter(|_| !is_wrong)));
             }
             *last = answers.pop().or(last.take());
             if let Some(answer) = last {
@@ -67,7 +66,7 @@ fn never_ready(_: &Message, _: &Node) -> Option<Message> {
 /// Says of every master, itself included, that it is out of reach.
 fn never_proved(message: &Message, _: &Node) -> Option<Message> {
     match message {
-        Message::Prepare(prepare) => Some(Message::Unproved(prepare.round)),
+        Message::Prepare(prepare) => Some(broken(prepare.round, prepare.master, prepare.master_at)),
         message => honest(message),
     }
 }

@@ -1,7 +1,6 @@
-//! The proofs of one round: the paths to partners, and the master.
+//! The proofs of one round.
 
 mod paths;
-mod proofs;
 
 use std::net::SocketAddr;
 

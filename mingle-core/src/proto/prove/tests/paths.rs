@@ -31,7 +31,7 @@ struct Fixture {
 impl Fixture {
     fn new(partners: u8) -> Self {
         let mut shared = shared(200);
-        let mut paths = PathProofs::new(partners.into(), shared.now);
+        let mut paths = PathProofs::start(partners.into(), &mut shared);
         let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
         assert_eq!(paths.add(&all, &mut shared), partners > 0);
         Self { paths, shared }
@@ -101,7 +101,7 @@ fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
 #[test]
 fn a_partner_counts_once_and_no_more_do_than_the_leader_has_said_nor_this_node_itself() {
     let mut shared = shared(9);
-    let mut paths = PathProofs::new(2, shared.now);
+    let mut paths = PathProofs::start(2, &mut shared);
     assert!(!paths.add(&[partner(2)], &mut shared), "this node");
     assert!(paths.add(&[partner(10)], &mut shared));
     assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
@@ -174,7 +174,7 @@ fn where_no_connection_opens_the_partners_own_port_shows_whether_its_host_answer
 #[test]
 fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
     let mut shared = shared(9);
-    let mut paths = PathProofs::new(1, shared.now);
+    let mut paths = PathProofs::start(1, &mut shared);
     paths.add(&[Partner { path: path(10, OWN_PORT), ..partner(10) }], &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);

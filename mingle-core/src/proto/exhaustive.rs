@@ -594,7 +594,7 @@ impl State {
     }
 
     fn receive(&mut self, from: usize, to: usize, bytes: &[u8]) {
-        let is_redirect = matches!(decoded(bytes), Message::Redirect(_));
+        let is_redirect = matches!(decoded(bytes), Message::Hint(_)) && !self.leading.contains(&to);
         let joins = |state: &Self| {
             let joins = state.flight.iter().filter(|packet| match packet {
                 Packet::Datagram { from, bytes, .. } => {

@@ -127,50 +127,46 @@ messages! {
     /// A node without a leader asks all nodes who leads; a member asks its seeds.
     2 Solicit(Solicit) to EVERY_SORT,
     /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
-    /// its leader to a node that solicits.
+    /// its leader to a node that solicits. A leader that has itself joined a better one sends its members
+    /// there.
     3 Hint(Introduction) to ONE_OR_ALL,
-    /// A leader that has itself joined a better one sends its members there.
-    4 Redirect(Introduction) to ONE,
     /// A follower asks its leader for a seat; a member reports its new endpoints.
-    5 Join(Join) to ONE,
+    4 Join(Join) to ONE,
     /// A leader answers a join.
-    6 Welcome(Welcome) to ONE,
+    5 Welcome(Welcome) to ONE,
     /// A leader ends a node's join, and gives the reason.
-    7 Refuse(Refusal) to ONE,
+    6 Refuse(Refusal) to ONE,
     /// A node asks another one whether it is there.
-    8 Ping to ONE,
+    7 Ping to ONE,
     /// The answer to a ping, and to a member that is ready before the others.
-    9 Pong to ONE,
-    /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
-    /// a connection.
-    10 Prepare(Prepare) to ONE,
+    8 Pong to ONE,
+    /// A leader begins a round: it tells each member its rank, the master, and the paths that the member must
+    /// prove.
+    9 Prepare(Prepare) to ONE,
     /// A member reports to its leader that it has all it needs in the round of this number. It is bound to
     /// the round until commit or void.
-    11 Ready(u64) to ONE,
+    10 Ready(u64) to ONE,
     /// A member reports to its leader which paths it could not prove.
-    12 Broken(Broken) to ONE,
+    11 Broken(Broken) to ONE,
     /// A leader ends the round of this number without a world.
-    13 Void(u64) to ONE,
+    12 Void(u64) to ONE,
     /// A leader tells its members that all were ready: the world has formed.
-    14 Commit(Commit) to ONE,
+    13 Commit(Commit) to ONE,
     /// A member acknowledges the commit of the round of this number to its leader.
-    15 Done(u64) to ONE,
-    /// A member asks its leader for parts of the roster.
-    16 Want(Want) to ONE,
-    /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
-    17 Part(Part) to ONE_OR_ALL,
+    14 Done(u64) to ONE,
+    /// A member asks its leader for parts of the roster, and a leader asks a member for parts of its traits.
+    15 Want(Want) to ONE,
+    /// The answer: one part of the roster, to a member or, where several want it, to all nodes; or one part
+    /// of a member's traits, to the leader.
+    16 Part(Part) to ONE_OR_ALL,
     /// A member of a running world tells a newcomer that the job runs already.
-    18 Running(Running) to ONE,
+    17 Running(Running) to ONE,
     /// An observer, which is no node, asks the members of a running world for their status.
-    19 Query to ALL,
+    18 Query to ALL,
     /// The answer to that.
-    20 Status(Status) to ONE,
+    19 Status(Status) to ONE,
     /// A member whose time is up asks its leader to form the world with the nodes that are here.
-    21 Enough to ONE,
-    /// A leader asks a member for parts of its traits.
-    22 Compare(Want) to ONE,
-    /// A member answers with one part of its traits.
-    23 Traits(Part) to ONE,
+    20 Enough to ONE,
 }
 
 impl Message {
@@ -182,10 +178,9 @@ impl Message {
             Self::Announce(_)
                 | Self::Solicit(_)
                 | Self::Hint(_)
-                | Self::Redirect(_)
                 | Self::Join(_)
                 | Self::Query
-                | Self::Compare(_)
+                | Self::Want(_)
         )
     }
 }

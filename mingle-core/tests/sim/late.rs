@@ -70,7 +70,7 @@ fn redirect(net: &mut Network, from: usize, to: usize) -> Vec<u8> {
     let id = |host: usize| net.hosts[host].config.id.0;
     let (from, to) = (id(from), id(to));
     let mut sent = net.record.take().unwrap().into_iter();
-    sent.rfind(|bytes| bytes[5] == 4 && bytes[24..40] == from && bytes[40..56] == to).unwrap()
+    sent.rfind(|bytes| bytes[5] == 3 && bytes[24..40] == from && bytes[40..56] == to).unwrap()
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(crate) struct Follow {
     /// The last round that the leader has voided: a prepare of it that comes later is a repeat.
     voided: u64,
     /// What the leader has asked of this node's traits, before this node has joined.
-    compared: Option<Want>,
+    asked_traits: Option<Want>,
 }
 
 /// Why a leader is given up.
@@ -85,7 +85,7 @@ impl Follow {
             broken: 0,
             suspected: None,
             voided: 0,
-            compared: None,
+            asked_traits: None,
         };
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.join(shared);

@@ -120,7 +120,7 @@ impl Asking {
                 let id = nodes[self.attempt % nodes.len()];
                 let parts = self.parts.entry(*stamp).or_insert_with(|| TraitParts::new(*stamp));
                 if let Some(entry) = book.get(id) {
-                    entry.reach(id, self.attempt, &Message::Compare(parts.want()), shared);
+                    entry.reach(id, self.attempt, &Message::Want(parts.want()), shared);
                 }
             }
             self.attempt += 1;

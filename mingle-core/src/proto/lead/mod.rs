@@ -346,7 +346,7 @@ impl Lead {
         if self.book.is_empty() {
             return;
         }
-        let redirect = Message::Redirect(to);
+        let redirect = Message::Hint(to);
         for (id, entry) in self.book.entries() {
             entry.reach(id, self.redirected, &redirect, shared);
         }

@@ -23,6 +23,8 @@ impl Node {
                 self.on_announce(&announce, source, recipient);
             }
             Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
+            // The leader has joined a better one, and sends its members there.
+            Message::Hint(to) if self.follows(from) => self.on_redirect(&to),
             Message::Hint(to) => {
                 if recipient == Recipient::All && self.follows(to.candidate.id) {
                     self.seek.hear_relay(&self.shared);
@@ -37,8 +39,10 @@ impl Node {
             Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
             Message::Enough => self.on_enough(from),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
-            Message::Want(want) => self.lead.on_want(from, source, &want, &mut self.shared),
-            Message::Traits(part) => self.lead.on_traits(from, part, &mut self.shared),
+            Message::Want(want) if !self.follows(from) => {
+                self.lead.on_want(from, source, &want, &mut self.shared);
+            }
+            Message::Part(part) if !self.follows(from) => self.lead.on_traits(from, part, &mut self.shared),
             message if self.follows(from) => self.on_leader_message(message),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
         }
@@ -47,7 +51,6 @@ impl Node {
     /// A message that only this node's leader may send.
     fn on_leader_message(&mut self, message: Message) {
         match message {
-            Message::Redirect(to) => self.on_redirect(&to),
             Message::Refuse(refusal) => self.on_refusal(refusal),
             Message::Welcome(welcome) => {
                 welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
@@ -58,7 +61,7 @@ impl Node {
                 self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
             }
             Message::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
-            Message::Compare(want) => self.with_follow(|follow, shared| follow.on_compare(want, shared)),
+            Message::Want(want) => self.with_follow(|follow, shared| follow.on_want(want, shared)),
             Message::Part(part) => self.with_follow(|follow, shared| follow.on_part(part, shared)),
             Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
             Message::Commit(commit) => self.on_commit(&commit),
@@ -231,7 +234,7 @@ impl Node {
         if self.leads() {
             self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
         } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
-            self.shared.send(source, from, &Message::Redirect(follow.introduction()));
+            self.shared.send(source, from, &Message::Hint(follow.introduction()));
         }
     }
 

@@ -176,7 +176,6 @@ fn largest() -> Vec<Message> {
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
-        Message::Redirect(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
         Message::Welcome(Welcome {
             lease: Some(u32::MAX),
             seated: true,
@@ -201,8 +200,6 @@ fn largest() -> Vec<Message> {
             user: longest_user(),
         }),
         Message::Enough,
-        Message::Compare(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
-        Message::Traits(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
         Message::Query,
         Message::Status(Status {
             rank: u32::MAX,
@@ -230,7 +227,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=23).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=20).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -243,8 +240,8 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
-            3 | 17 => (true, false, true),
-            19 => (true, false, false),
+            3 | 16 => (true, false, true),
+            18 => (true, false, false),
             _ => (false, false, true),
         };
         assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
@@ -280,7 +277,7 @@ fn an_endpoint_that_no_node_can_have_makes_a_message_malformed() {
             Introduction { candidate: listed, source: right },
             Introduction { candidate: candidate(), source: address },
         ] {
-            let decoded = decode(TAG, &encode(TAG, HEAD, &Message::Redirect(introduction)));
+            let decoded = decode(TAG, &encode(TAG, HEAD, &Message::Hint(introduction)));
             assert_eq!(decoded.is_ok(), is_possible, "{address}");
         }
     }
@@ -295,7 +292,7 @@ fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
             message if message.is_padded() => assert_eq!(length, PADDED, "{message:?}"),
             // Only members get it, and each of them has proved its address by a connection; or the leader,
             // whose address is proved in the same way.
-            Message::Part(_) | Message::Prepare(_) | Message::Traits(_) => {}
+            Message::Part(_) | Message::Prepare(_) => {}
             // In a job with a secret, too.
             Message::Commit(_) | Message::Refuse(Refusal::Differs(_)) => {
                 assert!(length + seal::OVERHEAD <= PADDED, "{length} bytes: {message:?}");
@@ -331,7 +328,7 @@ fn padded() -> [Message; 4] {
         Message::Solicit(Solicit { rank: None, host: HostName::new("a") }),
         Message::Join(Join { world: WorldSize::of(2), node }),
         Message::Query,
-        Message::Compare(Want { round: 1, first: 0, mask: 1 }),
+        Message::Want(Want { round: 1, first: 0, mask: 1 }),
     ]
 }
 
@@ -394,7 +391,7 @@ fn another_version_of_this_job_is_named_by_24_bytes() {
 fn a_length_from_the_network_allocates_nothing() {
     // A list that claims 2^32 - 1 entries and brings none.
     let mut bytes = encode(TAG, HEAD, &Message::Ping);
-    bytes[5] = 17;
+    bytes[5] = 16;
     let body = [1, 1, 252, 0xff, 0xff, 0xff, 0xff];
     bytes[6..8].copy_from_slice(&7u16.to_le_bytes());
     bytes.extend(body);

@@ -9,11 +9,11 @@ use mingle_core::{Formed, World};
 use super::{Ended, Network};
 
 /// The kinds of the messages that these promises are about.
-const JOIN: u8 = 5;
-const PREPARE: u8 = 10;
-const READY: u8 = 11;
-const VOID: u8 = 13;
-const COMMIT: u8 = 14;
+const JOIN: u8 = 4;
+const PREPARE: u8 = 9;
+const READY: u8 = 10;
+const VOID: u8 = 12;
+const COMMIT: u8 = 13;
 
 /// What each node is bound to by the messages that it has sent.
 #[derive(Debug, Default)]

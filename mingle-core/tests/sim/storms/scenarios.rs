@@ -92,8 +92,8 @@ fn a_round_ends_although_the_leader_proves_the_master_after_another_node_has_giv
         let third = net.add(3, 3, None, Time::ZERO);
         net.no_syn.insert((third, master), Duration::from_secs(80));
         net.no_syn.insert((leader, master), ms(2500));
-        // Just before, a node that is no member sends Broken (kind 12) for round 1.
-        net.forge_at(leader, 12, vec![1], ms(at));
+        // Just before, a node that is no member sends Broken (kind 11) for round 1.
+        net.forge_at(leader, 11, vec![1], ms(at));
         let last = finish(&mut net);
         assert!(last < Duration::from_secs(15), "forged at {at}: {last:?}\n{}", tail(&net.trace));
     }

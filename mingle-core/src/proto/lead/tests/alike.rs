@@ -12,7 +12,7 @@ fn join(leader: &mut Leader, member: u8, stamp: u64) -> Vec<Output> {
 
 /// The members that are asked for their traits, each once.
 fn asked(outputs: &[Output]) -> Vec<u8> {
-    let compares = sent(outputs).into_iter().filter(|(_, message)| matches!(message, Message::Compare(_)));
+    let compares = sent(outputs).into_iter().filter(|(_, message)| matches!(message, Message::Want(_)));
     let mut asked: Vec<u8> = compares.map(|(to, _)| to).collect();
     asked.sort_unstable();
     asked.dedup();

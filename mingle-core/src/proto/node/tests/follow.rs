@@ -19,7 +19,7 @@ fn a_node_follows_a_redirect_only_to_a_better_leader() {
     for (last, explicit, followed) in [(3, false, false), (1, false, false), (3, true, true)] {
         let (mut node, _) = joined(config(2));
         let to = Introduction { candidate: candidate(id(3), last, explicit), source: endpoint(3) };
-        hear(&mut node, &Message::Redirect(to));
+        hear(&mut node, &Message::Hint(to));
         let leader = node.follow.as_ref().map(Follow::leader_id);
         assert_eq!(leader, Some(if followed { id(3) } else { LEADER }), "{last} {explicit}");
     }

@@ -23,7 +23,7 @@ fn a_redirect_to_the_leader_itself_or_to_this_node_changes_nothing() {
         let (mut node, _) = joined(patient(3));
         let explicit = to == ME;
         let to = Introduction { candidate: candidate(to, last, explicit), source: endpoint(last) };
-        let told = hear(&mut node, &Message::Redirect(to));
+        let told = hear(&mut node, &Message::Hint(to));
         assert_eq!(told, []);
         assert!(node.follow.as_ref().is_some_and(Follow::is_joined));
     }
@@ -89,7 +89,7 @@ fn a_loopback_address_of_the_master_is_taken_only_from_this_host_or_beside_other
 fn what_only_a_leader_may_say_is_ignored_from_any_other_node() {
     let (mut node, prepare) = joined(config(2));
     for message in [
-        Message::Redirect(Introduction { candidate: candidate(id(3), 3, true), source: endpoint(3) }),
+        Message::Hint(Introduction { candidate: candidate(id(3), 3, true), source: endpoint(3) }),
         Message::Refuse(Refusal::WorldFull),
         welcome(Some(1)),
         Message::Prepare(prepare.clone()),

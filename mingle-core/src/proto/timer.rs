@@ -13,10 +13,9 @@ pub type Time = Duration;
 pub(crate) enum Timer {
     /// The user's timeout.
     Deadline,
-    /// A candidate's next announce.
-    Announce,
-    /// The next solicit of a node that may not lead and knows no leader.
-    Solicit,
+    /// The next announce of a node that leads, or the next solicit of a node that may not lead and knows no
+    /// leader.
+    Call,
     /// The next join, until the leader has given this node a lease.
     Join,
     /// The next dial to the leader or the master.
@@ -29,9 +28,8 @@ pub(crate) enum Timer {
     RepeatInRound,
     /// The proofs of a round take too long.
     ProofFailed,
-    /// The next redirect to members that have not left yet.
-    Redirect,
-    /// The next burst of a prepare, a commit or a refusal to members that have not answered.
+    /// The next burst to members that have not answered: of a prepare, a commit or a refusal, or of hints to
+    /// the leader that this node has joined itself. Or a round may begin, or its world be committed.
     Wave,
     /// The next ping to members whose seat another node wants.
     PingChallenged,
@@ -47,8 +45,6 @@ pub(crate) enum Timer {
     StandAside,
     /// The last call of a leader may be over.
     LastCall,
-    /// All are ready: the leader commits, once the ends of connections that wait have been read.
-    Commit,
 }
 
 /// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
@@ -116,8 +112,8 @@ mod tests {
         let mut timers = Timers::default();
         timers.set(Timer::Join, ms(20));
         timers.set(Timer::Deadline, ms(10));
-        timers.set(Timer::Announce, ms(99));
-        timers.set_earlier(Timer::Announce, ms(200));
+        timers.set(Timer::Call, ms(99));
+        timers.set_earlier(Timer::Call, ms(200));
         assert_eq!(timers.next(), Some(ms(10)));
         assert_eq!(timers.expire(ms(5)), None);
         assert_eq!(timers.expire(ms(50)), Some(Timer::Deadline));

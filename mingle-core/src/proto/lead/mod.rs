@@ -156,6 +156,11 @@ impl Lead {
         self.rounds.is_proving()
     }
 
+    /// Whether all nodes of the round under way are ready.
+    pub(crate) fn is_about_to_commit(&self) -> bool {
+        self.rounds.is_ready()
+    }
+
     /// The phase of a leader that does not collect members.
     #[cfg(feature = "testing")]
     pub(crate) fn phase(&self) -> Option<super::testing::Phase> {
@@ -217,7 +222,7 @@ impl Lead {
     /// Members have come or gone: reports it to the caller, and announces it soon.
     fn report_change(&mut self, shared: &mut Shared) {
         shared.event(Event::Progress(self.announcement(shared).progress()));
-        shared.timers.set_earlier(Timer::Announce, shared.now + shared.scale().announce_delay());
+        shared.timers.set_earlier(Timer::Call, shared.now + shared.scale().announce_delay());
     }
 
     /// A unicast solicit. From a member it shows that the member hears no multicast.
@@ -307,7 +312,7 @@ impl Lead {
     /// This node follows nobody any more. [`Lead::resume`] follows when it looks for the others again.
     pub(crate) fn thaw(&mut self, shared: &mut Shared) {
         self.frozen = false;
-        shared.timers.stop(Timer::Redirect);
+        shared.timers.stop(Timer::Wave);
     }
 
     /// Goes on as a leader.
@@ -351,7 +356,7 @@ impl Lead {
             entry.reach(id, self.redirected, &redirect, shared);
         }
         self.redirected += 1;
-        shared.set_repeat(Timer::Redirect, &mut self.redirects);
+        shared.set_repeat(Timer::Wave, &mut self.redirects);
     }
 
     /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
@@ -385,6 +390,7 @@ impl Lead {
 
     /// Repeats what the members have not answered in a round, or starts one.
     pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        self.commit_if_ready(shared);
         let fate = self.rounds.repeat(&self.book, arrivals, shared);
         self.go_on(fate, arrivals, shared);
     }

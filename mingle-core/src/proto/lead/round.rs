@@ -193,7 +193,6 @@ impl Round {
     /// Tells the members that the round is void, and ends the proof.
     pub(super) fn void(self, book: &Book, shared: &mut Shared) {
         shared.timers.stop(Timer::Wave);
-        shared.timers.stop(Timer::Commit);
         for (id, entry) in book.members() {
             shared.send(entry.source, id, &Message::Void(self.plan.number));
         }

@@ -113,6 +113,11 @@ impl Rounds {
         }
     }
 
+    /// Whether all nodes of the round under way are ready.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(&self.phase, Phase::Proving(round) if round.is_ready())
+    }
+
     pub(super) fn round(&mut self) -> Option<&mut Round> {
         match &mut self.phase {
             Phase::Proving(round) => Some(round),
@@ -227,8 +232,8 @@ impl Rounds {
             Phase::Proving(round) if round.number() == number && is_member => {
                 round.on_ready(from, book, shared);
                 if round.is_ready() {
-                    // The commit follows.
-                    shared.timers.set(Timer::Commit, shared.now);
+                    // The commit follows, when the ends of connections that wait have been read.
+                    shared.timers.set(Timer::Wave, shared.now);
                     return;
                 }
                 Message::Pong
@@ -262,8 +267,8 @@ impl Rounds {
 
     /// The leader has proved all that it must: where all members are ready, the commit follows.
     pub(super) fn all_proved(&mut self, shared: &mut Shared) {
-        if self.round().is_some_and(|round| round.is_ready()) {
-            shared.timers.set(Timer::Commit, shared.now);
+        if self.is_ready() {
+            shared.timers.set(Timer::Wave, shared.now);
         }
     }
 
@@ -353,7 +358,7 @@ impl Rounds {
 
     /// Commits if all are ready; a world of one has nobody to wait for.
     pub(super) fn commit_if_ready(&mut self, book: &mut Book, shared: &mut Shared) {
-        if !self.round().is_some_and(|round| round.is_ready()) {
+        if !self.is_ready() {
             return;
         }
         if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {

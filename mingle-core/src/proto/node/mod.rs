@@ -122,7 +122,7 @@ impl Node {
     /// since the end of one means that its member has gone.
     #[cfg(any(feature = "net", test))]
     pub(crate) fn is_about_to_commit(&self) -> bool {
-        self.shared.timers.is_set(Timer::Commit)
+        self.lead.is_about_to_commit()
     }
 
     /// Whether any other node of the job was heard so far.
@@ -325,10 +325,8 @@ impl Node {
             return;
         }
         self.shared.timers.set(Timer::AskSeeds, self.shared.now);
-        if self.leads() && self.seek.has_announced() {
-            self.seek.call_at_once(true, &mut self.shared);
-        } else if self.seeks() {
-            self.seek.call_at_once(false, &mut self.shared);
+        if self.seeks() || self.leads() && self.seek.has_announced() {
+            self.seek.call_at_once(&mut self.shared);
         }
     }
 
@@ -394,8 +392,7 @@ impl Node {
         match timer {
             Timer::Deadline if self.stays_for_round() => {}
             Timer::Deadline => self.on_deadline(),
-            Timer::Announce => self.announce_or_yield(),
-            Timer::Solicit => self.solicit(),
+            Timer::Call => self.call(),
             Timer::Join => self.with_follow(Follow::join),
             Timer::Dial => {
                 self.with_follow(Follow::advance);
@@ -408,7 +405,7 @@ impl Node {
                 self.with_follow(Follow::proof_failed);
                 self.lead.proof_failed(&self.arrivals, &mut self.shared);
             }
-            Timer::Redirect => self.redirect_members(),
+            Timer::Wave if self.follow.is_some() => self.redirect_members(),
             Timer::Wave => self.lead.repeat(&self.arrivals, &mut self.shared),
             Timer::PingChallenged => self.lead.ping_challenged(&mut self.shared),
             Timer::StepDown => self.step_down_if_unreached(),
@@ -417,7 +414,6 @@ impl Node {
             Timer::InDoubt => self.end_in_doubt(),
             Timer::StandAside => self.look_again(),
             Timer::LastCall => self.on_last_call(),
-            Timer::Commit => self.lead.commit_if_ready(&mut self.shared),
         }
     }
 

@@ -27,20 +27,16 @@ impl Node {
         self.follow.is_none() && !self.seek.may_lead(&self.shared)
     }
 
-    /// The time to announce has come: follows the best candidate that was heard meanwhile, or else announces.
-    pub(super) fn announce_or_yield(&mut self) {
-        if !self.leads() {
-            return;
-        }
-        match self.seek.take_best(&self.lead, &self.shared) {
-            Some((best, source)) => self.follow(&best, source),
-            None => self.seek.announce(&self.lead, &mut self.shared),
-        }
-    }
-
-    pub(super) fn solicit(&mut self) {
+    /// The time to announce or to solicit has come. A node that may lead follows the best candidate that it
+    /// has heard meanwhile, or else announces.
+    pub(super) fn call(&mut self) {
         if self.seeks() {
             self.seek.solicit(&mut self.shared);
+        } else if self.leads() {
+            match self.seek.take_best(&self.lead, &self.shared) {
+                Some((best, source)) => self.follow(&best, source),
+                None => self.seek.announce(&self.lead, &mut self.shared),
+            }
         }
     }
 
@@ -237,7 +233,7 @@ impl Node {
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }
-        self.seek.call_at_once(false, &mut self.shared);
+        self.seek.call_at_once(&mut self.shared);
     }
 
     /// No node of the running world has answered for a while: looks for the others again.

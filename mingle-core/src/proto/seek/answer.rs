@@ -24,7 +24,7 @@ impl Seek {
     pub(super) fn call_newcomers(&self, shared: &mut Shared) {
         if shared.scale().is_large() {
             let at = self.called.map_or(shared.now, |at| shared.now.max(at + NEWCOMERS));
-            shared.timers.set_earlier(Timer::Announce, at);
+            shared.timers.set_earlier(Timer::Call, at);
         }
     }
 
@@ -102,7 +102,7 @@ impl Seek {
     fn put_solicit_off(&mut self, shared: &mut Shared) {
         if let Some(left) = self.put_off.checked_sub(1) {
             self.put_off = left;
-            shared.set_repeat(Timer::Solicit, &mut self.solicits);
+            shared.set_repeat(Timer::Call, &mut self.calls);
         }
     }
 }

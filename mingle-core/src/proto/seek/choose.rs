@@ -53,7 +53,7 @@ impl Seek {
                 let longest = shared.scale().listening();
                 let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
                 let at = self.listening.max(shared.now + longest) + spread;
-                shared.timers.set(Timer::Announce, at);
+                shared.timers.set(Timer::Call, at);
             }
         }
     }

@@ -41,8 +41,7 @@ const SEED_ANSWER: Duration = Duration::from_secs(1);
 /// The state of a node's search for its leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Seek {
-    announces: Backoff,
-    solicits: Backoff,
+    calls: Backoff,
     /// This node has announced itself since it started to look for the others.
     announced: bool,
     /// When this node last announced itself to all.
@@ -82,8 +81,7 @@ pub(crate) enum Learned {
 impl Seek {
     pub(crate) fn new(shared: &mut Shared) -> Self {
         Self {
-            announces: Backoff::up_to(LONGEST_REPEAT),
-            solicits: Backoff::up_to(LONGEST_REPEAT),
+            calls: Backoff::up_to(LONGEST_REPEAT),
             announced: false,
             called: None,
             listening: Time::ZERO,
@@ -106,22 +104,14 @@ impl Seek {
         // A candidate heard before may be gone by now, or could not be joined.
         self.best = None;
         self.listening = shared.now + shared.scale().listening();
-        if shared.config.is_candidate() {
-            self.announced = false;
-            self.announces.reset();
-            let at = (shared.now + delay).max(self.stepped_down_until);
-            shared.timers.set(Timer::Announce, at);
-        }
-        if !self.may_lead(shared) {
-            self.solicits.reset();
-            shared.set_after(Timer::Solicit, delay);
-        }
+        self.announced = false;
+        self.calls.reset();
+        shared.set_after(Timer::Call, delay);
     }
 
     /// Stops announcing and soliciting: this node follows a candidate.
     pub(crate) fn stop(shared: &mut Shared) {
-        shared.timers.stop(Timer::Announce);
-        shared.timers.stop(Timer::Solicit);
+        shared.timers.stop(Timer::Call);
     }
 
     /// Whether this node may lead now, if it follows nobody.
@@ -152,16 +142,13 @@ impl Seek {
     /// Looks for the others again, as if no world had formed.
     pub(crate) fn look_again(&mut self, shared: &mut Shared) {
         self.formed_already = false;
-        shared.timers.stop(Timer::Solicit);
         self.start(shared);
     }
 
     /// Announces (where this node leads) or solicits at once, and often again for a while.
-    pub(crate) fn call_at_once(&mut self, leads: bool, shared: &mut Shared) {
-        let (backoff, timer) =
-            if leads { (&mut self.announces, Timer::Announce) } else { (&mut self.solicits, Timer::Solicit) };
-        backoff.reset();
-        shared.timers.set(timer, shared.now);
+    pub(crate) fn call_at_once(&mut self, shared: &mut Shared) {
+        self.calls.reset();
+        shared.timers.set(Timer::Call, shared.now);
     }
 
     /// Multicasts a message, and sends it to the seeds.
@@ -174,19 +161,23 @@ impl Seek {
     pub(crate) fn announce(&mut self, lead: &Lead, shared: &mut Shared) {
         if !self.announced {
             self.announced = true;
+            self.calls.reset();
             shared.event(Event::Leading);
         }
         self.called = Some(shared.now);
         self.call(&lead.announce(shared), shared);
         lead.announce_to_deaf(shared);
-        shared.set_repeat(Timer::Announce, &mut self.announces);
+        shared.set_repeat(Timer::Call, &mut self.calls);
     }
 
     /// Asks all for a leader, and sets the timer for the next time.
     pub(crate) fn solicit(&mut self, shared: &mut Shared) {
         self.call(&shared.solicit(), shared);
         self.put_off = draw_put_off(shared);
-        shared.set_repeat(Timer::Solicit, &mut self.solicits);
+        shared.set_repeat(Timer::Call, &mut self.calls);
+        if shared.now < self.stepped_down_until {
+            shared.timers.set_earlier(Timer::Call, self.stepped_down_until);
+        }
     }
 
     /// Ignores a candidate for a while that could not be joined, or that refuses all nodes.

@@ -329,7 +329,6 @@ fn a_wrong_file_or_format_ends_the_run_before_it_starts() {
             "--events (or MINGLE_EVENTS) /nonexistent/x: cannot",
         ),
         (&["-j", "x", "-w", "2", "--events", "/dev/stdout"], "is stdout"),
-        (&["-j", "x", "-w", "2", "--log-format", "json"], "--log-format is gone: "),
         (&["watch", "--format", "xml"], "--format xml"),
         (&["watch", "--secret-file", "/x"], "--job-id is missing"),
     ] {

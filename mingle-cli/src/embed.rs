@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub use crate::caller::Told;
 pub use crate::stay::Word;
 
-use crate::args::{self, Action, JoinArgs, LowArgs, RunArgs, check_variables};
+use crate::args::{Action, JoinArgs, LowArgs, RunArgs};
 use crate::config::{Restarts, Settings, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
@@ -108,11 +108,6 @@ pub fn options(stays: bool) -> Vec<(String, Takes)> {
     .collect()
 }
 
-/// What to do instead of an option that is gone.
-pub fn instead_of(name: &str) -> Option<String> {
-    args::instead_of(&format!("--{name}"))
-}
-
 /// The arguments as the program would take them, those of `mingle run` for a node that stays.
 fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Restarts>), Stop> {
     let (command, format) = (["mingle", "run"], ["--format=json", "--", ":"]);
@@ -131,15 +126,13 @@ fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Resta
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
-    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+    LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
         // Without the lines about the usage of the program.
         Stop::Usage(text) => {
             Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
         }
         stop => stop,
-    })?;
-    check_variables(|name| std::env::var_os(name))?;
-    Ok(low)
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]

@@ -133,17 +133,6 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Err(error) if error.use_stderr() => return Err(usage(error, joins)),
         Err(help) => return Stdout::plain(help.render().to_string()),
     };
-    match &low.command {
-        Some(Action::Install(args)) => return install::run(args),
-        Some(Action::Completions(args)) => return completions::run(args),
-        Some(Action::Man(args)) => return man::run(args),
-        Some(Action::Secret(_)) => {
-            Stdout::check()?;
-            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-            return Stdout::plain(secret.reveal() + "\n");
-        }
-        _ => args::check_variables(|name| std::env::var_os(name))?,
-    }
     let is_quiet = match &low.command {
         Some(Action::Run(args)) => args.join.quiet,
         _ => low.join.quiet,
@@ -156,7 +145,15 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Action::Rdma(args)) => return rdma::run(&args),
         Some(Action::Doctor(args)) => return doctor::run(args),
         Some(Action::Watch(args)) => return watch::run(args),
-        _ => {}
+        Some(Action::Install(args)) => return install::run(&args),
+        Some(Action::Completions(args)) => return completions::run(&args),
+        Some(Action::Man(args)) => return man::run(&args),
+        Some(Action::Secret(_)) => {
+            Stdout::check()?;
+            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+            return Stdout::plain(secret.reveal() + "\n");
+        }
+        None => {}
     }
     let mut config = Settings::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
@@ -186,18 +183,13 @@ fn form(config: &Settings, journal: &mut Journal) -> Result<(), Stop> {
 }
 
 /// The parser's own message: what is wrong, a suggestion, and the usage. Where the command `joins` a world,
-/// the options of other launchers have a suggestion. An option that is gone has a sentence of its own.
+/// the options of other launchers have a suggestion.
 fn usage(mut error: clap::Error, joins: bool) -> Stop {
     if joins
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
         && let Some(option) = args::of_other_launchers(word)
     {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(option.to_owned()));
-    }
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
-        && let Some(text) = args::instead_of(word)
-    {
-        return Stop::Usage(text);
     }
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
         && error.kind() == ErrorKind::ArgumentConflict

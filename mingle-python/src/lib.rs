@@ -164,17 +164,10 @@ fn options(stays: bool) -> BTreeMap<String, u8> {
     embed::options(stays).into_iter().map(|(name, takes)| (name.replace('-', "_"), number(takes))).collect()
 }
 
-/// What to do instead of an option that is gone.
-#[pyfunction]
-fn instead_of(option: &str) -> Option<String> {
-    embed::instead_of(option)
-}
-
 /// The native part of the module `mingle`.
 #[pymodule]
 fn _mingle(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(options, module)?)?;
-    module.add_function(wrap_pyfunction!(instead_of, module)?)?;
     module.add_class::<Joining>()
 }

@@ -205,18 +205,11 @@ class Module(unittest.TestCase):
                 mingle.join(job("wrong"), 2)
         finally:
             del os.environ["MINGLE_RANK"]
-        os.environ["MINGLE_LOG_FORMAT"] = "json"
-        try:
-            with self.assertRaisesRegex(mingle.UsageError, "MINGLE_LOG_FORMAT is set, and log_format= is gone"):
-                mingle.join(job("wrong"), 1)
-        finally:
-            del os.environ["MINGLE_LOG_FORMAT"]
 
     def test_unknown_keywords_and_wrong_types_are_type_errors(self):
         for wanted, options in [
             ("unexpected keyword argument 'ifc'", {"ifc": "eth0"}),
             ("Did you mean 'timeout'?", {"timout": 3}),
-            ("log_format= is gone: ", {"log_format": "json"}),
             ("'help'", {"help": True}),
             ("'format'", {"format": "json"}),
             ("'grow'", {"grow": True}),

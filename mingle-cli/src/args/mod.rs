@@ -6,7 +6,6 @@
 mod commands;
 mod foreign;
 mod formats;
-mod gone;
 mod network;
 mod twice;
 
@@ -18,7 +17,6 @@ use crate::man::ManArgs;
 
 pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
 pub(crate) use foreign::of_other_launchers;
-pub(crate) use gone::{check_variables, instead_of};
 pub(crate) use network::{AirArgs, NetworkArgs};
 pub(crate) use twice::{not_after_options, overridden};
 

@@ -19,7 +19,7 @@ import select
 import sys
 import weakref
 
-from ._mingle import Joining, __version__, instead_of, options
+from ._mingle import Joining, __version__, options
 
 __all__ = [
     "Assignment",
@@ -249,9 +249,6 @@ def _unexpected(name, function, known):
     import difflib
 
     text = f"{function}() got an unexpected keyword argument {name!r}"
-    instead = instead_of(name)
-    if instead is not None:
-        return f"{text}: {_in_python(instead)}"
     near = difflib.get_close_matches(name, [*known, "listener", "on_event"], 1)
     return f"{text}. Did you mean {near[0]!r}?" if near else text
 
@@ -265,7 +262,7 @@ def _in_python(text):
 
     def here(found):
         name = found[1].replace("-", "_")
-        return name + "=" if name in options(True) or instead_of(name) else found[0]
+        return name + "=" if name in options(True) else found[0]
 
     # A value follows where it is one for sure.
     value = r"(?: (?=[\d:\"]|N\b|ID\b|foo\b|off\b|require\b|\S+: ))?"

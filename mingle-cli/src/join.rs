@@ -67,14 +67,10 @@ pub(crate) async fn unless_ended<T>(
 
 /// The signal, if it ends a rendezvous. Ctrl-Z stops this process until it is continued.
 fn ending(signal: Signal) -> Option<Signal> {
-    match signal {
-        Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => Some(signal),
-        Signal::SIGTSTP => {
-            signals::stop(|| {});
-            None
-        }
-        _ => None,
+    if signal == Signal::SIGTSTP {
+        signals::stop(|| {});
     }
+    Some(signal).filter(|signal| ENDING.contains(signal))
 }
 
 /// Waits until the next world has formed, and shows what happens until then.

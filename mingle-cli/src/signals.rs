@@ -13,7 +13,7 @@ use crate::caller;
 use crate::exit::Stop;
 use crate::process::Stat;
 
-/// The signals that end a rendezvous.
+/// The signals that ask for an end: of a rendezvous, and of a command.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// Receives the signals that arrive after it was made. Make and use it within a runtime. Within another

@@ -12,11 +12,9 @@ use super::crew::{self, Crew, FirstFailure};
 use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::of_command;
-use crate::signals::{self, Signals};
+use crate::signals::{self, ENDING, Signals};
 use crate::{advice, join, stderr};
 
-/// The signals that ask a command to end.
-const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 /// A process that survives SIGKILL for this long hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 /// How long to wait for the rest of the workers' output while a process that they started keeps their pipes

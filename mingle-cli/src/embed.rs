@@ -2,7 +2,6 @@
 //!
 //! Nothing is printed and no signal is handled: the caller is told what happens, and asks for the end.
 
-use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -33,14 +32,6 @@ pub struct Failed {
     /// What is known, by name: after a timeout, which nodes were here.
     pub facts: Value,
 }
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failed {}
 
 /// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
 /// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has

@@ -26,7 +26,7 @@ const MAC: usize = 80;
 /// offset  size  field
 ///      0     4  magic "MNGL"
 ///      4     1  protocol version
-///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path
+///      5     1  purpose: 0 for a lease, 1 for a path
 ///      6     2  zeros
 ///      8    16  tag of the job
 ///     24    16  ID of the prover, the node that dials

@@ -204,9 +204,12 @@ pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
     if paths.iter().all(|path| path.to_master) {
         return cures;
     }
-    format!(
-        "{cures}; if your job uses neither NCCL nor Gloo, --paths master on all nodes leaves these paths out"
-    )
+    let aside = if paths.iter().any(|path| path.to_master) {
+        "--paths master on all nodes leaves the others out"
+    } else {
+        "--paths master on all nodes leaves these paths out"
+    };
+    format!("{cures}; if your job uses neither NCCL nor Gloo, {aside}")
 }
 
 /// The advice for a broken path.

@@ -47,7 +47,7 @@ pub(crate) struct Timings {
     found_ms: Option<u64>,
     /// All nodes have joined.
     joined_ms: Option<u64>,
-    /// All nodes have proved that they reach the master.
+    /// All nodes have proved their paths.
     formed_ms: Option<u64>,
 }
 

@@ -26,7 +26,7 @@ impl Backoff {
         Self::new(FIRST_REPEAT, last)
     }
 
-    /// For a message that a leader or a master must answer: the first interval grows with the world.
+    /// For a message that a leader must answer: the first interval grows with the world.
     pub(crate) fn for_answer(scale: Scale, last: Duration) -> Self {
         let first = scale.first_repeat();
         Self::new(first, last.max(first))

@@ -1,6 +1,8 @@
 //! What is sent in parts: the roster, for nodes that want it, and the traits of a node, for a leader that
 //! compares them. How each is cut, and put together.
 
+use std::net::SocketAddr;
+
 use crate::model::{Digest, NodeId, Rank, Roster, Slots, Stamp, Traits, World};
 use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
 
@@ -18,6 +20,7 @@ pub(crate) struct Place {
     pub(crate) rank: Rank,
     pub(crate) slots: Slots,
     pub(crate) master: NodeId,
+    pub(crate) master_at: SocketAddr,
 }
 
 impl Place {
@@ -27,7 +30,7 @@ impl Place {
         let own = usize::try_from(self.rank.get()).ok().and_then(|rank| members.get(rank));
         let once = members.iter().filter(|member| member.id == self.id).count() == 1;
         once && own.is_some_and(|own| own.id == self.id)
-            && members.first().is_some_and(|first| first.id == self.master)
+            && members.first().is_some_and(|first| (first.id, first.address) == (self.master, self.master_at))
             && roster.slots(self.rank) == Some(self.slots)
     }
 }
@@ -204,7 +207,14 @@ mod tests {
         let members = roster.members();
         let id = members[usize::try_from(rank).unwrap()].id;
         let world = World::new(u32::try_from(members.len()).unwrap()).unwrap();
-        Place { id, world, rank: Rank(rank), slots: roster.slots(Rank(rank)).unwrap(), master: members[0].id }
+        Place {
+            id,
+            world,
+            rank: Rank(rank),
+            slots: roster.slots(Rank(rank)).unwrap(),
+            master: members[0].id,
+            master_at: members[0].address,
+        }
     }
 
     #[test]

@@ -47,8 +47,8 @@ impl Scale {
         self.turn().clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
-    /// The first interval between repeats of a message that a leader or a master must answer: a turn, from 20
-    /// ms to 1 s. A repeat before that makes the leader slower.
+    /// The first interval between repeats of a message that a leader must answer: a turn, from 20 ms to 1 s.
+    /// A repeat before that makes the leader slower.
     pub(crate) fn first_repeat(self) -> Duration {
         self.turn().clamp(FIRST_REPEAT, Duration::from_secs(1))
     }

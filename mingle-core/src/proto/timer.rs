@@ -18,13 +18,13 @@ pub(crate) enum Timer {
     Call,
     /// The next join, until the leader has given this node a lease.
     Join,
-    /// The next dial to the leader or the master.
+    /// The next dial to the leader or for a path.
     Dial,
     /// The leader has not answered, or could not be reached over TCP.
     GiveUpLeader,
     /// The leader has been silent: ask it for its announce.
     AskLeader,
-    /// In a round: the next message to the leader or the master that has not been answered.
+    /// In a round: the next message to the leader that has not been answered.
     RepeatInRound,
     /// The proofs of a round take too long.
     ProofFailed,

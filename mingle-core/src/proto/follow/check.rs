@@ -53,7 +53,7 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if node.attributes.wants_roster && prepare.roster_bytes == 0 {
         return Err("the roster that this node wants is left out");
     }
-    Ok(Place { id: shared.me(), world, rank, slots, master: prepare.master })
+    Ok(Place { id: shared.me(), world, rank, slots, master: prepare.master, master_at: prepare.master_at })
 }
 
 /// Whether a world of this size can have these slots as the node of this rank sees them.

@@ -51,7 +51,7 @@ pub(super) struct Entry {
     pub(super) wanted: Option<Want>,
     /// It is in the queue of nodes to be welcomed.
     pub(super) queued: bool,
-    /// In a round: the index of the master's endpoint that it has proved.
+    /// In a round: it has said that it is ready.
     pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
     pub(super) replaced: bool,

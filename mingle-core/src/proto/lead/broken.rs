@@ -1,6 +1,6 @@
 //! The paths that could not be proved in the rounds of one leader.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::Book;
 use super::round::Round;
@@ -83,6 +83,12 @@ impl BrokenPaths {
         at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
     }
 
+    /// Whether paths are broken, and all of them are to the master's own port.
+    pub(super) fn are_to_master(&self) -> bool {
+        let mut paths = self.0.values().flat_map(|(paths, _)| paths);
+        !self.is_empty() && paths.all(|(_, path)| path.to_master)
+    }
+
     /// The nodes that could not reach the master's own port.
     pub(super) fn without_master(&self) -> Vec<NodeId> {
         let failed = self.0.iter().filter(|(_, (paths, _))| paths.iter().any(|(_, path)| path.to_master));
@@ -94,9 +100,10 @@ impl BrokenPaths {
         self.0.values().flat_map(|(paths, _)| paths).next().map(|(_, path)| path.clone())
     }
 
-    /// The provers and targets of the paths.
+    /// The provers and targets of the paths, each pair once.
     pub(super) fn ends(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
-        self.0.iter().flat_map(|(&from, (paths, _))| paths.iter().map(move |&(to, _)| (from, to)))
+        let ends = self.0.iter().flat_map(|(&from, (paths, _))| paths.iter().map(move |&(to, _)| (from, to)));
+        ends.collect::<BTreeSet<_>>().into_iter()
     }
 
     fn count(&self) -> usize {
@@ -107,9 +114,12 @@ impl BrokenPaths {
     pub(super) fn ending(self) -> (Refusal, Failure) {
         let (mut paths, mut more) = (Vec::new(), 0_u32);
         for (named, unnamed) in self.0.into_values() {
-            paths.extend(named.into_iter().map(|(_, path)| path));
+            paths.extend(named.into_iter().map(|(_, path)| path).enumerate());
             more = more.saturating_add(unnamed);
         }
+        // The first path of each prover before the second of any.
+        paths.sort_by_key(|(at, _)| *at);
+        let mut paths: Vec<BrokenPath> = paths.into_iter().map(|(_, path)| path).collect();
         more = more.saturating_add(u32::try_from(paths.len().saturating_sub(REFUSED)).unwrap_or(u32::MAX));
         paths.truncate(REFUSED);
         (Refusal::PathsBroken(paths.iter().cloned().collect(), more), Failure::PathsBroken { paths, more })

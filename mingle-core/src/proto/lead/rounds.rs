@@ -146,7 +146,8 @@ impl Rounds {
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
     fn plan(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Planned<Plan> {
-        let persists = shared.now < *self.proving_since.get_or_insert(shared.now) + PERSIST;
+        let since = *self.proving_since.get_or_insert(shared.now);
+        let persists = shared.now < since + PERSIST || self.has_other_master(book, arrivals, shared);
         if let Some(broken) = self.broken.settle(persists) {
             let worst = unfit::worst(broken.ends(), book, shared);
             return Err(Some(Excluded::new(worst, broken.ending())));
@@ -160,6 +161,12 @@ impl Rounds {
         }
         let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
         Plan::new(self.started + 1, &assigned, (verdict, sameness), wants_roster, &network).ok_or(None)
+    }
+
+    /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
+    fn has_other_master(&self, book: &Book, arrivals: &Arrivals, shared: &Shared) -> bool {
+        self.broken.last.are_to_master()
+            && ranks::choose(plan::applicants(book, arrivals, shared), &self.unproved).is_some()
     }
 
     /// The nodes in the order of their ranks, and the network that they use.

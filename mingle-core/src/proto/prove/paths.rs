@@ -5,7 +5,7 @@
 //! others with shorter segments show which length passes; where none opens, one to the partner's own port
 //! shows whether a firewall blocks ports or the host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -125,13 +125,15 @@ impl PathProofs {
         let Self { by_partner, by_dial, .. } = self;
         if shared.now >= self.explains_at {
             self.explains_at = shared.now + EXPLAIN_AGAIN;
-            for (&key, path) in by_partner.iter_mut().filter(|(_, path)| !path.proved).take(EXPLAINED) {
+            for key in in_order(by_partner).into_iter().take(EXPLAINED) {
+                let Some(path) = by_partner.get_mut(&key) else { continue };
                 by_dial.extend(path.explain(shared).iter().map(|&(dial, _)| (dial, key)));
             }
         }
         let (mut next, mut left) = (self.explains_at, BURST);
         for (&key, path) in by_partner.iter_mut().filter(|(_, path)| !path.proved) {
             if path.tries.next() <= shared.now && left > 0 {
+                let pace = if path.is_to_master() { pace.at_least(shared.scale()) } else { pace };
                 by_dial.insert(path.prove(pace, shared), key);
                 left -= 1;
             }
@@ -171,10 +173,8 @@ impl PathProofs {
 
     /// The paths that are not proved; nothing where all are, or where no partner is known.
     pub(crate) fn broken(&self, round: u64) -> Option<Broken> {
-        let mut broken: Vec<&PathProof> = self.by_partner.values().filter(|path| !path.proved).collect();
-        // The master's own port first: where that is out of reach, the leader chooses another master.
-        broken
-            .sort_by_key(|PathProof { partner, .. }| (partner.rank, partner.path.port() != partner.own_port));
+        let broken = in_order(&self.by_partner);
+        let broken: Vec<&PathProof> = broken.iter().filter_map(|key| self.by_partner.get(key)).collect();
         let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
         (!broken.is_empty()).then(|| Broken {
             round,
@@ -192,6 +192,22 @@ impl PathProofs {
     }
 }
 
+/// The paths that are not proved, in the order in which they are explained and named: one of each partner
+/// before the second of any, and the master's own port first. If that is out of reach, the leader chooses
+/// another master.
+fn in_order(by_partner: &BTreeMap<PathKey, PathProof>) -> Vec<PathKey> {
+    let mut keys: Vec<_> = by_partner
+        .iter()
+        .filter(|(_, path)| !path.proved)
+        .map(|(&key, PathProof { partner, .. })| (partner.rank, partner.path.port() != partner.own_port, key))
+        .collect();
+    keys.sort_unstable();
+    let mut named = BTreeSet::new();
+    let (first, again): (Vec<_>, Vec<_>) =
+        keys.into_iter().map(|(_, _, key)| key).partition(|(partner, _)| named.insert(*partner));
+    [first, again].concat()
+}
+
 impl PathProof {
     fn new(partner: Partner, now: Time) -> Self {
         Self {
@@ -205,6 +221,11 @@ impl PathProof {
             own_port_answers: false,
             explained: None,
         }
+    }
+
+    /// Whether all nodes of the world prove the path to this port.
+    fn is_to_master(&self) -> bool {
+        self.partner.rank == 0 && self.partner.path.port() == self.partner.own_port
     }
 
     /// Opens another connection that proves the path.

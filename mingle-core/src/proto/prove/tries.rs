@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::proto::output::DialId;
-use crate::proto::scale::FIRST_REPEAT;
+use crate::proto::scale::{FIRST_REPEAT, Scale};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 
@@ -33,6 +33,12 @@ impl Pace {
         let turn = TURN.saturating_mul(u32::try_from(targets).unwrap_or(u32::MAX));
         let interval = turn.clamp(FIRST_REPEAT, LONGEST);
         Self { interval, replace: replace.max(interval), open: (to_all / targets.max(1)).clamp(fewest, OPEN) }
+    }
+
+    /// As slow as a target needs that all nodes of a large world dial.
+    pub(super) fn at_least(self, scale: Scale) -> Self {
+        let least = if scale.is_large() { scale.dial_interval() } else { Duration::ZERO };
+        Self { interval: self.interval.max(least), replace: self.replace.max(least), ..self }
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Event {
     Progress(Progress),
     /// A problem that does not end the rendezvous.
     Warning(Warning),
-    /// All seats are taken: a round has begun, in which ranks are assigned and every node proves the master.
+    /// All seats are taken: a round has begun, in which ranks are assigned and every node proves its paths.
     Preparing {
         /// The number of the round, counted by the leader from 1.
         round: u64,

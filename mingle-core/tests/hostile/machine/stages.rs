@@ -284,7 +284,8 @@ impl Play {
             rank: world.rank(rank).expect("a small world"),
             id: id(number),
             host: HostName::new(&format!("host-{number}")),
-            address: endpoint(number),
+            // The attacker leads from there.
+            address: if number == crate::scenarios::EVE { stranger(1) } else { endpoint(number) },
             slots: 1,
             metadata: Metadata::default(),
             session_port: 0,

@@ -1,4 +1,4 @@
-//! A leader and its members: their votes, their silence, the roster, and seats that two of them want.
+//! A leader and its members: their silence, the roster, and seats that two of them want.
 
 mod alike;
 mod book;

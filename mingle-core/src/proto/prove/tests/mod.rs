@@ -8,7 +8,6 @@ use crate::model::{JobId, NodeId};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 use crate::proto::{Config, DialId, Output, PathDial};
-use crate::wire::{Codec, Message};
 
 /// Node 2 of a world of this size.
 fn shared(world: u32) -> Shared {
@@ -28,26 +27,21 @@ fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
 }
 
-/// The connections and messages of a node.
+/// The connections of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Done {
     /// The dials of paths, with the length of the packets that they may have at most.
     paths: Vec<(DialId, SocketAddr, Option<u32>)>,
-    dials: Vec<(DialId, SocketAddr)>,
     hung_up: Vec<DialId>,
-    sent: Vec<(SocketAddr, Message)>,
 }
 
 impl Done {
     fn by(shared: &mut Shared) -> Self {
         let mut done = Self::default();
-        let mut codec = Codec::new(shared.config.tag, None);
         while let Some(output) = shared.next_output() {
             match output {
                 Output::DialPath(PathDial { dial, to, packet, .. }) => done.paths.push((dial, to, packet)),
-                Output::Dial { dial, to, .. } => done.dials.push((dial, to)),
                 Output::HangUp(dial) => done.hung_up.push(dial),
-                Output::Send { to, datagram } => done.sent.push((to, codec.decode(&datagram).unwrap().1)),
                 other => panic!("{other:?}"),
             }
         }

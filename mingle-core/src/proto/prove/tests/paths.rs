@@ -172,6 +172,31 @@ fn where_no_connection_opens_the_partners_own_port_shows_whether_its_host_answer
 }
 
 #[test]
+fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
+    let mut shared = shared(200);
+    let mut paths = PathProofs::start(40, &mut shared);
+    // The later a partner's ID, the lower its rank; each has two addresses.
+    let ways = |node: u8| {
+        let partner = Partner { rank: u32::from(100 - node), ..partner(node) };
+        [partner, Partner { path: SocketAddr::from(([10, 2, 0, node], PORT)), ..partner }]
+    };
+    let all: Vec<Partner> = (10..30).flat_map(ways).collect();
+    paths.add(&all, &mut shared);
+    Done::by(&mut shared);
+    shared.now = ms(2500);
+    paths.advance(&mut shared);
+    let explained: Vec<_> = Done::by(&mut shared).paths;
+    let explained = explained.into_iter().filter(|(_, to, _)| to.port() == OWN_PORT);
+    for (dial, ..) in explained.collect::<Vec<_>>() {
+        paths.hear(dial, &PathNews::Arrived, &mut shared);
+    }
+    let named = paths.broken(1).unwrap().paths.into_vec();
+    let partners: Vec<_> = named.iter().map(|path| path.partner).collect();
+    assert_eq!(partners, [id(29), id(28), id(27)], "the lowest ranks, each once");
+    assert!(named.iter().all(|path| path.own_port_answers), "{named:?}");
+}
+
+#[test]
 fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
     let mut shared = shared(9);
     let mut paths = PathProofs::start(1, &mut shared);

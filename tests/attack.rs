@@ -117,8 +117,8 @@ fn every_message_of_the_hand_written_attacker_passes_the_decoder() {
         let others = [
             (1, Body::announce(me, host, at)),
             (2, Body::solicit(host)),
-            (5, Body::join(1, host, at)),
-            (7, Body::default().number(0).text(host).address(at).0),
+            (4, Body::join(1, host, at)),
+            (6, Body::default().number(0).text(host).address(at).0),
         ];
         for (kind, body) in attacker::leads(host, at, *at.ip(), (1, 1, 7)).into_iter().chain(others) {
             let read = reader.read(&datagram(tag.0, kind, me, [1; 16], &body));

@@ -27,12 +27,12 @@ pub(crate) fn leads(
     (dial, rank, round): (u32, u32, u64),
 ) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // The endpoint with this index, no verdict and network of RDMA, no trait that differs, nobody left over.
-    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0, 0, 0]).0;
+    // No verdict and network of RDMA, no trait that differs, nobody left over.
+    let commit = Body::default().number(round).bytes(&[0; 9]).0;
     vec![
         // It has a seat, and another node has a rank twice.
         (
-            6,
+            5,
             Body::default()
                 .bytes(&[1])
                 .number(u64::from(dial))
@@ -42,18 +42,15 @@ pub(crate) fn leads(
                 .bytes(&[2, 1])
                 .0,
         ),
-        (3, introduction.clone()),
-        (4, introduction),
-        (10, Body::prepare(round, dial, rank, ME, own, to)),
-        (19, Body::part(round, ME, host, own)),
-        (12, Body::default().number(u64::from(dial)).0),
-        (16, commit(0)),
-        (16, commit(200)),
-        (15, Body::default().number(u64::MAX).0),
-        (8, Vec::new()),
+        (3, introduction),
+        (9, Body::prepare(round, dial, rank, ME, own, to)),
+        (16, Body::part(round, ME, host, own)),
+        (13, commit),
+        (12, Body::default().number(u64::MAX).0),
+        (7, Vec::new()),
         // Of a user of this name.
         (
-            20,
+            17,
             Body::default()
                 .bytes(&ME)
                 .bytes(&[1])
@@ -199,7 +196,7 @@ impl Attacker {
         if refuses {
             // A refusal: another node, whose host has a hostile name, holds the rank.
             let body = Body::default().number(0).text(host).address(own).0;
-            self.say(7, ME, to, &body);
+            self.say(6, ME, to, &body);
             return;
         }
         let ranks = [u32::MAX, 4, 1, 1];
@@ -220,8 +217,8 @@ impl Attacker {
                 for rank in 0..4 {
                     let me = [0x70 + rank; 16];
                     let body = Body::join(rank, self.host(), self.own);
-                    self.say(5, me, (node, from), &body);
-                    self.say(9, me, (node, from), &[]);
+                    self.say(4, me, (node, from), &body);
+                    self.say(8, me, (node, from), &[]);
                     let body = Body::solicit(self.host());
                     self.say(2, me, (node, from), &body);
                     if leases.len() < 400 {

@@ -27,7 +27,7 @@ pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Ve
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
     let mut bytes =
         [&b"MNGL"[..], &[VERSION, kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
-    if kind <= 5 {
+    if kind <= 4 {
         bytes.resize(bytes.len().max(576), 0);
     }
     bytes
@@ -103,7 +103,7 @@ impl Body {
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {
         let round = Self::default().number(round).number(u64::from(lease)).number(4).number(u64::from(rank));
         let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
-        let master = slots.bytes(&master).number(1).address(at);
+        let master = slots.bytes(&master).address(at);
         // No paths.
         master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).0
     }

@@ -8,10 +8,8 @@ use mingle_core::proto::testing::{Phase, Scene};
 use mingle_core::proto::{ConnId, DialId, Failure, Formed};
 
 use crate::machine::promises::TIMEOUT;
-use crate::machine::stages::{Play, endpoint, id, play, stranger};
+use crate::machine::stages::{EVE, Play, endpoint, id, play, stranger};
 
-/// The attacker's node, at `stranger(1)`.
-pub const EVE: u8 = 20;
 /// How long a node is ready at most, from its first Prepare on.
 const LONGEST_READY: Duration = Duration::from_secs(30);
 /// The most Wants of one part of the roster in a second: the first repeats are quicker than one every 80 ms.

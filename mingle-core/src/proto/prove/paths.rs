@@ -167,6 +167,7 @@ impl PathProofs {
     }
 
     /// The paths that are not proved, and how each fails.
+    #[cfg(feature = "net")]
     pub(crate) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
         self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
     }

@@ -55,6 +55,9 @@ pub fn id(number: u8) -> NodeId {
     NodeId([number; 16])
 }
 
+/// The attacker's node, at `stranger(1)`.
+pub const EVE: u8 = 20;
+
 pub fn endpoint(number: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, number), 29500))
 }
@@ -284,8 +287,7 @@ impl Play {
             rank: world.rank(rank).expect("a small world"),
             id: id(number),
             host: HostName::new(&format!("host-{number}")),
-            // The attacker leads from there.
-            address: if number == crate::scenarios::EVE { stranger(1) } else { endpoint(number) },
+            address: if number == EVE { stranger(1) } else { endpoint(number) },
             slots: 1,
             metadata: Metadata::default(),
             session_port: 0,

@@ -156,8 +156,8 @@ messages! {
     14 Done(u64) to ONE,
     /// A member asks its leader for parts of the roster, and a leader asks a member for parts of its traits.
     15 Want(Want) to ONE,
-    /// The answer: one part of the roster, to a member or, where several want it, to all nodes; or one part
-    /// of a member's traits, to the leader.
+    /// The answer: a part of the roster, to a member or, where several want it, to all nodes; or a part of a
+    /// member's traits, to the leader.
     16 Part(Part) to ONE_OR_ALL,
     /// A member of a running world tells a newcomer that the job runs already.
     17 Running(Running) to ONE,

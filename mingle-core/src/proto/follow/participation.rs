@@ -171,7 +171,7 @@ impl Participation {
         } else {
             // A path that was proved after this node had reported it is broken no more: the round is void
             // soon.
-            let broken = self.proofs.broken(self.round).filter(|_| self.unproved);
+            let broken = self.unproved.then(|| self.proofs.broken(self.round)).flatten();
             broken.map_or(Message::Pong, Message::Broken)
         };
         leader.send(&message, shared);

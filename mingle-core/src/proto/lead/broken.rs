@@ -57,11 +57,11 @@ impl BrokenPaths {
     pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) -> bool {
         let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.name(from, to)?)));
         let named: Vec<_> = named.collect();
-        let is_of_round = !named.is_empty();
-        if is_of_round {
-            self.0.insert(from, (named, broken.more));
+        if named.is_empty() {
+            return false;
         }
-        is_of_round
+        self.0.insert(from, (named, broken.more));
+        true
     }
 
     fn forget(&mut self, node: NodeId) {

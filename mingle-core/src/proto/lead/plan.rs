@@ -150,8 +150,13 @@ impl Plan {
                 partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
             },
         );
-        // That one is proved in any case.
-        ways.filter(|way| (way.id, way.path) != (self.master, self.master_at)).collect()
+        // The path to the master's own port is proved in any case.
+        ways.filter(|way| !self.is_to_master(way.id, way.path)).collect()
+    }
+
+    /// Whether it is the path to the master's own port.
+    fn is_to_master(&self, partner: NodeId, path: SocketAddr) -> bool {
+        (partner, path) == (self.master, self.master_at)
     }
 
     /// A broken path as messages name it.
@@ -163,15 +168,17 @@ impl Plan {
         };
         let (from, target) = (self.reached(from)?, self.reached(to.partner)?);
         let link = target.links().find(|link| link.address == to.path.ip())?;
+        let is_known = [Some(target.own_port), target.port].contains(&Some(to.path.port()));
         // A node reaches itself.
-        let port = Some(to.path.port()).filter(|_| from.id != target.id);
-        port.filter(|&port| port == target.own_port || target.port == Some(port))?;
+        if !is_known || from.id == target.id {
+            return None;
+        }
         Some(BrokenPath {
             from: peer(from, from.link.address, from.own_port)?,
             to: peer(target, to.path.ip(), to.path.port())?,
             fault: to.fault,
             answers: to.own_port_answers.then_some(target.own_port),
-            to_master: (to.partner, to.path) == (self.master, self.master_at),
+            to_master: self.is_to_master(to.partner, to.path),
             mtus: (from.link.mtu, link.mtu),
         })
     }

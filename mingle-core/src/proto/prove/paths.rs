@@ -193,9 +193,9 @@ impl PathProofs {
     }
 }
 
-/// The paths that are not proved, in the order in which they are explained and named: one of each partner
-/// before the second of any, and the master's own port first. If that is out of reach, the leader chooses
-/// another master.
+/// The paths that are not proved, in the order in which they are explained and named: the first of each
+/// partner before the second of any, and the master's own port first. If that is out of reach, the leader
+/// chooses another master.
 fn in_order(by_partner: &BTreeMap<PathKey, PathProof>) -> Vec<PathKey> {
     let mut keys: Vec<_> = by_partner
         .iter()

@@ -4,7 +4,7 @@ use super::super::message::Join;
 use super::super::node_info::GIVEN;
 use super::super::{Attributes, NodeInfo, Reach};
 use super::{Draw, Source};
-use crate::model::{Endpoints, Link, Rank, RankKey, Stamp};
+use crate::model::{Endpoints, Link, Rank, RankKey};
 
 impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -19,7 +19,7 @@ impl Draw for Join {
             wants_roster: from.flag(),
             session_port: u16::from(from.byte()),
             fabric: from.summary(),
-            same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
+            requires_same: !from.flag(),
             paths: from.paths(),
             // None from bytes that are 0, as of a node whose user gave none.
             rank_key: if from.flag() {

@@ -16,11 +16,10 @@ use std::net::{IpAddr, SocketAddr};
 use mingle_rdma::{RankSummary, Summary, Verdict};
 
 use super::message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
-    Part, Partner, Prepare, REFUSED, RUNS, Refusal, Solicit, Trouble, UNREADY, Want, Welcome, encode_roster,
-    take,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PARTNERS, Partner,
+    Prepare, REFUSED, RUNS, Refusal, Solicit, Trouble, UNREADY, Welcome, encode_roster, take,
 };
-use super::{Codec, Dropped, Header, TOKEN, Token, fitting};
+use super::{Codec, Dropped, Header, Lease, Token, fitting};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, Misfit,
     NodeId, Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
@@ -100,7 +99,7 @@ pub struct Scene {
     pub dials: Vec<u32>,
     /// The address of the recipient, which Prepare names.
     pub recipient: IpAddr,
-    /// Rosters, of which Prepare names the length and the digest, and Part has the bytes.
+    /// Rosters, of which Prepare names the digest.
     pub rosters: Vec<Roster>,
 }
 
@@ -122,7 +121,7 @@ impl Frame {
     pub const ANYONE: NodeId = NodeId::ANYONE;
 }
 
-/// Writes and reads the datagrams and tokens of one job.
+/// Writes and reads the datagrams, hellos and rosters of one job.
 #[derive(Debug, Clone)]
 pub struct Forger {
     tag: JobTag,
@@ -143,9 +142,14 @@ impl Forger {
         Some(self.codec.encode(Header { sender, recipient, lineage }, &message))
     }
 
-    /// The token of a dial.
-    pub fn token(&self, prover: NodeId, target: NodeId, dial: u32, dialled: SocketAddr) -> [u8; TOKEN] {
-        self.codec.encode_token(&Token { prover, target, dial, dialled })
+    /// The first bytes of a dial of a node without traits.
+    pub fn hello(&self, prover: NodeId, target: NodeId, dial: u32, dialled: SocketAddr) -> Vec<u8> {
+        self.codec.encode_hello(&Token { prover, target, dial, dialled }, &[])
+    }
+
+    /// The roster of a round, as the target of a dial writes it.
+    pub fn roster(&self, prover: NodeId, target: NodeId, dial: u32, round: u64, roster: &Roster) -> Vec<u8> {
+        self.codec.encode_roster(Lease { prover, target, dial }, round, &encode_roster(roster))
     }
 
     /// The kind and the frame of a datagram, which a node with these keys has not read before.
@@ -455,8 +459,6 @@ impl Draw for Prepare {
         let (round, lease, rank) = (from.round(), from.dial(), from.rank());
         let world = from.world();
         let roster = from.roster();
-        let length = roster.as_ref().map(|roster| encode_roster(roster).len());
-        let length = length.and_then(|length| u32::try_from(length).ok());
         Self {
             round,
             lease,
@@ -465,7 +467,6 @@ impl Draw for Prepare {
             digest: roster.map_or_else(|| Digest([from.byte(); 16]), |roster| roster.digest()),
             slots_before: from.likely(&[u64::from(rank)], &[]).unwrap_or_else(|| from.slots()),
             slots_total: from.slots(),
-            roster_bytes: from.likely(&[length.unwrap_or(0)], &[]).unwrap_or_else(|| from.count()),
             master: from.id(),
             master_at: from.endpoint(),
             address: from.recipient(),
@@ -498,28 +499,6 @@ impl Draw for Commit {
     }
 }
 
-impl Draw for Want {
-    fn draw(from: &mut Source<'_>) -> Self {
-        let round = from.round();
-        let first = from.likely(&[0], &[1, u32::MAX]).unwrap_or_else(|| from.short());
-        Self { round, first, mask: !from.short() }
-    }
-}
-
-impl Draw for Part {
-    fn draw(from: &mut Source<'_>) -> Self {
-        let (round, roster) = (from.round(), from.roster());
-        let index = from.likely(&[0], &[1, u32::MAX]).unwrap_or_else(|| from.short());
-        if from.byte() % 4 == 1 {
-            return from.traits_part(index);
-        }
-        let bytes =
-            roster.map_or_else(|| vec![from.byte(); from.up_to(255)], |roster| encode_roster(&roster));
-        Self { round, index, bytes: bytes.into_iter().take(PART).collect() }
-    }
-}
-
-/// The round that Ready, Void and Done name.
 impl Draw for u64 {
     fn draw(from: &mut Source<'_>) -> Self {
         from.round()

@@ -2,10 +2,9 @@
 
 use mingle_rdma::Verdict;
 
-use super::super::message::{PART, Part};
-use super::super::{encode_traits, fitting};
+use super::super::fitting;
 use super::Source;
-use crate::model::{Sameness, Stamp, Trait, Traits};
+use crate::model::{Sameness, Trait, Traits};
 
 impl Source<'_> {
     pub(super) fn traits(&mut self) -> Traits {
@@ -19,16 +18,8 @@ impl Source<'_> {
         (0..count).map(&mut one).collect()
     }
 
-    pub(super) fn traits_part(&mut self, index: u32) -> Part {
-        let traits = self.traits();
-        let bytes = encode_traits(&traits).into_iter().take(PART).collect();
-        Part { round: traits.stamp(false).0, index, bytes }
-    }
-
     pub(super) fn sameness(&mut self) -> Sameness {
         let ranks: Vec<Traits> = (0..self.up_to(5)).map(|_| self.traits()).collect();
-        let stamps: Vec<Stamp> = ranks.iter().map(|traits| traits.stamp(false)).collect();
-        let known = stamps.iter().copied().zip(ranks).skip(self.up_to(2)).collect();
-        fitting(Sameness::of(&stamps, &known), &Verdict::default())
+        fitting(Sameness::of(&ranks.iter().collect::<Vec<_>>()), &Verdict::default())
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mingle_core::JobId;
 
-use crate::lab::forge::{Body, HOSTILE, Id, datagram, token};
+use crate::lab::forge::{Body, HOSTILE, Id, datagram, hello};
 use crate::lab::random::Random;
 use crate::lab::setting;
 
@@ -44,13 +44,12 @@ pub(crate) fn leads(
         ),
         (3, introduction),
         (9, Body::prepare(round, dial, rank, ME, own, to)),
-        (16, Body::part(round, ME, host, own)),
         (13, commit),
         (12, Body::default().number(u64::MAX).0),
         (7, Vec::new()),
         // Of a user of this name.
         (
-            17,
+            15,
             Body::default()
                 .bytes(&ME)
                 .bytes(&[1])
@@ -224,7 +223,7 @@ impl Attacker {
                     if leases.len() < 400 {
                         let timeout = Duration::from_millis(20);
                         if let Ok(mut stream) = TcpStream::connect_timeout(&from, timeout) {
-                            let _ = stream.write_all(&token(self.tag, me, node, at, 1));
+                            let _ = stream.write_all(&hello(self.tag, me, node, at, 1));
                             leases.push(stream);
                         }
                     }
@@ -250,7 +249,7 @@ impl Attacker {
         }
     }
 
-    /// Opens connections to all ports that it hears of, and sends half tokens, wrong tokens, or none.
+    /// Opens connections to all ports that it hears of, and sends half hellos, wrong hellos, or none.
     fn connect(&mut self) {
         let mut nodes = BTreeSet::new();
         let mut open = std::collections::VecDeque::new();
@@ -264,9 +263,11 @@ impl Attacker {
                 let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_millis(20)) else {
                     continue;
                 };
-                let mut bytes = token(self.tag, ME, node, at, 1);
-                match self.random.below(6) {
+                let mut bytes = hello(self.tag, ME, node, at, 1);
+                match self.random.below(8) {
                     0 => bytes.truncate(50),
+                    5 => bytes.truncate(113),
+                    6 => bytes[112..].fill(0xff),
                     1 => bytes[40] ^= 1,
                     2 => bytes[111] = 1,
                     3 => bytes.fill(0xff),

@@ -1,4 +1,4 @@
-//! Datagrams and tokens that mingle never sends, written by hand from PROTOCOL.md.
+//! Datagrams and hellos that mingle never sends, written by hand from PROTOCOL.md.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -33,14 +33,14 @@ pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Ve
     bytes
 }
 
-/// A token; the last argument is the number of the dial.
-pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
+/// A hello without traits; the last argument is the number of the dial.
+pub fn hello(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
     let address = to.ip().to_ipv6_mapped().octets();
     let port = to.port().to_le_bytes();
     let mut bytes =
         [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port]
             .concat();
-    bytes.resize(112, 0);
+    bytes.resize(114, 0);
     bytes
 }
 
@@ -102,15 +102,9 @@ impl Body {
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {
         let round = Self::default().number(round).number(u64::from(lease)).number(4).number(u64::from(rank));
-        let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
+        let slots = round.bytes(&[9; 16]).number(0).number(4);
         let master = slots.bytes(&master).address(at);
         // No paths.
         master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).0
-    }
-
-    pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let member = Self::default().bytes(&id).text(host).address(at).number(1).number(0).number(0).0;
-        let part = Self::default().number(round).number(0);
-        part.number(member.len() as u64).bytes(&member).0
     }
 }

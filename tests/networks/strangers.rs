@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mingle_core::{JobId, Network};
 
-use crate::lab::forge::{Id, token};
+use crate::lab::forge::{Id, hello};
 use crate::lab::proc::Proc;
 use crate::lab::world::{complete, line};
 use crate::lab::{Lab, MINGLE, Options, helper, script, setting};
@@ -60,12 +60,12 @@ fn hear(job: &JobId, start: impl Fn(SocketAddr, Vec<Vec<u8>>)) {
         let SocketAddr::V4(to) = from else { unreachable!("heard by IPv4") };
         if length >= 68 && known.insert(from) {
             let node: Id = buffer[24..40].try_into().unwrap();
-            let token = |prover: u32| {
+            let hello = |prover: u32| {
                 let mut id = [0x66; 16];
                 id[..4].copy_from_slice(&prover.to_le_bytes());
-                token(job.tag().0, id, node, to, 1)
+                hello(job.tag().0, id, node, to, 1)
             };
-            start(from, (0..TOKENS).map(token).collect());
+            start(from, (0..TOKENS).map(hello).collect());
         }
     }
 }

@@ -35,6 +35,6 @@ pub use roster::{Digest, Member, Roster, Slots};
 pub use sameness::{Sameness, SamenessLine, TraitDifference};
 pub use secret::{InvalidSecret, Keys, Secret};
 pub(crate) use traits::{Sent, TraitKey};
-pub use traits::{Stamp, Trait, Traits};
+pub use traits::{Trait, Traits};
 pub use user::User;
 pub use world_size::WorldSize;

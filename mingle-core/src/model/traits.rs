@@ -32,7 +32,7 @@ pub(crate) type TraitValue = Label<VALUE>;
 /// let traits: Traits = same.into_iter().collect();
 /// assert_ne!(traits, [Trait::shown("image", "v8")].into_iter().collect());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Traits(pub(super) BTreeMap<TraitKey, Sent>);
 
 /// A key and a value that should be the same on every node. See [`Traits`].
@@ -56,47 +56,19 @@ impl Trait {
 }
 
 /// A value as it is sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Sent {
     pub(super) hash: u32,
     pub(super) shown: Option<TraitValue>,
-}
-
-/// The hash of all traits of a node, as its join carries it. Its lowest bit says whether the node requires
-/// that all traits are the same. 0 is that of a node that says nothing of its traits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Stamp(pub(crate) u64);
-
-impl Stamp {
-    /// The same without the bit that says what the node requires.
-    pub(crate) fn bare(self) -> Self {
-        Self(self.0 & !1)
-    }
-
-    /// Whether the node requires that all traits are the same.
-    pub(crate) fn is_required(self) -> bool {
-        self.0 & 1 != 0
-    }
 }
 
 impl Traits {
     /// The most traits of a node that are sent one by one. The values of further ones share one hash.
     pub const MOST: usize = 160;
 
-    /// The hash of all traits, with the bit that says whether they are `required` to be the same.
-    pub fn stamp(&self, required: bool) -> Stamp {
-        let mut hasher = blake3::Hasher::new_derive_key("mingle 2 traits");
-        for (key, sent) in &self.0 {
-            let (shown, mark) = sent.shown.as_ref().map_or(("", 0), |shown| (shown.as_str(), 1));
-            hasher.update(key.as_str().as_bytes()).update(&[0]).update(&sent.hash.to_le_bytes());
-            hasher.update(&[mark]).update(shown.as_bytes()).update(&[0]);
-        }
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-        // 0 and 1 are those of a node that says nothing.
-        let hash = u64::from_le_bytes(bytes) & !1;
-        Stamp(if hash == 0 { 2 } else { hash } | u64::from(required))
+    /// Whether there are none: the node says nothing of what should be the same.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The same with one trait more. There is no room for it beside [`Traits::MOST`] others.
@@ -167,25 +139,16 @@ mod tests {
     }
 
     #[test]
-    fn the_stamp_follows_from_keys_values_and_what_may_be_shown_and_not_from_their_order() {
+    fn traits_differ_by_keys_values_and_what_may_be_shown_and_not_by_their_order() {
         let (a, b) = (Trait::shown("a", "1"), Trait::shown("b", "2"));
-        let stamp = |traits: &[&Trait]| of(traits.iter().copied().cloned()).stamp(false);
-        assert_eq!(stamp(&[&a, &b]), stamp(&[&b, &a]));
-        let others = [Trait::shown("a", "2"), Trait::shown("c", "1"), Trait::hidden("a", "1")];
-        for other in &others {
-            assert_ne!(stamp(&[&a, &b]), stamp(&[other, &b]), "{other:?}");
+        let both = of([a.clone(), b.clone()]);
+        assert_eq!(both, of([b.clone(), a]));
+        for other in [Trait::shown("a", "2"), Trait::shown("c", "1"), Trait::hidden("a", "1")] {
+            assert_ne!(both, of([other.clone(), b.clone()]), "{other:?}");
         }
         // What is cut off counts as well.
-        let long = |end: char| Trait::shown("k", "v".repeat(99) + &end.to_string());
-        assert_ne!(stamp(&[&long('x')]), stamp(&[&long('y')]));
-        assert_ne!(of([]).stamp(false), Stamp(0), "a node that compares nothing has said so");
-    }
-
-    #[test]
-    fn a_stamp_says_what_the_node_requires_and_is_the_same_otherwise() {
-        let traits = of([Trait::shown("a", "1")]);
-        assert!(traits.stamp(true).is_required() && !traits.stamp(false).is_required());
-        assert_eq!(traits.stamp(true).bare(), traits.stamp(false));
+        let long = |end: char| of([Trait::shown("k", "v".repeat(99) + &end.to_string())]);
+        assert_ne!(long('x'), long('y'));
     }
 
     #[test]
@@ -202,7 +165,7 @@ mod tests {
             of((0..500).map(|n| Trait::shown(format!("k{n:03}"), if n == 499 { last } else { "x" })))
         };
         assert_eq!(many("x").0.len(), Traits::MOST);
-        assert_ne!(many("x").stamp(false), many("y").stamp(false));
+        assert_ne!(many("x"), many("y"));
         assert_eq!(Traits::received(many("x").0.into_iter().collect()), Some(many("x")));
     }
 

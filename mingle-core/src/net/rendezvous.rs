@@ -261,7 +261,7 @@ impl RendezvousBuilder {
     /// names the keys and the ranks; if it is `required` on any node, the world does not form, and all nodes
     /// end with [`Failure::Differs`](crate::Failure::Differs). Default: not compared, and not required.
     pub fn traits(mut self, traits: Traits, required: bool) -> Self {
-        self.0.attributes.same = traits.stamp(required);
+        self.0.attributes.requires_same = required;
         self.0.traits = traits;
         self
     }

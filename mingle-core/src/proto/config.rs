@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 #[cfg(test)]
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -34,8 +35,8 @@ pub struct Config {
     pub lineage: Lineage,
     /// This node as it describes itself to its leader.
     pub node: NodeInfo,
-    /// What should be the same on every node. The stamp in `node` is of these.
-    pub traits: Traits,
+    /// What should be the same on every node. Without any, the node says nothing of that.
+    pub traits: Arc<Traits>,
     /// The hosts of the job that the user has listed, by name or address: those that are absent are named.
     pub listed: BTreeSet<String>,
     /// How this node looks for others.
@@ -79,7 +80,7 @@ impl Config {
             world: world.into(),
             lineage: Lineage::default(),
             node,
-            traits: Traits::default(),
+            traits: Arc::default(),
             listed: BTreeSet::new(),
             tried: Tried::Multicast,
             without_multicast: Vec::new(),

@@ -107,18 +107,18 @@ enum Packet {
         bytes: Rc<[u8]>,
         until: Time,
     },
-    /// A connection is opened, and its token arrives.
+    /// A connection is opened, and its hello arrives.
     Connect {
         conn: u64,
         from: usize,
         dial: DialId,
         to: SocketAddr,
-        token: [u8; TOKEN],
+        hello: Vec<u8>,
     },
-    /// The token alone, where the kernel of a stopped process has accepted the connection.
-    Token {
+    /// The hello alone, where the kernel of a stopped process has accepted the connection.
+    Hello {
         conn: u64,
-        token: [u8; TOKEN],
+        hello: Vec<u8>,
     },
     /// A connection that proves a path, up to its answer.
     Path {
@@ -383,10 +383,10 @@ impl State {
                         self.send(at, to, Rc::clone(&datagram));
                     }
                 }
-                Output::Dial { dial, to, token } => {
+                Output::Dial { dial, to, hello } => {
                     // The order in which the nodes dial makes no difference.
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
-                    self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
+                    self.flight.push(Packet::Connect { conn, from: at, dial, to, hello });
                 }
                 Output::DialPath(PathDial { dial, to, token, answer, .. }) => {
                     self.flight.push(Packet::Path { from: at, to: node_at(to), dial, token, answer });
@@ -412,7 +412,8 @@ impl State {
                 Output::Event(Event::Leading) => _ = self.leading.insert(at),
                 Output::Event(Event::Formed(formed)) => self.outcomes[at] = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(Some(failure))),
-                Output::Event(_) => {}
+                // No node of these worlds wants the roster.
+                Output::Tell(..) | Output::Event(_) => {}
             }
         }
         if node.has_ended() {
@@ -512,7 +513,7 @@ impl State {
         self.flight.retain(|packet| match packet {
             Packet::Datagram { to, .. } | Packet::Copy { to, .. } => *to != at,
             Packet::Connect { from, .. } | Packet::Path { from, .. } => *from != at,
-            Packet::Token { conn, .. } => conns[conn].acceptor != at,
+            Packet::Hello { conn, .. } => conns[conn].acceptor != at,
             Packet::End { .. } => true,
         });
     }
@@ -532,7 +533,7 @@ impl State {
                     }
                 }
                 Packet::End { conn, to_dialer: true } => self.conns[conn].dialer,
-                Packet::Token { conn, .. } | Packet::End { conn, to_dialer: false } => {
+                Packet::Hello { conn, .. } | Packet::End { conn, to_dialer: false } => {
                     self.conns[conn].acceptor
                 }
             }
@@ -559,7 +560,7 @@ impl State {
                 }
                 self.receive(from, to, &bytes);
             }
-            Packet::Connect { conn, from, dial, to, token } => {
+            Packet::Connect { conn, from, dial, to, hello } => {
                 let acceptor = node_at(to);
                 if !self.accepting[acceptor] {
                     self.with(from, |node, now| node.handle_hung_up(now, dial));
@@ -567,13 +568,13 @@ impl State {
                 }
                 self.conns.insert(conn, Conn { dialer: from, dial, acceptor, over: false });
                 self.with(from, |node, now| node.handle_dialed(now, dial));
-                let token = Packet::Token { conn, token };
-                if self.may_arrive(&token) { self.arrive(token) } else { self.put(token) }
+                let hello = Packet::Hello { conn, hello };
+                if self.may_arrive(&hello) { self.arrive(hello) } else { self.put(hello) }
             }
-            Packet::Token { conn, token } => {
+            Packet::Hello { conn, hello } => {
                 let acceptor = self.conns[&conn].acceptor;
                 let local = endpoint(acceptor).ip();
-                self.with(acceptor, |node, now| node.handle_token(now, ConnId(conn), local, local, &token));
+                self.with(acceptor, |node, now| node.handle_hello(now, ConnId(conn), local, local, &hello));
             }
             Packet::Path { from, to, dial, token, answer } => {
                 let target = self.nodes[to].as_ref().filter(|_| self.accepting[to]);

@@ -23,7 +23,6 @@ mod lead;
 mod node;
 pub(crate) mod observe;
 mod output;
-mod parts;
 mod pause;
 mod prove;
 mod report;
@@ -41,7 +40,7 @@ pub(crate) mod world;
 
 pub use crate::model::{
     BrokenPath, Digest, Elsewhere, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths,
-    Peer, Slots, Stamp, Unfit,
+    Peer, Slots, Unfit,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;

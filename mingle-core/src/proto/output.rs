@@ -60,14 +60,15 @@ pub enum Output {
         /// At most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM) bytes.
         datagram: Vec<u8>,
     },
-    /// Open a TCP connection, write the token, and keep it open. It carries nothing else.
+    /// Open a TCP connection, write the hello, and keep it open. Report each roster that arrives on it by
+    /// [`Node::handle_roster`](crate::proto::Node::handle_roster).
     Dial {
         /// The name of the connection.
         dial: DialId,
         /// Where to.
         to: SocketAddr,
         /// The only bytes that are written.
-        token: [u8; TOKEN],
+        hello: Vec<u8>,
     },
     /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes,
     /// little endian), and the padding, two full segments of the connection. Report what happens by
@@ -75,6 +76,8 @@ pub enum Output {
     DialPath(PathDial),
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),
+    /// Write a roster on a connection that this node has accepted.
+    Tell(ConnId, Vec<u8>),
     /// Reset a connection that this node has accepted.
     Close(ConnId),
     /// Accept no more connections: the port belongs to the job from now on.

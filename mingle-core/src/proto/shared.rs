@@ -15,7 +15,7 @@ use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
-use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token};
+use crate::wire::{Codec, Header, Lease, Message, NodeInfo, Reach, Solicit, Token, encode_traits};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
+    /// This node's traits as they are sent.
+    traits: Vec<u8>,
 }
 
 /// To whom a datagram is addressed.
@@ -51,6 +53,7 @@ impl Shared {
     pub(crate) fn new(config: Config, seed: u64, now: Time) -> Self {
         Self {
             codec: Codec::new(config.tag, config.keys.as_ref()).for_world(config.world),
+            traits: encode_traits(&config.traits),
             config,
             now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -139,10 +142,11 @@ impl Shared {
         Message::Solicit(Solicit { rank: rank.map(Rank::get), host: host.clone() })
     }
 
-    /// Opens a connection to `to`, on which the token for `target` is sent first.
+    /// Opens a connection to `to`, which may become the lease at `target`.
     pub(crate) fn dial(&mut self, to: SocketAddr, target: NodeId) -> DialId {
         let (dial, token) = self.next_token(to, target);
-        self.outputs.push_back(Output::Dial { dial, to, token: self.codec.encode_token(&token) });
+        let hello = self.codec.encode_hello(&token, &self.traits);
+        self.outputs.push_back(Output::Dial { dial, to, hello });
         dial
     }
 
@@ -161,6 +165,19 @@ impl Shared {
 
     pub(crate) fn hang_up(&mut self, dial: DialId) {
         self.outputs.push_back(Output::HangUp(dial));
+    }
+
+    /// Sends the encoded roster of a round on the connection that this node has opened by this dial.
+    pub(crate) fn tell_roster(
+        &mut self,
+        conn: ConnId,
+        (prover, dial): (NodeId, u32),
+        round: u64,
+        roster: &[u8],
+    ) {
+        let lease = Lease { prover, target: self.me(), dial };
+        let bytes = self.codec.encode_roster(lease, round, roster);
+        self.outputs.push_back(Output::Tell(conn, bytes));
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {

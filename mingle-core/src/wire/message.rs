@@ -27,8 +27,6 @@ pub(crate) const BROKEN: usize = 3;
 /// The most broken paths in a refusal, which goes to nodes without a proof as well, and so is no longer
 /// than a join.
 pub(crate) const REFUSED: usize = 2;
-/// The length of one part of the roster, in bytes; the last part may be shorter.
-pub(crate) const PART: usize = 1000;
 /// The most addresses of the leader of a running world.
 pub(crate) const LEADERS: usize = 8;
 /// An upper limit of the length of one roster entry, in bytes.
@@ -154,34 +152,21 @@ messages! {
     13 Commit(Commit) to ONE,
     /// A member acknowledges the commit of the round of this number to its leader.
     14 Done(u64) to ONE,
-    /// A member asks its leader for parts of the roster, and a leader asks a member for parts of its traits.
-    15 Want(Want) to ONE,
-    /// The answer: a part of the roster, to a member or, where several want it, to all nodes; or a part of a
-    /// member's traits, to the leader.
-    16 Part(Part) to ONE_OR_ALL,
     /// A member of a running world tells a newcomer that the job runs already.
-    17 Running(Running) to ONE,
+    15 Running(Running) to ONE,
     /// An observer, which is no node, asks the members of a running world for their status.
-    18 Query to ALL,
+    16 Query to ALL,
     /// The answer to that.
-    19 Status(Status) to ONE,
+    17 Status(Status) to ONE,
     /// A member whose time is up asks its leader to form the world with the nodes that are here.
-    20 Enough to ONE,
+    18 Enough to ONE,
 }
 
 impl Message {
     /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
     /// that it does not know yet, the sender's or the one in the message.
     pub(super) fn is_padded(&self) -> bool {
-        matches!(
-            self,
-            Self::Announce(_)
-                | Self::Solicit(_)
-                | Self::Hint(_)
-                | Self::Join(_)
-                | Self::Query
-                | Self::Want(_)
-        )
+        matches!(self, Self::Announce(_) | Self::Solicit(_) | Self::Hint(_) | Self::Join(_) | Self::Query)
     }
 }
 
@@ -308,8 +293,6 @@ pub(crate) struct Prepare {
     pub(crate) slots_before: u64,
     /// The workers in the whole world.
     pub(crate) slots_total: u64,
-    /// The length of the encoded roster, in bytes; 0 where no member wants it.
-    pub(crate) roster_bytes: u32,
     pub(crate) master: NodeId,
     /// MASTER_ADDR and MASTER_PORT.
     #[serde(deserialize_with = "deserialize_unicast")]
@@ -374,22 +357,6 @@ pub(crate) struct Commit {
     pub(crate) left_over: u32,
 }
 
-/// The wanted parts of the roster, or of the traits, whose stamp is the round: bit n of `mask` stands for
-/// part `first` + n.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Want {
-    pub(crate) round: u64,
-    pub(crate) first: u32,
-    pub(crate) mask: u32,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
-    pub(crate) round: u64,
-    pub(crate) index: u32,
-    pub(crate) bytes: List<u8, PART>,
-}
-
 /// What a newcomer learns of a world that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
@@ -420,7 +387,7 @@ pub(crate) struct Status {
     pub(crate) ended: Option<(u32, End)>,
 }
 
-/// The encoded roster, which is sent in parts of [`PART`] bytes.
+/// The encoded roster.
 pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in roster.members() {

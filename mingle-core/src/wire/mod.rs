@@ -1,15 +1,17 @@
 //! The wire format: datagrams with a clear header and a bincode body, and the token of a proof.
 //!
-//! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds,
-//! `token` the first bytes on a TCP connection, and `notice` the datagram
-//! to the directory group.
+//! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds;
+//! `token` the first bytes on a TCP connection, `lease` what a lease carries, `cipher` how that is sealed;
+//! `notice` the datagram to the directory group.
 //!
 //! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
 //! has a limit, no length from the network decides an allocation, and a body with bytes left over is dropped.
 //! bincode is used in this module alone, so that it can be replaced; the golden bytes in the tests pin what
 //! it writes.
 
+mod cipher;
 mod header;
+mod lease;
 mod message;
 mod node_info;
 mod notice;
@@ -26,7 +28,7 @@ mod traits;
 #[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
-use crate::model::{JobTag, Keys, NodeId, WorldSize};
+use crate::model::{JobTag, Keys, NodeId, Traits, WorldSize};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use header::HEADER;
 use seal::{Replays, Seal};
@@ -35,12 +37,15 @@ pub(crate) use header::Header;
 pub use header::VERSION;
 #[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
+pub(crate) use lease::Lease;
+#[cfg(feature = "net")]
+pub(crate) use lease::{HELLO, rest_of_hello, rest_of_roster};
 #[cfg(feature = "net")]
 pub(crate) use message::Status;
 pub(crate) use message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, Message,
-    NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble,
-    UNREADY, Want, Welcome, decode_roster, encode_roster,
+    NEWEST, PARTNERS, Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble, UNREADY, Welcome,
+    decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
@@ -56,8 +61,8 @@ pub(crate) use traits::{decode_traits, encode_traits, fitting};
 pub const MAX_DATAGRAM: usize = 1200;
 
 /// The least length, in bytes, of each message after which its recipient writes to an address that it has
-/// not heard before: an announce, a solicit, a hint, a redirect, a join, a query and a compare. No single
-/// answer is longer, so a forged address gains little.
+/// not heard before: an announce, a solicit, a hint, a join and a query. No single answer is longer, so a
+/// forged address gains little.
 pub(crate) const PADDED: usize = 576;
 
 /// The longest body of a message of [`PADDED`] bytes in a job with a secret.
@@ -175,16 +180,32 @@ impl Codec {
         decoded.ok_or(Dropped::Malformed)
     }
 
-    pub(crate) fn encode_token(&self, token: &Token) -> [u8; TOKEN] {
-        token.encode(self.tag, self.token_key.as_ref(), Purpose::Lease)
+    /// The first bytes on a lease: the token, and the encoded traits of the node that dials.
+    pub(crate) fn encode_hello(&self, token: &Token, traits: &[u8]) -> Vec<u8> {
+        let key = self.token_key.as_ref();
+        lease::encode_hello(key, token, &token.encode(self.tag, key, Purpose::Lease), traits)
     }
 
-    /// The token of this job in these bytes.
+    /// The token of this job and the traits in these bytes.
     ///
     /// # Errors
     /// [`Dropped`], with the reason, for any other bytes.
-    pub(crate) fn decode_token(&self, bytes: &[u8; TOKEN]) -> Result<Token, Dropped> {
-        Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Lease)
+    pub(crate) fn decode_hello(&self, bytes: &[u8]) -> Result<(Token, Traits), Dropped> {
+        let key = self.token_key.as_ref();
+        let token =
+            Token::decode(self.tag, key, bytes.first_chunk().ok_or(Dropped::Malformed)?, Purpose::Lease)?;
+        let traits = lease::decode_hello(key, &token, bytes)?;
+        Ok((token, traits))
+    }
+
+    /// The encoded roster of a round, as this lease carries it.
+    pub(crate) fn encode_roster(&self, lease: Lease, round: u64, roster: &[u8]) -> Vec<u8> {
+        lease::encode_roster(self.token_key.as_ref(), lease, round, roster)
+    }
+
+    /// The number of the round and the encoded roster in these bytes.
+    pub(crate) fn decode_roster(&self, lease: Lease, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+        lease::decode_roster(self.token_key.as_ref(), lease, bytes)
     }
 
     /// The token of a path, and the answer of its target.

@@ -6,9 +6,7 @@ use std::num::NonZeroU16;
 use mingle_rdma::Summary;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
-    Elsewhere, Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp, User,
-};
+use crate::model::{Elsewhere, Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, User};
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +44,8 @@ pub struct Attributes {
     pub session_port: u16,
     /// The host's RDMA devices, for the leader to compare.
     pub fabric: Summary,
-    /// The hash of what should be the same on all nodes, for the leader to compare.
-    pub same: Stamp,
+    /// Whether no world may form whose nodes have different traits.
+    pub requires_same: bool,
     /// Which paths between the nodes are proved.
     pub paths: Paths,
     /// The text by which the leader orders the nodes without a given rank.
@@ -114,7 +112,7 @@ impl Default for Attributes {
             wants_roster: false,
             session_port: 0,
             fabric: Summary::default(),
-            same: Stamp::default(),
+            requires_same: false,
             paths: Paths::default(),
             rank_key: RankKey::default(),
             user: User::default(),

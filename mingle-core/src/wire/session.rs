@@ -24,10 +24,8 @@
 
 use std::sync::Arc;
 
-use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
-
 use super::Dropped;
+use super::cipher::{Cipher, SEAL};
 use super::header::{self, HEADER, Header, array};
 use crate::model::{JobTag, Keys, NodeId};
 
@@ -40,7 +38,6 @@ const PROOF: usize = NONCE + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
 const LENGTH: usize = 4;
 const HEAD: usize = 8 + 8 + 1;
-const SEAL: usize = 16;
 
 /// What a frame says, written once and shared by all connections that carry it.
 pub(crate) type Body = Arc<[u8]>;
@@ -164,20 +161,19 @@ impl std::fmt::Debug for Hellos {
 /// One direction of a sealed connection. Each frame has the next nonce, so that none can be left out,
 /// repeated or moved.
 struct Seal {
-    cipher: ChaCha20Poly1305,
+    cipher: Cipher,
     position: u64,
 }
 
 impl Seal {
     fn new(key: &[u8; 32]) -> Self {
-        Self { cipher: ChaCha20Poly1305::new(key.into()), position: 0 }
+        Self { cipher: Cipher::new(key), position: 0 }
     }
 
-    fn nonce(&mut self) -> Nonce {
-        let mut nonce = Nonce::default();
-        nonce[..8].copy_from_slice(&self.position.to_le_bytes());
+    /// The number of the next frame.
+    fn number(&mut self) -> u64 {
         self.position += 1;
-        nonce
+        self.position - 1
     }
 }
 
@@ -197,12 +193,8 @@ impl Writer {
         bytes.push(frame.kind);
         bytes.extend_from_slice(&frame.body);
         if let Some(seal) = &mut self.seal {
-            let nonce = seal.nonce();
-            let (length, rest) = bytes.split_at_mut(LENGTH);
-            let tag = seal.cipher.encrypt_inout_detached(&nonce, length, rest.into());
-            // Fails above 256 GiB.
-            debug_assert!(tag.is_ok());
-            bytes.extend_from_slice(&tag.unwrap_or_default());
+            let number = seal.number();
+            seal.cipher.close(number, LENGTH, &mut bytes);
         }
         bytes
     }
@@ -228,21 +220,20 @@ impl Reader {
         let Some(&length) = self.buffer.first_chunk::<LENGTH>() else { return Ok(None) };
         let sealed = if self.seal.is_some() { SEAL } else { 0 };
         let rest = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
-        let Some(body) = rest.checked_sub(HEAD + sealed).filter(|body| *body <= most) else {
+        if rest.checked_sub(HEAD + sealed).is_none_or(|body| body > most) {
             return Err(Dropped::Malformed);
-        };
+        }
         if self.buffer.len() < LENGTH + rest {
             return Ok(None);
         }
-        let mut bytes: Vec<u8> = self.buffer.drain(..LENGTH + rest).skip(LENGTH).collect();
-        if let Some(seal) = &mut self.seal {
-            let nonce = seal.nonce();
-            let tag = bytes.split_off(HEAD + body);
-            let tag = Tag::try_from(&*tag).map_err(|_| Dropped::Malformed)?;
-            let opened =
-                seal.cipher.decrypt_inout_detached(&nonce, &length, bytes.as_mut_slice().into(), &tag);
-            opened.map_err(|_| Dropped::Unauthentic)?;
-        }
+        let mut bytes: Vec<u8> = self.buffer.drain(..LENGTH + rest).collect();
+        bytes = match &mut self.seal {
+            Some(seal) => {
+                let number = seal.number();
+                seal.cipher.open(number, LENGTH, &bytes).ok_or(Dropped::Unauthentic)?
+            }
+            None => bytes.split_off(LENGTH),
+        };
         let (head, body) = bytes.split_at(HEAD);
         let frame = Frame {
             number: u64::from_le_bytes(array(&head[..8])),

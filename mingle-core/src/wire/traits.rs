@@ -6,7 +6,7 @@ use super::message::{Commit, put};
 use super::{LONGEST_ANSWER, config};
 use crate::model::{Sameness, Sent, TraitKey, Traits};
 
-/// Encodes traits, which are sent in parts of [`PART`] bytes.
+/// Encodes traits.
 pub(crate) fn encode_traits(traits: &Traits) -> Vec<u8> {
     let mut bytes = Vec::new();
     for sent in traits.sent() {

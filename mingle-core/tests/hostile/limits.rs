@@ -108,17 +108,17 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
             sender[..4].copy_from_slice(&number.to_be_bytes());
             let frame =
                 Frame { sender: NodeId(sender), recipient: play.link.own_id(), lineage: play.lineage };
-            // One of four senders of each kind brings a token, too.
+            // One of four senders of each kind brings a hello, too.
             let (kind, _) = KINDS[usize::try_from(number / 4).unwrap() % KINDS.len()];
             play.scene.nodes[0] = NodeId(sender);
             // A follower would leave its leader for the first that redirects it.
             let datagram = play.forger.datagram(kind, frame, &play.scene, &[0, 1]).unwrap();
             play.link.attack(stranger(1), &datagram);
             if number % 4 == 0 {
-                let token = play.forger.token(NodeId(sender), play.link.own_id(), 1, endpoint(1));
+                let hello = play.forger.hello(NodeId(sender), play.link.own_id(), 1, endpoint(1));
                 let conn = ConnId(1000 + u64::from(number));
                 play.link.node(|node, now| {
-                    node.handle_token(now, conn, endpoint(1).ip(), endpoint(1).ip(), &token);
+                    node.handle_hello(now, conn, endpoint(1).ip(), endpoint(1).ip(), &hello);
                 });
             }
             if number + 1 == CROWD {

@@ -20,7 +20,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
-use crate::model::{Endpoints, NodeId, Stamp, Trait, Traits};
+use crate::model::{Endpoints, NodeId, Trait, Traits};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
@@ -170,19 +170,18 @@ impl Driver {
         let settings = &self.settings;
         self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays;
-        let (traits, same) = self.traits();
         let node = NodeInfo {
             rank: settings.rank,
             former: None,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
-            attributes: Attributes { wants_roster, session_port, same, ..settings.attributes.clone() },
+            attributes: Attributes { wants_roster, session_port, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         config.prefers_ipv6 = settings.network.prefers_ipv6;
-        config.traits = traits;
+        config.traits = self.traits().into();
         config.tried = self.tried();
         config.without_multicast = self.settings.network.without_multicast(self.links.interfaces());
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
@@ -195,15 +194,13 @@ impl Driver {
 
     /// What should be the same on all nodes, with the MTU of the interface that this node prefers, which may
     /// have come up after the start.
-    fn traits(&self) -> (Traits, Stamp) {
-        let (traits, said) = (self.settings.traits.clone(), self.settings.attributes.same);
+    fn traits(&self) -> Traits {
+        let traits = self.settings.traits.clone();
         match self.links.interfaces().first() {
-            Some(first) if first.mtu > 0 && said != Stamp::default() => {
-                let traits = traits.with(Trait::shown("MTU", first.mtu.to_string()));
-                let stamp = traits.stamp(said.is_required());
-                (traits, stamp)
+            Some(first) if first.mtu > 0 && !traits.is_empty() => {
+                traits.with(Trait::shown("MTU", first.mtu.to_string()))
             }
-            _ => (traits, said),
+            _ => traits,
         }
     }
 
@@ -300,8 +297,9 @@ impl Driver {
             TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
-            TaskEvent::Token(conn, local, remote, token) => {
-                node.handle_token(now, conn, local, remote, &token);
+            TaskEvent::Roster(dial, bytes) => node.handle_roster(now, dial, &bytes),
+            TaskEvent::Hello(conn, local, remote, hello) => {
+                node.handle_hello(now, conn, local, remote, &hello);
                 if let Some((closed, warning)) = self.connections.make_room() {
                     node.handle_closed(now, closed);
                     if let Some(warning) = warning {
@@ -327,7 +325,8 @@ impl Driver {
                     self.warn(warning);
                 }
             }
-            Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
+            Output::Dial { dial, to, hello } => self.connections.dial(dial, to, hello),
+            Output::Tell(conn, roster) => self.connections.tell(conn, roster),
             Output::DialPath(path) => self.connections.prove(path),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),

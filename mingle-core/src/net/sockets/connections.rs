@@ -22,7 +22,7 @@ use super::path;
 use crate::model::World;
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::proto::{ConnId, DialId, PathDial, PathTarget, TOKEN, Warning};
+use crate::proto::{ConnId, DialId, PathDial, PathTarget, Warning};
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no token would be read.
@@ -76,6 +76,8 @@ pub(crate) struct Connections {
     dials: BTreeMap<DialId, AbortHandle>,
     guests: Guests,
     next_conn: u64,
+    /// The most nodes of the world.
+    world: World,
     sender: UnboundedSender<TaskEvent>,
     events: UnboundedReceiver<TaskEvent>,
     /// Events that [`Connections::take_dialed`] has passed over.
@@ -106,6 +108,7 @@ impl Connections {
             dials: BTreeMap::new(),
             guests: Guests::new(Room::above(newest, world)),
             next_conn: 0,
+            world,
             sender,
             events,
             waiting: VecDeque::new(),
@@ -168,12 +171,12 @@ impl Connections {
     }
 
     /// The next of the events that have arrived. Leaves out those of connections that this node has closed
-    /// itself, and notes which connections have closed or sent their tokens.
+    /// itself, and notes which connections have closed or sent their hellos.
     pub(crate) fn next_waiting(&mut self) -> Option<TaskEvent> {
         while let Some(event) = self.waiting.pop_front() {
             let is_awaited = match &event {
                 TaskEvent::HungUp(dial) => self.dials.remove(dial).is_some(),
-                TaskEvent::Token(conn, ..) => self.guests.identify(*conn),
+                TaskEvent::Hello(conn, ..) => self.guests.identify(*conn),
                 TaskEvent::Closed(conn) => self.guests.remove(*conn).is_some(),
                 _ => true,
             };
@@ -201,8 +204,10 @@ impl Connections {
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
         let target = self.target.clone()?;
-        let task = self.tasks.spawn(connection::hold(conn, stream, target, only, self.sender.clone()));
-        self.guests.add(conn, from.ip().to_canonical(), task);
+        let (writer, rosters) = unbounded_channel();
+        let task = connection::hold(conn, stream, target, only, rosters, self.sender.clone());
+        self.guests.add(conn, from.ip().to_canonical(), self.tasks.spawn(task));
+        self.guests.add_writer(conn, writer);
         None
     }
 
@@ -223,8 +228,13 @@ impl Connections {
         self.guests.close(conn);
     }
 
-    pub(crate) fn dial(&mut self, dial: DialId, to: SocketAddr, token: [u8; TOKEN]) {
-        let task = connection::dial(dial, to, token, self.sender.clone());
+    /// Writes a roster on a connection that has brought its hello.
+    pub(crate) fn tell(&self, conn: ConnId, roster: Vec<u8>) {
+        self.guests.write(conn, roster);
+    }
+
+    pub(crate) fn dial(&mut self, dial: DialId, to: SocketAddr, hello: Vec<u8>) {
+        let task = connection::dial(dial, to, hello, self.world, self.sender.clone());
         self.dials.insert(dial, self.tasks.spawn(task));
     }
 

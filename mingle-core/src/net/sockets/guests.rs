@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 
 use super::open_files::Room;
@@ -19,13 +20,16 @@ use crate::proto::ConnId;
 pub(crate) struct Guests {
     room: Room,
     tasks: BTreeMap<ConnId, (IpAddr, AbortHandle)>,
+    /// To the tasks that write what they are told.
+    writers: BTreeMap<ConnId, UnboundedSender<Vec<u8>>>,
     strangers: BySource,
     provers: BySource,
 }
 
 impl Guests {
     pub(crate) fn new(room: Room) -> Self {
-        Self { room, tasks: BTreeMap::new(), strangers: BySource::default(), provers: BySource::default() }
+        let (strangers, provers) = (BySource::default(), BySource::default());
+        Self { room, tasks: BTreeMap::new(), writers: BTreeMap::new(), strangers, provers }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,6 +43,21 @@ impl Guests {
         self.strangers.insert(source, conn);
         if self.strangers.count > self.room.strangers {
             self.evict_stranger();
+        }
+    }
+
+    /// The task of this connection writes what it is told here.
+    pub(crate) fn add_writer(&mut self, conn: ConnId, writer: UnboundedSender<Vec<u8>>) {
+        if self.tasks.contains_key(&conn) {
+            self.writers.insert(conn, writer);
+        }
+    }
+
+    /// Tells the task of a connection to write these bytes.
+    pub(crate) fn write(&self, conn: ConnId, bytes: Vec<u8>) {
+        if let Some(writer) = self.writers.get(&conn) {
+            // Fails if the connection has ended, which is reported.
+            let _ = writer.send(bytes);
         }
     }
 
@@ -68,6 +87,7 @@ impl Guests {
     /// Forgets a connection. Returns its task, if it was known.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<AbortHandle> {
         let (source, task) = self.tasks.remove(&conn)?;
+        self.writers.remove(&conn);
         self.strangers.remove(source, conn);
         self.provers.remove(source, conn);
         Some(task)

@@ -4,10 +4,33 @@
 use std::net::SocketAddr;
 
 use super::leader::Leader;
-use crate::model::{Rank, Slots, World};
-use crate::proto::parts::Place;
+use crate::model::{NodeId, Rank, Roster, Slots, World};
 use crate::proto::shared::Shared;
 use crate::wire::{ADDRESSES, Prepare};
+
+/// The place of this node in the world, as a prepare gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    id: NodeId,
+    pub(super) world: World,
+    pub(super) rank: Rank,
+    pub(super) slots: Slots,
+    master: NodeId,
+    /// MASTER_ADDR and MASTER_PORT.
+    pub(super) master_at: SocketAddr,
+}
+
+impl Place {
+    /// Whether the roster gives it the same place.
+    pub(super) fn is_in(&self, roster: &Roster) -> bool {
+        let members = roster.members();
+        let own = usize::try_from(self.rank.get()).ok().and_then(|rank| members.get(rank));
+        let once = members.iter().filter(|member| member.id == self.id).count() == 1;
+        once && own.is_some_and(|own| own.id == self.id)
+            && members.first().is_some_and(|first| (first.id, first.address) == (self.master, self.master_at))
+            && roster.slots(self.rank) == Some(self.slots)
+    }
+}
 
 /// The place in the world that the prepare gives to this node, or what is wrong with it.
 pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Result<Place, &'static str> {
@@ -48,10 +71,6 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
         Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
     if !are_possible(slots, rank, world.get()) {
         return Err("the numbers of workers are not possible");
-    }
-    // `Participation::proceed` relies on it: of no parts, none is missing.
-    if node.attributes.wants_roster && prepare.roster_bytes == 0 {
-        return Err("the roster that this node wants is left out");
     }
     Ok(Place { id: shared.me(), world, rank, slots, master: prepare.master, master_at: prepare.master_at })
 }

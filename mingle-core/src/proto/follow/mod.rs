@@ -1,12 +1,12 @@
 //! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
 //! rounds.
 
-mod alike;
 mod ask;
 mod check;
 mod leader;
 mod participation;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId, Peer};
-use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Want, Welcome};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Lease, Message, Prepare, Welcome};
 use leader::Leader;
 use participation::Participation;
 
@@ -55,8 +55,9 @@ pub(crate) struct Follow {
     suspected: Option<Time>,
     /// The last round that the leader has voided: a prepare of it that comes later is a repeat.
     voided: u64,
-    /// What the leader has asked of this node's traits, before this node has joined.
-    asked_traits: Option<Want>,
+    /// The round and the encoded roster that came last on each connection. A roster may come before the
+    /// message that names its connection, and another process may have accepted another dial.
+    told: BTreeMap<DialId, (u64, Vec<u8>)>,
 }
 
 /// Why a leader is given up.
@@ -85,7 +86,7 @@ impl Follow {
             broken: 0,
             suspected: None,
             voided: 0,
-            asked_traits: None,
+            told: BTreeMap::new(),
         };
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.join(shared);
@@ -293,7 +294,6 @@ impl Follow {
         shared.timers.stop(Timer::GiveUpLeader);
         shared.set_repeat(Timer::AskLeader, &mut self.asks);
         shared.event(Event::Following(self.leader.peer()));
-        self.tell_traits(shared);
         true
     }
 
@@ -335,6 +335,7 @@ impl Follow {
         if let Some(dials) = self.dials.take() {
             dials.stop(shared);
         }
+        self.told.clear();
         self.joined = false;
         self.heard = None;
         self.joins = 0;
@@ -378,15 +379,33 @@ impl Follow {
             }
             _ => self.leave_round(shared),
         }
-        let mut round = Participation::start(prepare, place, &self.leader, lease, shared);
-        round.proceed(&self.leader, shared);
-        self.round = Some(round);
+        self.round = Some(Participation::start(prepare, place, &self.leader, lease, shared));
+        self.take_roster();
+        self.proceed(shared);
         joined_by_this
     }
 
-    pub(crate) fn on_part(&mut self, part: Part, shared: &mut Shared) {
-        if let Some(round) = self.round.as_mut().filter(|round| round.round() == part.round) {
-            round.on_part(part, &self.leader, shared);
+    /// A roster has arrived on a connection to the leader.
+    pub(crate) fn on_roster(&mut self, dial: DialId, bytes: &[u8], shared: &mut Shared) {
+        let lease = Lease { prover: shared.me(), target: self.leader.id(), dial: dial.0 };
+        if let Some(dials) = self.dials.as_ref().filter(|dials| dials.has(dial))
+            && let Some(told) = shared.codec.decode_roster(lease, bytes)
+        {
+            self.told.retain(|dial, _| dials.has(*dial));
+            self.told.insert(dial, told);
+            self.take_roster();
+            self.proceed(shared);
+        }
+    }
+
+    /// Takes the roster of the round under way, if the lease has brought it.
+    fn take_roster(&mut self) {
+        let lease = self.dials.as_ref().and_then(Dials::lease);
+        let told = lease.and_then(|lease| self.told.get(&lease));
+        if let (Some(round), Some((number, roster))) = (&mut self.round, told)
+            && round.round() == *number
+        {
+            round.take_roster(roster);
         }
     }
 

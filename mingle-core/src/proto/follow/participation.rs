@@ -3,22 +3,20 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::check::Place;
 use super::leader::Leader;
-use crate::model::{Digest, Rank, Slots, World};
+use crate::model::{Digest, Roster};
 use crate::proto::backoff::Backoff;
-use crate::proto::parts::{Added, Parts, Place};
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Commit, Message, Part, Partner, Prepare};
+use crate::wire::{Commit, Message, Partner, Prepare, decode_roster};
 
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
 /// How long a ready node without a lease asks a leader that does not answer.
 const IN_DOUBT_WITHOUT_LEASE: Duration = Duration::from_secs(1);
-/// How long a node waits after a roster that was wrong before it asks for another.
-const WRONG_ROSTER: Duration = Duration::from_secs(1);
 /// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its
 /// leader repeats the result for 10 s more.
 const LONGEST_ROUND: Duration = Duration::from_secs(30);
@@ -26,17 +24,14 @@ const LONGEST_ROUND: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(super) struct Participation {
     round: u64,
-    world: World,
-    rank: Rank,
+    place: Place,
     digest: Digest,
-    slots: Slots,
-    /// MASTER_ADDR and MASTER_PORT.
-    master: SocketAddr,
     /// The address at which the others reach this node.
     address: IpAddr,
     proofs: PathProofs,
-    /// The roster, for a node that wants it.
-    parts: Option<Parts>,
+    /// Whether this node wants the roster.
+    wants_roster: bool,
+    roster: Option<Roster>,
     ready: bool,
     /// The proofs have taken too long.
     unproved: bool,
@@ -46,8 +41,6 @@ pub(super) struct Participation {
     heard: Time,
     /// When the lease closed although this node is ready.
     lease_lost: Option<Time>,
-    /// When this node may ask for the roster again, after one that was wrong.
-    ask_from: Time,
     backoff: Backoff,
 }
 
@@ -70,23 +63,19 @@ impl Participation {
         let mut proofs = PathProofs::start(expected, shared);
         proofs.add(to_master.as_slice(), shared);
         proofs.add(&prepare.partners, shared);
-        let parts = || Parts::new(prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
             round: prepare.round,
-            world: place.world,
-            rank: place.rank,
+            place,
             digest: prepare.digest,
-            slots: place.slots,
             proofs,
-            master: master_at,
             address: prepare.address,
-            parts: shared.config.node.attributes.wants_roster.then(parts),
+            wants_roster: shared.config.node.attributes.wants_roster,
+            roster: None,
             ready: false,
             unproved: false,
             started: shared.now,
             heard: shared.now,
             lease_lost: None,
-            ask_from: Time::ZERO,
             backoff: Backoff::for_answer(shared.scale(), shared.scale().longest_repeat()),
         };
         shared.event(Event::Preparing { round: prepare.round });
@@ -125,14 +114,15 @@ impl Participation {
         shared.timers.set(Timer::InDoubt, self.patience());
     }
 
-    pub(super) fn on_part(&mut self, part: Part, leader: &Leader, shared: &mut Shared) {
-        match self.parts.as_mut().map(|parts| parts.add(part)) {
-            Some(Added::Complete | Added::Window) => self.proceed(leader, shared),
-            Some(Added::Wrong) => {
-                tracing::debug!("the roster is not the one of the prepare");
-                self.ask_from = shared.now + WRONG_ROSTER;
-            }
-            Some(Added::Part) | None => {}
+    /// Takes an encoded roster, if it is that of the prepare.
+    pub(super) fn take_roster(&mut self, bytes: &[u8]) {
+        if !self.wants_roster || self.roster.is_some() {
+            return;
+        }
+        let roster = decode_roster(bytes, self.place.world);
+        self.roster = roster.filter(|roster| roster.digest() == self.digest && self.place.is_in(roster));
+        if self.roster.is_none() {
+            tracing::debug!("the roster is not the one of the prepare");
         }
     }
 
@@ -144,19 +134,12 @@ impl Participation {
         }
     }
 
-    /// Asks for the parts of the roster that are missing, or becomes ready where nothing is.
+    /// Becomes ready, once all paths are proved and the roster is there, and tells the leader.
     pub(super) fn proceed(&mut self, leader: &Leader, shared: &mut Shared) {
+        let has_roster = self.roster.is_some() || !self.wants_roster;
         if self.ready || self.unproved {
             self.tell(leader, shared);
-            return;
-        }
-        let want = self.parts.as_mut().and_then(|parts| parts.want(self.round));
-        if let Some(want) = want {
-            if shared.now >= self.ask_from {
-                leader.send(&Message::Want(want), shared);
-            }
-            shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
-        } else if self.proofs.are_proved() {
+        } else if has_roster && self.proofs.are_proved() {
             self.ready = true;
             self.heard = shared.now;
             self.backoff.reset();
@@ -202,16 +185,16 @@ impl Participation {
             leader.send(&Message::Done(commit.round), shared);
         }
         Some(Formed {
-            rank: self.rank,
-            world: self.world,
+            rank: self.place.rank,
+            world: self.place.world,
             asked: shared.config.world,
-            master: self.master,
+            master: self.place.master_at,
             local: self.address,
             sameness: commit.sameness.clone(),
             digest: self.digest,
-            roster: self.parts.take().and_then(Parts::into_roster),
+            roster: self.roster.take(),
             verdict: commit.verdict.clone(),
-            slots: self.slots,
+            slots: self.place.slots,
             left_over: commit.left_over,
         })
     }

@@ -9,7 +9,7 @@ use crate::proto::prove::Arrivals;
 use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
-use crate::wire::{Join, Message, NEWEST, NodeInfo, RUNS, Want};
+use crate::wire::{Join, Message, NEWEST, NodeInfo, RUNS};
 
 /// A node that has joined but not proved is forgotten after this silence.
 const FORGET: Duration = Duration::from_secs(10);
@@ -47,8 +47,6 @@ pub(super) struct Entry {
     pub(super) heard: Time,
     /// When it last solicited by unicast, since it hears no multicast.
     pub(super) asked: Option<Time>,
-    /// The part of the roster that it asked for last.
-    pub(super) wanted: Option<Want>,
     /// It is in the queue of nodes to be welcomed.
     pub(super) queued: bool,
     /// In a round: it has said that it is ready.
@@ -67,7 +65,6 @@ impl Entry {
             seated: false,
             heard: now,
             asked: None,
-            wanted: None,
             queued: false,
             is_ready: false,
             replaced: false,

@@ -31,8 +31,8 @@ use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::SendWindow;
-use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank, Stamp};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Refusal, Trouble, Want};
+use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Refusal, Trouble};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
@@ -465,17 +465,6 @@ impl Lead {
 
     pub(crate) fn on_done(&mut self, from: NodeId, round: u64, shared: &mut Shared) {
         self.rounds.on_done(from, round, &mut self.book, shared);
-    }
-
-    pub(crate) fn on_want(&mut self, from: NodeId, source: SocketAddr, want: &Want, shared: &mut Shared) {
-        self.rounds.on_want(from, source, want, &mut self.book, shared);
-    }
-
-    pub(crate) fn on_traits(&mut self, from: NodeId, part: Part, shared: &mut Shared) {
-        let stamp = self.book.member(from).map(|entry| entry.node.attributes.same.bare());
-        if stamp == Some(Stamp(part.round)) {
-            self.rounds.alike.add(part, shared);
-        }
     }
 
     /// The leader's own proofs in the round under way.

@@ -103,7 +103,13 @@ mod tests {
         let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(endpoints).unwrap());
         node.reach = Reach::new(40_000, links);
         let lease = addresses.last().copied();
-        Applicant { id: NodeId([number; 16]), node, lease, met: met.parse().ok() }
+        Applicant {
+            id: NodeId([number; 16]),
+            node,
+            lease,
+            met: met.parse().ok(),
+            traits: std::sync::Arc::default(),
+        }
     }
 
     fn reached(network: &RoundNetwork) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use mingle_rdma::{Verdict, most_frequent};
 
@@ -18,7 +19,7 @@ pub(super) struct Plan {
     pub(super) number: u64,
     pub(super) roster: Roster,
     /// The roster as it is sent; empty where no member wants it.
-    pub(super) parts: Vec<u8>,
+    pub(super) encoded: Vec<u8>,
     pub(super) digest: Digest,
     /// The rank of each node.
     ranks: BTreeMap<NodeId, u32>,
@@ -55,16 +56,18 @@ impl Reached {
 
 /// The nodes of a full world, without ranks: this node and its members.
 pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> Vec<Applicant> {
-    let met = book.members().filter_map(|(id, _)| arrivals.ends(id));
-    let mut met: Vec<IpAddr> = met.map(|ends| ends.local).collect();
+    let met = book.members().filter_map(|(id, _)| arrivals.lease(id));
+    let mut met: Vec<IpAddr> = met.map(|lease| lease.ends.local).collect();
     // Among equally frequent ones, the least.
     met.sort_unstable();
     let lease = most_frequent(met.into_iter());
-    let own = Applicant { id: shared.me(), node: shared.node_info(), lease, met: None };
+    let traits = Arc::clone(&shared.config.traits);
+    let own = Applicant { id: shared.me(), node: shared.node_info(), lease, met: None, traits };
     let members = book.members().map(|(id, entry)| {
-        let ends = arrivals.ends(id);
-        let (lease, met) = (ends.map(|ends| ends.remote), ends.map(|ends| ends.local));
-        Applicant { id, node: entry.node.clone(), lease, met }
+        let arrival = arrivals.lease(id);
+        let (lease, met) = (arrival.map(|lease| lease.ends.remote), arrival.map(|lease| lease.ends.local));
+        let traits = arrival.map(|lease| Arc::clone(&lease.traits)).unwrap_or_default();
+        Applicant { id, node: entry.node.clone(), lease, met, traits }
     });
     std::iter::once(own).chain(members).collect()
 }
@@ -108,7 +111,7 @@ impl Plan {
             digest: roster.digest(),
             ranks: roster.members().iter().map(|member| (member.id, member.rank.get())).collect(),
             slots,
-            parts: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
+            encoded: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
             master: master.id,
             master_at: (to_master.link.address, to_master.own_port).into(),
@@ -200,7 +203,6 @@ impl Plan {
             digest: self.digest,
             slots_before: slots_before.copied().unwrap_or_default(),
             slots_total: self.slots.last().copied().unwrap_or_default(),
-            roster_bytes: u32::try_from(self.parts.len()).unwrap_or(u32::MAX),
             master: self.master,
             master_at: self.master_at,
             address,

@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use mingle_rdma::{RankSummary, natural};
 
-use crate::model::{Link, NodeId, Rank};
+use crate::model::{Link, NodeId, Rank, Traits};
 use crate::wire::NodeInfo;
 
 /// A node of a full world, before it has a rank.
@@ -18,6 +19,7 @@ pub(super) struct Applicant {
     pub(super) lease: Option<IpAddr>,
     /// The address of the leader that its lease has reached.
     pub(super) met: Option<IpAddr>,
+    pub(super) traits: Arc<Traits>,
 }
 
 impl Applicant {
@@ -160,6 +162,7 @@ mod tests {
             node: NodeInfo { rank: rank.map(Rank), ..node },
             lease: None,
             met: None,
+            traits: Arc::default(),
         }
     }
 

@@ -1,18 +1,17 @@
 //! One round until it commits: the leader prepares, proves its own paths, and waits until all are ready.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::book::Book;
 use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId};
-use crate::proto::parts;
+use crate::proto::output::ConnId;
 use crate::proto::prove::{Arrivals, PathProofs};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
-use crate::wire::{Broken, BrokenTo, Message, Partner, Want};
+use crate::wire::{Broken, BrokenTo, Message, Partner};
 
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
@@ -20,10 +19,6 @@ const EXPEL: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(15);
 /// When a node reports broken paths, others have this long to report theirs, so that the leader knows all.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
-/// From this many members that want the roster on, its parts are multicast.
-const MULTICAST_ROSTER: usize = 4;
-/// Between two multicasts of one part, since many ask for it at the same moment.
-const SAME_PART: Duration = Duration::from_millis(10);
 
 /// The state of a round after a step.
 #[derive(Debug)]
@@ -51,8 +46,8 @@ pub(super) struct Round {
     /// A node cannot prove all its paths.
     failing: bool,
     waves: Waves,
-    /// When each part of the roster was last multicast.
-    multicast: BTreeMap<u32, Time>,
+    /// The lease on which each member has been told the roster.
+    told: BTreeMap<NodeId, ConnId>,
 }
 
 impl Round {
@@ -70,7 +65,7 @@ impl Round {
             ready: 0,
             failing: false,
             waves: Waves::in_round(shared.scale(), shared.now),
-            multicast: BTreeMap::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -111,7 +106,11 @@ impl Round {
         };
         for id in self.waves.burst(unready, shared) {
             let (Some(entry), Some(lease)) = (book.get(id), arrivals.lease(id)) else { continue };
-            for prepare in self.plan.prepares(id, lease, self.waves.number()) {
+            // TCP repeats it by itself, but on a lease that has broken.
+            if entry.node.attributes.wants_roster && self.told.insert(id, lease.conn) != Some(lease.conn) {
+                shared.tell_roster(lease.conn, (id, lease.dial), self.plan.number, &self.plan.encoded);
+            }
+            for prepare in self.plan.prepares(id, lease.dial, self.waves.number()) {
                 entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
             }
         }
@@ -155,34 +154,6 @@ impl Round {
     /// A broken path as messages name it.
     pub(super) fn name(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
         self.plan.broken(from, to)
-    }
-
-    /// A member wants parts of the roster.
-    pub(super) fn on_want(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        want: &Want,
-        book: &mut Book,
-        shared: &mut Shared,
-    ) {
-        // A member's seat is proved, so its address is not forged.
-        let Some(entry) = book.member_mut(from) else { return };
-        let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
-        let alone = again || entry.is_deaf(shared.now);
-        let wanting = book.entries().filter(|(_, entry)| entry.node.attributes.wants_roster);
-        let many = wanting.take(MULTICAST_ROSTER).count() == MULTICAST_ROSTER;
-        for part in parts::answer(want, &self.plan.parts) {
-            if !many || alone {
-                shared.send(source, from, &Message::Part(part));
-                continue;
-            }
-            let last = self.multicast.get(&part.index);
-            if last.is_none_or(|&at| shared.now >= at + SAME_PART) {
-                self.multicast.insert(part.index, shared.now);
-                shared.multicast(&Message::Part(part));
-            }
-        }
     }
 
     /// Whether all nodes are ready.

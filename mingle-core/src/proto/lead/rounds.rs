@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::alike::{self, Alike};
+use super::alike;
 use super::book::Book;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
@@ -20,7 +20,7 @@ use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, Message, Refusal, Want};
+use crate::wire::{Broken, Message, Refusal};
 
 /// For this long another round starts although paths were broken. A round of failed proofs takes 4.3 s, so
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
@@ -50,8 +50,6 @@ pub(super) struct Rounds {
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
     broken: BrokenRounds,
-    /// What the members have told of their traits.
-    pub(super) alike: Alike,
 }
 
 #[derive(Debug, Clone)]
@@ -79,7 +77,6 @@ impl Rounds {
             proving_since: None,
             unproved: BTreeSet::new(),
             broken: BrokenRounds::default(),
-            alike: Alike::default(),
         }
     }
 
@@ -127,9 +124,6 @@ impl Rounds {
 
     /// Starts a round with the members of a full book, where none is under way.
     pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> Start {
-        if !self.alike.settle(book, shared) {
-            return Start::Not;
-        }
         let plan = match self.plan(book, arrivals, shared) {
             Ok(plan) => plan,
             Err(None) => return Start::Not,
@@ -155,7 +149,7 @@ impl Rounds {
         let (assigned, network) = self.assign(persists, book, arrivals, shared)?;
         let spare = unfit::spare(book, shared) + usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
-        let sameness = self.alike.compare(&assigned, &verdict, shared);
+        let sameness = alike::compare(&assigned, &verdict);
         if let Some(because) = alike::refusal(&assigned, &sameness) {
             return Err(Some(Excluded::new(Vec::new(), because)));
         }
@@ -341,26 +335,6 @@ impl Rounds {
         }
         let unfit = Excluded::new(self.unready.clone(), ending::unready(&self.unready, book));
         self.end_or_leave_out(unfit, book, shared)
-    }
-
-    /// A member wants parts of the roster.
-    pub(super) fn on_want(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        want: &Want,
-        book: &mut Book,
-        shared: &mut Shared,
-    ) {
-        match &mut self.phase {
-            Phase::Proving(round) if round.number() == want.round => {
-                round.on_want(from, source, want, book, shared);
-            }
-            Phase::Committed(round) if round.number() == want.round => {}
-            // The member has missed the void.
-            _ if book.member(from).is_some() => shared.send(source, from, &Message::Void(want.round)),
-            _ => {}
-        }
     }
 
     /// Commits if all are ready; a world of one has nobody to wait for.

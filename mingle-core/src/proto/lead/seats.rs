@@ -145,7 +145,7 @@ impl Lead {
         if let Some(entry) = self.book.get_mut(id) {
             entry.queued = false;
             let trouble = self.trouble.clone();
-            let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated, trouble };
+            let welcome = Welcome { lease: arrivals.dial(id), seated: entry.seated, trouble };
             shared.send(entry.source, id, &Message::Welcome(welcome));
         }
     }

@@ -39,10 +39,6 @@ impl Node {
             Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
             Message::Enough => self.on_enough(from),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
-            Message::Want(want) if !self.follows(from) => {
-                self.lead.on_want(from, source, &want, &mut self.shared);
-            }
-            Message::Part(part) if !self.follows(from) => self.lead.on_traits(from, part, &mut self.shared),
             message if self.follows(from) => self.on_leader_message(message),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
         }
@@ -61,8 +57,6 @@ impl Node {
                 self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
             }
             Message::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
-            Message::Want(want) => self.with_follow(|follow, shared| follow.on_want(want, shared)),
-            Message::Part(part) => self.with_follow(|follow, shared| follow.on_part(part, shared)),
             Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
             Message::Commit(commit) => self.on_commit(&commit),
             _ => tracing::debug!("a message that is not the leader's to send"),

@@ -16,19 +16,20 @@ mod steps;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::Config;
 use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
-use super::prove::{Arrivals, Ends, PathProofs, PathTarget};
+use super::prove::{Arrival, Arrivals, Ends, PathProofs, PathTarget};
 use super::report::{Cause, Event, OtherJob, Tried, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId};
-use crate::wire::{Dropped, Message, Reach, TOKEN};
+use crate::wire::{Dropped, Message, Reach};
 use memory::Memory;
 use overtime::Overtime;
 
@@ -209,7 +210,7 @@ impl Node {
         self.check_end();
     }
 
-    /// A connection that this node opened is established, with this own address. Call it before the token is
+    /// A connection that this node opened is established, with this own address. Call it before the hello is
     /// written, so that no answer overtakes it.
     pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
         self.at(now);
@@ -240,19 +241,13 @@ impl Node {
         PathTarget::new(&self.shared)
     }
 
-    /// The token has arrived on a connection that this node accepted, at its own address `local`, from the
+    /// The hello has arrived on a connection that this node accepted, at its own address `local`, from the
     /// address `remote`.
-    pub fn handle_token(
-        &mut self,
-        now: Time,
-        conn: ConnId,
-        local: IpAddr,
-        remote: IpAddr,
-        token: &[u8; TOKEN],
-    ) {
+    pub fn handle_hello(&mut self, now: Time, conn: ConnId, local: IpAddr, remote: IpAddr, hello: &[u8]) {
         self.at(now);
-        let token = self.shared.codec.decode_token(token).ok();
-        let Some(token) = token.filter(|token| token.target == self.shared.me() && !self.ended) else {
+        let hello = self.shared.codec.decode_hello(hello).ok();
+        let hello = hello.filter(|(token, _)| token.target == self.shared.me() && !self.ended);
+        let Some((token, traits)) = hello else {
             self.shared.close(conn);
             return;
         };
@@ -267,15 +262,24 @@ impl Node {
         }
         self.shared.set_unreached(false);
         self.memory.connected();
+        let own = &self.shared.config.traits;
+        let traits = if traits == **own { Arc::clone(own) } else { Arc::new(traits) };
+        let arrival = Arrival { conn, dial: token.dial, ends: Ends { local, remote }, traits };
         let is_stranger = self.is_stranger(token.prover);
-        if let Some(excess) =
-            self.arrivals.add(token.prover, conn, token.dial, Ends { local, remote }, is_stranger)
-        {
+        if let Some(excess) = self.arrivals.add(token.prover, arrival, is_stranger) {
             self.shared.close(excess);
         }
         self.close_strangers();
         self.lead.settle(token.prover, &self.arrivals, &mut self.shared);
         self.check_end();
+    }
+
+    /// A roster has arrived on a connection that this node opened.
+    pub fn handle_roster(&mut self, now: Time, dial: DialId, bytes: &[u8]) {
+        self.at(now);
+        if !self.ended {
+            self.with_follow(|follow, shared| follow.on_roster(dial, bytes, shared));
+        }
     }
 
     /// A connection that this node accepted has closed.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::OPEN;
-use crate::model::NodeId;
+use crate::model::{NodeId, Traits};
 use crate::proto::output::ConnId;
 
 /// The most connections that are kept of one prover. One that opens more has gone wrong.
@@ -26,11 +27,15 @@ pub(crate) struct Arrivals {
     tokens: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Arrival {
-    conn: ConnId,
-    dial: u32,
-    ends: Ends,
+/// A connection on which a hello has arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    pub(crate) conn: ConnId,
+    /// The number of the dial.
+    pub(crate) dial: u32,
+    pub(crate) ends: Ends,
+    /// The prover's traits.
+    pub(crate) traits: Arc<Traits>,
 }
 
 /// The addresses of a connection that this node has accepted.
@@ -76,18 +81,11 @@ impl Arrivals {
     }
 
     /// Adds a connection. Returns the one to close where the prover has too many.
-    pub(crate) fn add(
-        &mut self,
-        prover: NodeId,
-        conn: ConnId,
-        dial: u32,
-        ends: Ends,
-        is_stranger: bool,
-    ) -> Option<ConnId> {
+    pub(crate) fn add(&mut self, prover: NodeId, arrival: Arrival, is_stranger: bool) -> Option<ConnId> {
         let kept = if is_stranger { KEPT_OF_STRANGER } else { KEPT };
+        self.provers.insert(arrival.conn, prover);
         let arrivals = self.by_prover.entry(prover).or_default();
-        arrivals.push(Arrival { conn, dial, ends });
-        self.provers.insert(conn, prover);
+        arrivals.push(arrival);
         (arrivals.len() > kept).then(|| {
             let excess = arrivals.remove(0).conn;
             self.provers.remove(&excess);
@@ -122,15 +120,15 @@ impl Arrivals {
         std::mem::take(&mut self.provers).into_keys().collect()
     }
 
-    /// The dial that is the prover's lease: the last that arrived. Until the prover knows of one, any would
-    /// do. Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
-    pub(crate) fn lease(&self, prover: NodeId) -> Option<u32> {
-        self.by_prover.get(&prover)?.last().map(|arrival| arrival.dial)
+    /// The prover's lease: the last connection that arrived. Until the prover knows of one, any would do.
+    /// Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
+    pub(crate) fn lease(&self, prover: NodeId) -> Option<&Arrival> {
+        self.by_prover.get(&prover)?.last()
     }
 
-    /// The addresses of the prover's lease.
-    pub(crate) fn ends(&self, prover: NodeId) -> Option<Ends> {
-        self.by_prover.get(&prover)?.last().map(|arrival| arrival.ends)
+    /// The number of the dial that is the prover's lease.
+    pub(crate) fn dial(&self, prover: NodeId) -> Option<u32> {
+        self.lease(prover).map(|arrival| arrival.dial)
     }
 
     /// How many provers have a connection.
@@ -158,17 +156,20 @@ mod tests {
 
     use super::*;
 
-    const ENDS: Ends = Ends {
-        local: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
-        remote: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
-    };
+    /// The connection of this number, which is that of the dial.
+    fn arrival(number: u64) -> Arrival {
+        let [local, remote] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+        let dial = u32::try_from(number).unwrap();
+        let ends = Ends { local, remote };
+        Arrival { conn: ConnId(number), dial, ends, traits: Arc::default() }
+    }
 
     #[test]
     fn a_dial_counts_once_and_the_memory_of_dials_and_provers_is_bounded() {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
         assert!(arrivals.is_first(id(0), 1, 100));
-        arrivals.add(id(0), ConnId(1), 1, ENDS, false);
+        arrivals.add(id(0), arrival(1), false);
         for dial in 2..20_000 {
             assert!(arrivals.is_first(id(0), dial, 100) && !arrivals.is_first(id(0), dial, 100), "{dial}");
         }
@@ -187,12 +188,11 @@ mod tests {
             let mut arrivals = Arrivals::default();
             let prover = NodeId([1; 16]);
             for number in 1..=100 {
-                let dial = u32::try_from(number).unwrap();
-                let excess = arrivals.add(prover, ConnId(number), dial, ENDS, is_stranger);
+                let excess = arrivals.add(prover, arrival(number), is_stranger);
                 assert_eq!(excess, number.checked_sub(kept).filter(|&oldest| oldest > 0).map(ConnId));
             }
             assert_eq!(arrivals.remove(ConnId(100 - kept)), None, "it is not known any more");
-            assert_eq!(arrivals.lease(prover), Some(100));
+            assert_eq!(arrivals.dial(prover), Some(100));
             assert_eq!(arrivals.evict(prover), (101 - kept..=100).map(ConnId).collect::<Vec<_>>());
             assert!(arrivals.is_empty() && arrivals.evict(prover).is_empty());
         }

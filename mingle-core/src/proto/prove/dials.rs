@@ -157,6 +157,17 @@ impl Dials {
         self.won.map(|won| won.endpoint)
     }
 
+    /// The dial that the target has named.
+    pub(crate) fn lease(&self) -> Option<DialId> {
+        self.won.map(|won| won.dial)
+    }
+
+    /// Whether it is the dial that the target has named, or before that any open dial.
+    pub(crate) fn has(&self, dial: DialId) -> bool {
+        let is_open = |lane: &Lane| lane.open.iter().any(|open| open.dial == dial);
+        self.lease().map_or_else(|| self.lanes.iter().any(is_open), |lease| lease == dial)
+    }
+
     /// A dial has failed or its connection has closed. Returns whether it is the one that the target had
     /// named.
     pub(crate) fn closed(&mut self, dial: DialId) -> bool {

@@ -11,7 +11,7 @@ mod tries;
 
 use std::time::Duration;
 
-pub(crate) use arrivals::{Arrivals, Ends};
+pub(crate) use arrivals::{Arrival, Arrivals, Ends};
 pub(crate) use dials::Dials;
 pub(crate) use paths::PathProofs;
 pub use target::PathTarget;

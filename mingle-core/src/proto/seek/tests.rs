@@ -115,8 +115,8 @@ fn a_node_that_listened_follows_nobody_once_others_have_joined_it() {
             let join = Message::Join(Join { world: WorldSize::of(66), node: info });
             hear(&mut node, now, member, id(99), &join);
             let token = Token { prover: id(member), target: id(99), dial: 1, dialled: endpoint(99) };
-            let (ip, token) = (endpoint(99).ip(), codec().encode_token(&token));
-            node.handle_token(now, ConnId(member.into()), ip, ip, &token);
+            let (ip, hello) = (endpoint(99).ip(), codec().encode_hello(&token, &[]));
+            node.handle_hello(now, ConnId(member.into()), ip, ip, &hello);
             outputs(&mut node);
         }
         let told = run(&mut node, ms(40));

@@ -9,7 +9,7 @@ use mingle_rdma::Verdict;
 use super::*;
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Misfit, Paths, Peer, Rank,
-    Sameness, Stamp, Trait, Traits, Unfit, User, World, WorldSize,
+    Sameness, Trait, Traits, Unfit, User, World, WorldSize,
 };
 use crate::rdma::examples::{largest_summary, largest_verdict};
 
@@ -114,7 +114,7 @@ fn of_paths() -> [Message; 3] {
                     session_port: u16::MAX,
                     wants_roster: true,
                     fabric: largest_summary(),
-                    same: Stamp(u64::MAX),
+                    requires_same: true,
                     paths: Paths::All,
                     rank_key: "k".repeat(128).parse().unwrap(),
                     user: longest_user(),
@@ -129,7 +129,6 @@ fn of_paths() -> [Message; 3] {
             digest: Digest([5; 16]),
             slots_before: u64::MAX,
             slots_total: u64::MAX,
-            roster_bytes: u32::MAX,
             master: NodeId([4; 16]),
             master_at: v6(u16::MAX),
             address: v6(1).ip(),
@@ -191,8 +190,6 @@ fn largest() -> Vec<Message> {
         Message::Void(u64::MAX),
         longest_commit(),
         Message::Done(u64::MAX),
-        Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
-        Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
         Message::Running(Running {
             leader: NodeId([0xff; 16]),
             addresses: (0..99).map(|_| v6(u16::MAX)).collect(),
@@ -227,7 +224,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=20).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=18).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -240,8 +237,8 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
-            3 | 16 => (true, false, true),
-            18 => (true, false, false),
+            3 => (true, false, true),
+            16 => (true, false, false),
             _ => (false, false, true),
         };
         assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
@@ -290,9 +287,8 @@ fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
         match message {
             Message::Join(_) => assert!(length >= PADDED),
             message if message.is_padded() => assert_eq!(length, PADDED, "{message:?}"),
-            // Only members get it, and each of them has proved its address by a connection; or the leader,
-            // whose address is proved in the same way.
-            Message::Part(_) | Message::Prepare(_) => {}
+            // Only members get it, and each of them has proved its address by a connection.
+            Message::Prepare(_) => {}
             // In a job with a secret, too.
             Message::Commit(_) | Message::Refuse(Refusal::Differs(_)) => {
                 assert!(length + seal::OVERHEAD <= PADDED, "{length} bytes: {message:?}");
@@ -322,13 +318,12 @@ fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
 }
 
 /// Messages of few bytes after which the recipient writes to an address that may be new to it.
-fn padded() -> [Message; 4] {
+fn padded() -> [Message; 3] {
     let node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
     [
         Message::Solicit(Solicit { rank: None, host: HostName::new("a") }),
         Message::Join(Join { world: WorldSize::of(2), node }),
         Message::Query,
-        Message::Want(Want { round: 1, first: 0, mask: 1 }),
     ]
 }
 
@@ -422,8 +417,9 @@ fn a_path_is_answered_by_its_target_alone_and_its_token_is_no_lease() {
         let (bytes, answer) = codec.encode_path(&token);
         assert_eq!(codec.answer_path(&bytes, me), Some(answer));
         assert_eq!(codec.answer_path(&bytes, other), None, "another node's");
-        assert_eq!(codec.decode_token(&bytes), Err(Dropped::Malformed), "a path is no lease");
-        assert_eq!(codec.answer_path(&codec.encode_token(&token), me), None, "a lease is no path");
+        assert_eq!(codec.decode_hello(&bytes), Err(Dropped::Malformed), "a path is no lease");
+        let hello = codec.encode_hello(&token, &[]);
+        assert_eq!(codec.answer_path(hello.first_chunk().unwrap(), me), None, "a lease is no path");
         // Each dial has an answer of its own.
         assert_ne!(codec.encode_path(&Token { dial: 78, ..token }).1, answer);
     }
@@ -435,32 +431,59 @@ fn a_path_is_answered_by_its_target_alone_and_its_token_is_no_lease() {
 }
 
 #[test]
-fn a_token_comes_back_as_it_was_sent_and_is_dropped_if_a_byte_of_the_frame_is_changed() {
+fn a_hello_comes_back_as_it_was_sent_and_is_dropped_if_a_byte_of_the_frame_is_changed() {
     let token = Token {
         prover: NodeId([1; 16]),
         target: NodeId([2; 16]),
         dial: 77,
         dialled: SocketAddr::from(([10, 0, 0, 1], 29500)),
     };
-    let plain = Codec::new(TAG, None);
-    let bytes = plain.encode_token(&token);
-    assert_eq!(plain.decode_token(&bytes), Ok(token));
-    assert_eq!(Codec::new(JobTag([8; 16]), None).decode_token(&bytes), Err(Dropped::OtherJob));
-    for at in (0..24).chain(78..TOKEN) {
-        let mut changed = bytes;
-        changed[at] ^= 1;
-        assert!(plain.decode_token(&changed).is_err(), "byte {at}");
-    }
+    for traits in [Traits::default(), [Trait::shown("key", "value")].into_iter().collect()] {
+        let plain = Codec::new(TAG, None);
+        let bytes = plain.encode_hello(&token, &encode_traits(&traits));
+        assert_eq!(plain.decode_hello(&bytes), Ok((token, traits.clone())));
+        assert_eq!(Codec::new(JobTag([8; 16]), None).decode_hello(&bytes), Err(Dropped::OtherJob));
+        for at in (0..24).chain(78..HELLO) {
+            assert!(plain.decode_hello(&changed(&bytes, at)).is_err(), "byte {at}");
+        }
 
-    let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes")));
-    let bytes = sealed.encode_token(&token);
-    assert_eq!(sealed.decode_token(&bytes), Ok(token));
-    assert_eq!(plain.decode_token(&bytes), Err(Dropped::Unauthentic));
-    assert_eq!(sealed.decode_token(&plain.encode_token(&token)), Err(Dropped::Unauthentic));
-    for at in 0..TOKEN {
-        let mut changed = bytes;
-        changed[at] ^= 1;
-        assert!(sealed.decode_token(&changed).is_err(), "byte {at}");
+        let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes")));
+        let open = bytes;
+        let bytes = sealed.encode_hello(&token, &encode_traits(&traits));
+        assert_eq!(sealed.decode_hello(&bytes), Ok((token, traits)));
+        assert_eq!(plain.decode_hello(&bytes), Err(Dropped::Unauthentic));
+        assert_eq!(sealed.decode_hello(&open), Err(Dropped::Unauthentic));
+        for at in 0..bytes.len() {
+            assert!(sealed.decode_hello(&changed(&bytes, at)).is_err(), "byte {at}");
+        }
+        for length in 0..bytes.len() {
+            assert!(sealed.decode_hello(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+}
+
+/// The bytes, with a bit of the one at this offset changed.
+fn changed(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    changed[at] ^= 1;
+    changed
+}
+
+#[test]
+fn a_sealed_roster_is_read_on_its_own_lease_alone_and_not_if_a_byte_is_changed() {
+    let lease = Lease { prover: NodeId([1; 16]), target: NodeId([2; 16]), dial: 77 };
+    let codec = Codec::new(TAG, Some(&keys("a secret of 20 bytes")));
+    let bytes = codec.encode_roster(lease, 3, b"roster");
+    assert_eq!(codec.decode_roster(lease, &bytes), Some((3, b"roster".to_vec())));
+    assert_eq!(codec.decode_roster(Lease { dial: 78, ..lease }, &bytes), None);
+    let back = Lease { prover: lease.target, target: lease.prover, ..lease };
+    assert_eq!(codec.decode_roster(back, &bytes), None, "in the other direction");
+    assert_eq!(Codec::new(TAG, Some(&keys("another secret, longer"))).decode_roster(lease, &bytes), None);
+    for at in 0..bytes.len() {
+        assert_eq!(codec.decode_roster(lease, &changed(&bytes, at)), None, "byte {at}");
+    }
+    for length in 0..bytes.len() {
+        assert_eq!(codec.decode_roster(lease, &bytes[..length]), None, "{length} bytes");
     }
 }
 
@@ -556,8 +579,7 @@ fn a_commit_names_three_differences_of_usual_length_and_fewer_where_they_are_lon
         keys.into_iter().map(|key| usual(key, value)).collect()
     };
     let known: Vec<Traits> = ["570.86.15", "570.124.06"].into_iter().map(rank).collect();
-    let stamps: Vec<Stamp> = known.iter().map(|traits| traits.stamp(false)).collect();
-    let sameness = Sameness::of(&stamps, &stamps.iter().copied().zip(known).collect());
+    let sameness = Sameness::of(&known.iter().collect::<Vec<_>>());
     assert_eq!(named(&fitting(sameness, &largest_verdict())), 3);
     assert_eq!(named(&fitting(Sameness::largest(), &largest_verdict())), 0);
     assert_eq!(named(&fitting(Sameness::largest(), &Verdict::default())), 2);
@@ -569,7 +591,7 @@ fn traits_come_back_as_they_were_sent_and_other_bytes_are_none() {
     for count in [0, 1, 30, 500] {
         let traits: Traits = (0..count).map(shown).chain([Trait::hidden("h", "x")]).collect();
         let bytes = encode_traits(&traits);
-        assert!(bytes.len() < 32 * PART, "they fit the parts that can be asked for");
+        assert!(bytes.len() + 16 <= lease::LONGEST_TRAITS, "they fit a hello");
         assert_eq!(decode_traits(&bytes), Some(traits));
         assert_eq!(decode_traits(&bytes[1..]), None);
         assert_eq!(decode_traits(&bytes[..bytes.len() - 1]), None);

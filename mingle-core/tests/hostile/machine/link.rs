@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mingle_core::Event;
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, TOKEN, Time};
+use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, Time};
 
 use super::promises::Watch;
 use super::stages::stranger;
@@ -33,7 +33,8 @@ struct Place {
 enum Packet {
     Datagram(SocketAddr, Vec<u8>),
     Dialed(DialId),
-    Token(ConnId, Box<[u8; TOKEN]>),
+    Hello(ConnId, Vec<u8>),
+    Roster(DialId, Vec<u8>),
     Closed(ConnId),
     HungUp(DialId),
     Path(DialId, PathNews),
@@ -144,9 +145,10 @@ impl Link {
                     }
                     node.handle_dialed(now, dial);
                 }
-                Packet::Token(conn, token) => {
-                    node.handle_token(now, conn, endpoint.ip(), endpoint.ip(), &token);
+                Packet::Hello(conn, hello) => {
+                    node.handle_hello(now, conn, endpoint.ip(), endpoint.ip(), &hello);
                 }
+                Packet::Roster(dial, roster) => node.handle_roster(now, dial, &roster),
                 Packet::Closed(conn) => node.handle_closed(now, conn),
                 Packet::HungUp(dial) => node.handle_hung_up(now, dial),
                 Packet::Path(dial, news) => {
@@ -264,7 +266,7 @@ impl Link {
                     self.queue.push_back((place, Packet::Datagram(own, datagram.clone())));
                 }
             }
-            Output::Dial { dial, to, token } => {
+            Output::Dial { dial, to, hello } => {
                 // An address of nobody does not answer.
                 let Some(acceptor) = self.place_of(to) else { return };
                 if !self.places[acceptor].accepts || matches!(self.places[acceptor].actor, Actor::Gone) {
@@ -275,7 +277,7 @@ impl Link {
                 let conn = ConnId(self.conns);
                 self.connections.push(Connection { dialer: at, dial, acceptor, conn });
                 self.queue.push_back((at, Packet::Dialed(dial)));
-                self.queue.push_back((acceptor, Packet::Token(conn, Box::new(token))));
+                self.queue.push_back((acceptor, Packet::Hello(conn, hello)));
             }
             Output::DialPath(PathDial { dial, to, token, answer, .. }) if self.answers_paths => {
                 let mut targets = self.places.iter().filter(|place| place.endpoint.ip() == to.ip());
@@ -287,6 +289,12 @@ impl Link {
                 };
                 if arrives {
                     self.queue.push_back((at, Packet::Path(dial, PathNews::Arrived)));
+                }
+            }
+            Output::Tell(conn, roster) => {
+                let lease = self.connections.iter().find(|c| c.acceptor == at && c.conn == conn);
+                if let Some(&Connection { dialer, dial, .. }) = lease {
+                    self.queue.push_back((dialer, Packet::Roster(dial, roster)));
                 }
             }
             Output::HangUp(dial) => self.close(|c| c.dialer == at && c.dial == dial, at),

@@ -13,7 +13,7 @@ pub mod stages;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::testing::{Frame, KINDS};
+use mingle_core::proto::testing::{Frame, KINDS, kind};
 use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId, Reach};
 
 use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
@@ -55,10 +55,10 @@ impl<'a> Bytes<'a> {
 }
 
 /// How many operations there are. The first quarter of them are an attacker's datagrams.
-const OPERATIONS: u8 = 15;
+const OPERATIONS: u8 = 16;
 
-/// The kinds of message from a leader to a member in a round: Welcome, Prepare, Part, Commit.
-const ROUND: [u8; 4] = [6, 10, 19, 16];
+/// The messages from a leader to a member in a round.
+const ROUND: [&str; 3] = ["Welcome", "Prepare", "Commit"];
 
 /// An attacker's datagram.
 #[derive(Clone, Copy)]
@@ -142,8 +142,8 @@ pub fn run_in(play: &mut Play, bytes: &mut Bytes<'_>) -> Cells {
                 // A whole round of a leader that names the same things in each message.
                 let attack = Attack::read(bytes, play);
                 let fields = bytes.take(usize::from(op / OPERATIONS));
-                for kind in ROUND {
-                    cells.extend(Attack { kind, ..attack }.send(play, fields));
+                for message in ROUND {
+                    cells.extend(Attack { kind: kind(message), ..attack }.send(play, fields));
                 }
             }
             op => other(op, play, bytes),
@@ -164,9 +164,9 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
         4 => {
             let (conn, prover, dial) = (bytes.next(), bytes.next(), bytes.next());
             let target = if conn < 0xe0 { link.own_id() } else { id(prover) };
-            let token = play.forger.token(id(prover % 24), target, dial.into(), endpoint(1));
+            let hello = play.forger.hello(id(prover % 24), target, dial.into(), endpoint(1));
             let conn = ConnId(100 + u64::from(conn));
-            link.node(|node, now| node.handle_token(now, conn, endpoint(1).ip(), endpoint(1).ip(), &token));
+            link.node(|node, now| node.handle_hello(now, conn, endpoint(1).ip(), endpoint(1).ip(), &hello));
         }
         5 => {
             let conn = ConnId(90 + u64::from(bytes.next() % 32));
@@ -199,6 +199,14 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
                 datagram[at] ^= bytes.next();
                 link.attack(from, &datagram);
             }
+        }
+        14 => {
+            // As an acceptor of one of the node's dials.
+            let (teller, dial, round) = (bytes.pick(&play.scene.nodes), bytes.next() % 16, bytes.next());
+            let roster = &play.scene.rosters[usize::from(round / 128) % play.scene.rosters.len()];
+            let round = u64::from(round % 4);
+            let roster = play.forger.roster(link.own_id(), teller, dial.into(), round, roster);
+            link.node(|node, now| node.handle_roster(now, DialId(dial.into()), &roster));
         }
         _ => changes(play, bytes),
     }

@@ -99,7 +99,8 @@ pub(super) fn describe(output: &Output) -> String {
     match output {
         Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),
         Output::Multicast { datagram } => format!("to all: {}", name(datagram)),
-        Output::Dial { dial, to, token } => format!("{dial:?} to {to} with {}", digest(token)),
+        Output::Dial { dial, to, hello } => format!("{dial:?} to {to} with {}", digest(hello)),
+        Output::Tell(conn, roster) => format!("roster {} on {conn:?}", digest(roster)),
         Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
             let (token, answer) = (digest(token), digest(answer));
             format!("{dial:?} to {to} with {token} for {answer}, packets of {packet:?}")

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Endpoints, Node, NodeId, NodeInfo, Time};
-use mingle_core::{Failure, Formed, HostName, JobId, Trait, World};
+use mingle_core::{Failure, Formed, HostName, JobId, Trait, Traits, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -114,8 +114,8 @@ impl Host {
 impl Host {
     /// Gives it other traits, which it may require of all.
     pub fn set_traits(&mut self, traits: impl IntoIterator<Item = Trait>, required: bool) {
-        self.config.traits = traits.into_iter().collect();
-        self.config.node.attributes.same = self.config.traits.stamp(required);
+        self.config.traits = Traits::from_iter(traits).into();
+        self.config.node.attributes.requires_same = required;
     }
 }
 
@@ -142,7 +142,8 @@ impl Network {
         let tag = job.parse::<JobId>().unwrap().tag();
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         node.rank = rank.map(|rank| world.rank(rank).unwrap());
-        (node.attributes.fabric, node.attributes.same) = (summary, traits.stamp(false));
+        node.attributes.fabric = summary;
+        let traits = traits.into();
         let config = Config { timeout: TIMEOUT, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {
             node: None,

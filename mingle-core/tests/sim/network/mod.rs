@@ -177,8 +177,10 @@ impl Network {
     fn process_for(&self, happening: &Happening) -> Option<usize> {
         match happening {
             Happening::Wake(host, _) | Happening::Datagram { to: host, .. } => Some(*host),
-            Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
-            Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
+            Happening::Hello { conn } | Happening::Closed { conn } => self.acceptor(*conn),
+            Happening::HungUp { conn } | Happening::Dialed { conn } | Happening::Roster { conn, .. } => {
+                Some(self.connections[conn].dialer)
+            }
             Happening::Path { path, .. } => Some(self.proving[path].host),
             _ => None,
         }
@@ -225,7 +227,8 @@ impl Network {
             Happening::PathSyn { path } => self.path_syn(path),
             Happening::Path { path, news } => self.path(path, news),
             Happening::Dialed { conn } => self.dialed(conn),
-            Happening::Token { conn } => self.token(conn),
+            Happening::Hello { conn } => self.hello(conn),
+            Happening::Roster { conn, roster } => self.roster(conn, &roster),
             Happening::Closed { conn } => self.closed(conn),
             Happening::HungUp { conn } => self.hung_up(conn),
         }
@@ -298,7 +301,8 @@ impl Network {
         match output {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
-            Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
+            Output::Dial { dial, to, hello } => self.dial(host, dial, to, hello),
+            Output::Tell(conn, roster) => self.tell(conn.0, roster),
             Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
                 self.dial_path(host, dial, to, token, answer, packet);
             }

@@ -83,9 +83,14 @@ pub enum Happening {
     Dialed {
         conn: u64,
     },
-    /// The token arrives at the acceptor.
-    Token {
+    /// The hello arrives at the acceptor.
+    Hello {
         conn: u64,
+    },
+    /// A roster arrives at the dialer.
+    Roster {
+        conn: u64,
+        roster: Vec<u8>,
     },
     /// The acceptor learns that the connection has closed.
     Closed {

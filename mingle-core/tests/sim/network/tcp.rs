@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{ConnId, DialId, NodeId, TOKEN, Time};
+use mingle_core::proto::{ConnId, DialId, NodeId, Time};
 
 use super::queue::Happening;
 use super::{Fact, Network};
@@ -19,13 +19,13 @@ pub(super) struct Connection {
     target: Option<usize>,
     /// The host that has accepted it, and the life of that host.
     acceptor: Option<(usize, u32)>,
-    token: [u8; TOKEN],
+    hello: Vec<u8>,
     tries: u32,
     /// One of the ends has closed it.
     over: bool,
     /// The end that has lost power.
     dead: Option<usize>,
-    /// Its token has arrived at its target, and the target's kernel has not seen its end.
+    /// Its hello has arrived at its target, and the target's kernel has not seen its end.
     counts: bool,
     /// Both ends learn from their own kernels that it is broken.
     broken: bool,
@@ -37,7 +37,7 @@ impl Network {
         self.at(at, Happening::Break(host));
     }
 
-    pub(super) fn dial(&mut self, host: usize, dial: DialId, to: SocketAddr, token: [u8; TOKEN]) {
+    pub(super) fn dial(&mut self, host: usize, dial: DialId, to: SocketAddr, hello: Vec<u8>) {
         self.hosts[host].dials += 1;
         self.next_connection += 1;
         let conn = self.next_connection;
@@ -50,7 +50,7 @@ impl Network {
             local: None,
             target: None,
             acceptor: None,
-            token,
+            hello,
             tries: 0,
             over: false,
             dead: None,
@@ -80,8 +80,10 @@ impl Network {
             connection.acceptor.map(|(acceptor, _)| (connection.dialer, acceptor))
         };
         match happening {
-            Happening::Token { conn } | Happening::Closed { conn } => ends(conn),
-            Happening::HungUp { conn } => ends(conn).map(|(dialer, acceptor)| (acceptor, dialer)),
+            Happening::Hello { conn } | Happening::Closed { conn } => ends(conn),
+            Happening::HungUp { conn } | Happening::Roster { conn, .. } => {
+                ends(conn).map(|(dialer, acceptor)| (acceptor, dialer))
+            }
             _ => None,
         }
     }
@@ -169,19 +171,19 @@ impl Network {
         self.connections.get_mut(&conn).unwrap().local = Some(local);
         self.with(host, |node, now| node.handle_dialed(now, dial));
         let at = self.segment(conn);
-        self.at(at, Happening::Token { conn });
+        self.at(at, Happening::Hello { conn });
     }
 
-    pub(super) fn token(&mut self, conn: u64) {
+    pub(super) fn hello(&mut self, conn: u64) {
         let connection = &self.connections[&conn];
         let Some((host, life)) = connection.acceptor else { return };
         if connection.over || self.hosts[host].life != life {
             return;
         }
-        let (token, local) = (connection.token, connection.to.ip());
+        let (hello, local) = (connection.hello.clone(), connection.to.ip());
         let proof = (connection.dialer, connection.life, connection.to, host);
         let config = &self.hosts[host].config;
-        let is_target = token[40..56] == config.id.0 && token[8..24] == config.tag.0;
+        let is_target = hello[40..56] == config.id.0 && hello[8..24] == config.tag.0;
         if is_target {
             let (dialer, near) = (connection.dialer, self.are_near(connection.dialer, host));
             self.promises.proved.insert(proof);
@@ -193,10 +195,24 @@ impl Network {
                 self.saw(Fact::Translated);
             }
         }
-        self.note(host, || format!("token on {conn}"));
-        self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, local, &token));
+        self.note(host, || format!("hello on {conn}"));
+        self.with(host, |node, now| node.handle_hello(now, ConnId(conn), local, local, &hello));
         if !is_target && !self.connections[&conn].over {
-            self.broken.push(format!("{host} keeps a connection whose token has another target"));
+            self.broken.push(format!("{host} keeps a connection whose hello has another target"));
+        }
+    }
+
+    /// The acceptor writes a roster.
+    pub(super) fn tell(&mut self, conn: u64, roster: Vec<u8>) {
+        let at = self.segment(conn);
+        self.at(at, Happening::Roster { conn, roster });
+    }
+
+    pub(super) fn roster(&mut self, conn: u64, roster: &[u8]) {
+        let (host, life, dial) = self.dialer(conn);
+        if !self.connections[&conn].over && self.hosts[host].life == life {
+            self.note(host, || format!("roster on {dial:?}"));
+            self.with(host, |node, now| node.handle_roster(now, dial, roster));
         }
     }
 
@@ -257,12 +273,12 @@ impl Network {
     /// one of them.
     fn leases(&mut self, conn: u64) -> Option<(&mut u32, &mut bool)> {
         let connection = self.connections.get_mut(&conn).unwrap();
-        let prover = NodeId(connection.token[24..40].try_into().unwrap());
+        let prover = NodeId(connection.hello[24..40].try_into().unwrap());
         let (acceptor, _) = connection.acceptor?;
         Some((self.promises.leases.entry((prover, acceptor)).or_default(), &mut connection.counts))
     }
 
-    /// The token has arrived at its target.
+    /// The hello has arrived at its target.
     fn count(&mut self, conn: u64) {
         if let Some((leases, counts)) = self.leases(conn)
             && !std::mem::replace(counts, true)

@@ -1,9 +1,11 @@
 //! The book of members: who has a seat, who is forgotten, and who takes the seat of another.
 
+use std::sync::Arc;
+
 use super::{Leader, endpoint, endpoints, id, job, ms, sent};
 use crate::model::{HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
-use crate::proto::prove::{Arrivals, Ends};
+use crate::proto::prove::{Arrival, Arrivals, Ends};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Output};
@@ -31,7 +33,8 @@ impl Fixture {
 
     fn prove(&mut self, node: u8) {
         let ends = Ends { local: endpoint(1).ip(), remote: endpoint(node).ip() };
-        self.arrivals.add(id(node), ConnId(node.into()), 1, ends, false);
+        let arrival = Arrival { conn: ConnId(node.into()), dial: 1, ends, traits: Arc::default() };
+        self.arrivals.add(id(node), arrival, false);
     }
 
     /// A member that was given the rank of its number.

@@ -1,6 +1,5 @@
 //! A leader and its members: their silence, the roster, and seats that two of them want.
 
-mod alike;
 mod book;
 mod broken;
 mod elastic;
@@ -12,7 +11,7 @@ use std::net::SocketAddr;
 use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, User, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, PathNews, Warning};
-use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Refusal, Token, Want};
+use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Refusal, Token};
 use mingle_rdma::Summary;
 use rounds::path_dials;
 
@@ -93,8 +92,8 @@ impl Leader {
     /// The connection of a node that has asked arrives.
     fn prove(&mut self, from: u8) -> Vec<Output> {
         let token = Token { prover: id(from), target: id(1), dial: 1, dialled: endpoint(1) };
-        let token = codec().encode_token(&token);
-        self.node.handle_token(self.now, ConnId(from.into()), endpoint(1).ip(), endpoint(1).ip(), &token);
+        let hello = codec().encode_hello(&token, &[]);
+        self.node.handle_hello(self.now, ConnId(from.into()), endpoint(1).ip(), endpoint(1).ip(), &hello);
         self.outputs()
     }
 
@@ -159,10 +158,6 @@ fn committed(outputs: &[Output]) -> bool {
     sent(outputs).iter().any(|(_, message)| matches!(message, Message::Commit(_)))
 }
 
-fn want(round: u64, mask: u32) -> Message {
-    Message::Want(Want { round, first: 0, mask })
-}
-
 #[test]
 fn the_master_learns_of_the_commit_first_and_the_others_when_it_has_answered_or_after_a_second() {
     for answers in [true, false] {
@@ -213,8 +208,6 @@ fn a_node_that_is_no_member_is_told_that_the_round_is_void_although_it_has_commi
     let mut leader = Leader::with(2, &[2, 3]);
     leader.hear(2, &ready());
     assert!(committed(&leader.run(Time::ZERO)));
-    assert_eq!(sent(&leader.hear(2, &want(1, 1))), [], "the commit is on its way to a member");
-    assert_eq!(sent(&leader.hear(2, &want(7, 1))), [(2, Message::Void(7))], "it has missed the void");
     // A standby and a stranger. The commit is longer than what asks for it.
     for other in [3, 4] {
         assert_eq!(sent(&leader.hear(other, &ready())), [(other, Message::Void(1))]);

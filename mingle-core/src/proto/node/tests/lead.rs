@@ -117,14 +117,14 @@ fn a_replayed_token_of_a_job_with_a_secret_proves_nothing() {
     let keys = Secret::new(b"a secret of 20 bytes").unwrap().keys(&"numbered".parse().unwrap());
     let token = |dial| {
         let token = Token { prover: id(3), target: ME, dial, dialled: endpoint(2) };
-        Codec::new(tag(), Some(&keys)).encode_token(&token)
+        Codec::new(tag(), Some(&keys)).encode_hello(&token, &[])
     };
     let mut node = Node::new(Config { keys: Some(keys.clone()), ..patient(3) }, 1, Time::ZERO);
     let _ = outputs(&mut node);
     for (conn, dial, is_first) in [(1, 1, true), (2, 1, false), (3, 2, true), (4, 1, false)] {
-        node.handle_token(Time::ZERO, ConnId(conn), endpoint(2).ip(), endpoint(2).ip(), &token(dial));
+        node.handle_hello(Time::ZERO, ConnId(conn), endpoint(2).ip(), endpoint(2).ip(), &token(dial));
         let told = outputs(&mut node);
         assert_eq!(told.contains(&Output::Close(ConnId(conn))), !is_first, "{conn}: {told:?}");
-        assert_eq!(node.arrivals.lease(id(3)), Some(if conn < 3 { 1 } else { 2 }));
+        assert_eq!(node.arrivals.dial(id(3)), Some(if conn < 3 { 1 } else { 2 }));
     }
 }

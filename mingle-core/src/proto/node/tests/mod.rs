@@ -22,7 +22,7 @@ use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
 use crate::wire::{
-    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Running,
+    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Lease, Message, NodeInfo, Prepare, Running,
     Token, Welcome, encode_roster,
 };
 
@@ -141,7 +141,6 @@ fn joined(config: Config) -> (Node, Prepare) {
         digest: Digest([0; 16]),
         slots_before: 1,
         slots_total: 2,
-        roster_bytes: 0,
         master: LEADER,
         master_at: endpoint(1),
         address: endpoint(2).ip(),
@@ -151,8 +150,8 @@ fn joined(config: Config) -> (Node, Prepare) {
     (node, prepare)
 }
 
-/// The prepare of a world of two in which some node wants the roster, and the roster as its one part.
-fn with_roster(prepare: Prepare) -> (Prepare, Part) {
+/// The prepare of a world of two, and its roster.
+fn with_roster(prepare: Prepare) -> (Prepare, Roster) {
     let member = |number: u8, rank| Member {
         rank: Rank(rank),
         id: id(number),
@@ -163,10 +162,15 @@ fn with_roster(prepare: Prepare) -> (Prepare, Part) {
         session_port: 0,
     };
     let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
-    let bytes = encode_roster(&roster);
-    let roster_bytes = u32::try_from(bytes.len()).unwrap();
-    let part = Part { round: prepare.round, index: 0, bytes: bytes.into_iter().collect() };
-    (Prepare { roster_bytes, digest: roster.digest(), ..prepare }, part)
+    (Prepare { digest: roster.digest(), ..prepare }, roster)
+}
+
+/// The leader tells the roster of a round on the connection of this dial.
+fn told(node: &mut Node, dial: u32, round: u64, roster: &Roster) -> Vec<Output> {
+    let lease = Lease { prover: ME, target: LEADER, dial };
+    let bytes = codec().encode_roster(lease, round, &encode_roster(roster));
+    node.handle_roster(node.shared.now, DialId(dial), &bytes);
+    outputs(node)
 }
 
 fn commits(outputs: &[Output]) -> bool {
@@ -213,12 +217,12 @@ fn join_message(member: u8, endpoint: SocketAddr, world: WorldSize) -> Message {
 fn prove(node: &mut Node, member: u8) -> Vec<Output> {
     let token = Token { prover: id(member), target: ME, dial: 1, dialled: endpoint(2) };
     let now = node.shared.now;
-    node.handle_token(
+    node.handle_hello(
         now,
         ConnId(member.into()),
         endpoint(2).ip(),
         endpoint(2).ip(),
-        &codec().encode_token(&token),
+        &codec().encode_hello(&token, &[]),
     );
     outputs(node)
 }

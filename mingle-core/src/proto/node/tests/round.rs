@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use super::{
-    LEADER, ME, announce, candidate, commit, config, has_formed, hear, is_ready, joined, says, sent,
+    LEADER, ME, announce, candidate, commit, config, has_formed, hear, is_ready, joined, says, sent, told,
     with_roster,
 };
+use crate::model::Digest;
 use crate::proto::Config;
 use crate::proto::tests::{endpoint, id};
-use crate::wire::{Message, Part, Prepare};
+use crate::wire::{Message, Prepare};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -27,7 +28,7 @@ fn a_commit_of_another_round_forms_no_world() {
 fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
     type Change = fn(&mut Prepare, &mut Config);
     let loopback: SocketAddr = "127.0.0.1:22".parse().unwrap();
-    let changes: [(&str, Change); 11] = [
+    let changes: [(&str, Change); 10] = [
         ("the given rank is not kept", |prepare, config| {
             (prepare.rank, config.node.rank) = (2, config.world.max().rank(1).ok());
         }),
@@ -48,7 +49,6 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
         }),
         ("more workers before and here than in all", |prepare, _| prepare.slots_total = 1),
         ("more workers than the world can have", |prepare, _| prepare.slots_total = u64::MAX),
-        ("the roster that it wants is empty", |_, config| config.node.attributes.wants_roster = true),
     ];
     for (what, change) in changes {
         let mut config = config(3);
@@ -61,7 +61,6 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
         let told = hear(&mut node, &Message::Prepare(wrong));
         assert_eq!(sent(&told), [], "{what}");
         assert!(!node.is_bound(), "{what}");
-        let right = Prepare { roster_bytes: 9, ..right };
         let told = hear(&mut node, &Message::Prepare(right));
         assert!(sent(&told).len() == 1 && node.is_bound(), "{what}: {told:?}");
     }
@@ -78,16 +77,43 @@ fn a_follower_of_a_given_rank_0_takes_no_other_master() {
 }
 
 #[test]
-fn a_part_of_another_rounds_roster_is_not_taken() {
+fn a_node_that_wants_the_roster_is_ready_with_that_of_its_round_whether_it_comes_before_the_prepare_or_after()
+{
+    let mut config = config(2);
+    config.node.attributes.wants_roster = true;
+    for comes_first in [true, false] {
+        let (mut node, prepare) = joined(config.clone());
+        let lease = prepare.lease;
+        let (prepare, roster) = with_roster(Prepare { round: 2, ..prepare });
+        let prepare = Message::Prepare(prepare);
+        if comes_first {
+            told(&mut node, lease, 2, &roster);
+            assert!(says(&hear(&mut node, &prepare), is_ready));
+            continue;
+        }
+        assert!(!says(&hear(&mut node, &prepare), is_ready));
+        for round in [1, 3] {
+            assert!(!says(&told(&mut node, lease, round, &roster), is_ready), "round {round}");
+        }
+        assert!(!says(&told(&mut node, lease + 1, 2, &roster), is_ready), "on another connection");
+        assert!(says(&told(&mut node, lease, 2, &roster), is_ready));
+    }
+}
+
+#[test]
+fn a_roster_that_is_not_that_of_the_prepare_makes_no_node_ready() {
     let mut config = config(2);
     config.node.attributes.wants_roster = true;
     let (mut node, prepare) = joined(config);
-    let (prepare, part) = with_roster(Prepare { round: 2, ..prepare });
-    hear(&mut node, &Message::Prepare(prepare));
-    for (round, is_taken) in [(1, false), (3, false), (2, true)] {
-        let part = Part { round, ..part.clone() };
-        assert_eq!(says(&hear(&mut node, &Message::Part(part)), is_ready), is_taken, "round {round}");
-    }
+    let lease = prepare.lease;
+    let (right, roster) = with_roster(prepare);
+    let wrong = Prepare { digest: Digest([7; 16]), ..right.clone() };
+    hear(&mut node, &Message::Prepare(wrong));
+    assert!(!says(&told(&mut node, lease, 1, &roster), is_ready), "another digest");
+    hear(&mut node, &Message::Void(1));
+    let elsewhere = Prepare { round: 2, slots_total: 3, ..right };
+    hear(&mut node, &Message::Prepare(elsewhere));
+    assert!(!says(&told(&mut node, lease, 2, &roster), is_ready), "other workers");
 }
 
 #[test]

@@ -1527,6 +1527,26 @@ fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
 }
 
 #[test]
+fn a_node_that_waits_and_is_refused_by_the_leader_that_was_named_to_it_looks_for_another_within_half_a_second()
+ {
+    let size = WorldSize::from(Size::new(3).unwrap());
+    let mut world = World::guest(contact(2), settings(size), contact(1), 5, Time::ZERO);
+    let mut now = Time::ZERO;
+    loop {
+        let (all, dial) = actions(&mut world);
+        if all.contains(&Action::Report(Change::Lost)) {
+            break;
+        }
+        if let Some((dial, _)) = dial {
+            world.dial_failed(now, contact(1).id, dial, Failed::Refused);
+        }
+        now = now.max(world.poll_timeout().expect("it goes on"));
+        assert!(now < Time::from_millis(500), "it waits for a process that is not there");
+        world.advance(now);
+    }
+}
+
+#[test]
 fn the_next_world_forms_soon_when_a_leader_leaves_or_dies_that_has_led_rounds() {
     for seed in 0..150 {
         let size = WorldSize::from(Size::new(3).unwrap());

@@ -102,6 +102,11 @@ impl World {
         }
         let Some(peer) = self.peers.get(&leader) else { return Some(Time::ZERO) };
         match peer.link.presence(self.now) {
+            // A node that waits for its first seat has no world to lose: the leader that was named to it may
+            // have died before, and others may know a later leader.
+            super::Presence::Silent(_) if self.plan.is_none() && peer.link.is_refused() => {
+                Some(self.followed + AGAIN)
+            }
             super::Presence::Silent(since) => Some(since.max(self.followed) + LOST),
             super::Presence::Dead => Some(Time::ZERO),
             super::Presence::There => {

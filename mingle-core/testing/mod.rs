@@ -19,7 +19,7 @@ use super::message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PARTNERS, Partner,
     Prepare, REFUSED, RUNS, Refusal, Solicit, Trouble, UNREADY, Welcome, encode_roster, take,
 };
-use super::{Codec, Dropped, Header, Lease, Token, fitting};
+use super::{Codec, Dropped, Header, Token, fitting};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, Misfit,
     NodeId, Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
@@ -147,9 +147,9 @@ impl Forger {
         self.codec.encode_hello(&Token { prover, target, dial, dialled }, &[])
     }
 
-    /// The roster of a round, as the target of a dial writes it.
-    pub fn roster(&self, prover: NodeId, target: NodeId, dial: u32, round: u64, roster: &Roster) -> Vec<u8> {
-        self.codec.encode_roster(Lease { prover, target, dial }, round, &encode_roster(roster))
+    /// The roster of a round, as its leader writes it.
+    pub fn roster(&self, leader: NodeId, round: u64, roster: &Roster) -> Vec<u8> {
+        self.codec.encode_roster(leader, round, &encode_roster(roster))
     }
 
     /// The kind and the frame of a datagram, which a node with these keys has not read before.

@@ -89,7 +89,7 @@ impl fmt::Debug for Secret {
 pub struct Keys {
     /// Encrypts and authenticates datagrams.
     pub(crate) seal: [u8; 32],
-    /// Authenticates tokens.
+    /// Authenticates tokens, and makes the keys of what else TCP carries.
     pub(crate) token: [u8; 32],
 }
 

@@ -292,7 +292,7 @@ impl RendezvousBuilder {
     /// free between the rendezvous and the job. Default: no; the socket is closed.
     ///
     /// The socket's queue may already hold connections: of nodes that finished before rank 0, and of late
-    /// dials of the rendezvous, which end after a token or without a byte.
+    /// dials of the rendezvous, which end after a hello or without a byte.
     pub fn keep_listener(mut self, keep: bool) -> Self {
         self.0.keep_listener = keep;
         self

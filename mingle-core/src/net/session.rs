@@ -22,7 +22,7 @@ use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
 const OPENING: Duration = Duration::from_secs(10);
 /// The longest segment, in bytes: what MTUs from 1,232 bytes on let pass. A session would otherwise stall
 /// where a router drops longer packets without a word.
-const SEGMENT: u32 = 1180;
+pub(super) const SEGMENT: u32 = 1180;
 
 /// What the task of a connection reports: in order, and its end last.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! What a state machine asks of its driver, and what the driver reports of the connections.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::report::Event;
 use crate::model::Fault;
@@ -76,8 +77,9 @@ pub enum Output {
     DialPath(PathDial),
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),
-    /// Write a roster on a connection that this node has accepted.
-    Tell(ConnId, Vec<u8>),
+    /// Write a roster on a connection that this node has accepted, in place of an earlier roster of which
+    /// nothing is written yet.
+    Tell(ConnId, Arc<[u8]>),
     /// Reset a connection that this node has accepted.
     Close(ConnId),
     /// Accept no more connections: the port belongs to the job from now on.

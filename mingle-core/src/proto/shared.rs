@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -14,8 +15,8 @@ use super::output::{ConnId, DialId, Output, PathDial};
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
-use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
-use crate::wire::{Codec, Header, Lease, Message, NodeInfo, Reach, Solicit, Token, encode_traits};
+use crate::model::{Endpoints, NodeId, Peer, Rank, Roster, Unfit, User, WorldSize};
+use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token, encode_roster, encode_traits};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -167,17 +168,13 @@ impl Shared {
         self.outputs.push_back(Output::HangUp(dial));
     }
 
-    /// Sends the encoded roster of a round on the connection that this node has opened by this dial.
-    pub(crate) fn tell_roster(
-        &mut self,
-        conn: ConnId,
-        (prover, dial): (NodeId, u32),
-        round: u64,
-        roster: &[u8],
-    ) {
-        let lease = Lease { prover, target: self.me(), dial };
-        let bytes = self.codec.encode_roster(lease, round, roster);
-        self.outputs.push_back(Output::Tell(conn, bytes));
+    /// A roster as this leader writes it in a round.
+    pub(crate) fn encode_roster(&self, round: u64, roster: &Roster) -> Arc<[u8]> {
+        self.codec.encode_roster(self.me(), round, &encode_roster(roster)).into()
+    }
+
+    pub(crate) fn tell(&mut self, conn: ConnId, roster: Arc<[u8]>) {
+        self.outputs.push_back(Output::Tell(conn, roster));
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {

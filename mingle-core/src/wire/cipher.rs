@@ -26,13 +26,14 @@ impl Cipher {
     }
 
     /// What was sealed behind the first `clear` bytes; nothing where it is not authentic.
-    pub(super) fn open(&self, number: u64, clear: usize, bytes: &[u8]) -> Option<Vec<u8>> {
-        let (rest, tag) = bytes.split_at_checked(bytes.len().checked_sub(SEAL)?)?;
-        let (associated, sealed) = rest.split_at_checked(clear)?;
-        let (mut body, tag) = (sealed.to_vec(), Tag::try_from(tag).ok()?);
-        let opened =
-            self.0.decrypt_inout_detached(&nonce(number), associated, body.as_mut_slice().into(), &tag);
-        opened.ok().map(|()| body)
+    pub(super) fn open(&self, number: u64, clear: usize, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let end = bytes.len().checked_sub(SEAL).filter(|end| *end >= clear)?;
+        let tag = Tag::try_from(&bytes[end..]).ok()?;
+        bytes.truncate(end);
+        let (associated, body) = bytes.split_at_mut(clear);
+        self.0.decrypt_inout_detached(&nonce(number), associated, body.into(), &tag).ok()?;
+        bytes.drain(..clear);
+        Some(bytes)
     }
 }
 

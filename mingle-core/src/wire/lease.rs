@@ -10,9 +10,10 @@
 //!               tag of 16 bytes, where sealed                tag of 16 bytes, where sealed
 //! ```
 //!
-//! With a secret traits and rosters are sealed: the nonce is the number of the round, 0 for traits, the
-//! associated data is all that is before them, and the key of a direction depends on the secret, both nodes
-//! and the number of the dial. A token is accepted once, and so are the traits behind it.
+//! With a secret traits and rosters are sealed, with all that is before them as associated data. The key of
+//! traits depends on the secret, both nodes and the number of the dial, and a token is accepted once. The key
+//! of rosters depends on the secret and the leader, and the nonce is the number of the round: a roster is
+//! sealed once for all members.
 
 #[cfg(feature = "net")]
 use super::LONGEST_ENTRY;
@@ -51,30 +52,17 @@ fn longest_roster(world: World) -> usize {
     usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY)
 }
 
-/// The names of a lease: which node has dialled which, and the number of the dial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lease {
-    pub(crate) prover: NodeId,
-    pub(crate) target: NodeId,
-    pub(crate) dial: u32,
-}
-
-/// One direction of a lease.
-#[derive(Debug, Clone, Copy)]
-enum Direction {
-    Traits,
-    Roster,
-}
-
-/// The cipher of one direction of a lease, in a job with a secret.
-fn cipher(key: Option<&[u8; 32]>, direction: Direction, lease: Lease) -> Option<Cipher> {
-    let context = match direction {
-        Direction::Traits => "mingle 2 traits",
-        Direction::Roster => "mingle 2 roster",
-    };
+/// The cipher of the traits behind this token, in a job with a secret.
+fn of_traits(key: Option<&[u8; 32]>, token: &Token) -> Option<Cipher> {
     let mut hasher = blake3::Hasher::new_keyed(key?);
-    hasher.update(context.as_bytes()).update(&lease.prover.0).update(&lease.target.0);
-    Some(Cipher::new(hasher.update(&lease.dial.to_le_bytes()).finalize().as_bytes()))
+    hasher.update(b"mingle 2 traits").update(&token.prover.0).update(&token.target.0);
+    Some(Cipher::new(hasher.update(&token.dial.to_le_bytes()).finalize().as_bytes()))
+}
+
+/// The cipher of a leader's rosters, in a job with a secret.
+fn of_rosters(key: Option<&[u8; 32]>, leader: NodeId) -> Option<Cipher> {
+    let mut hasher = blake3::Hasher::new_keyed(key?);
+    Some(Cipher::new(hasher.update(b"mingle 2 roster").update(&leader.0).finalize().as_bytes()))
 }
 
 /// The hello of the node that dials, whose encoded token this is. `traits` are encoded.
@@ -87,7 +75,7 @@ pub(super) fn encode_hello(
     let sealed = if key.is_some() { SEAL } else { 0 };
     let length = u16::try_from(traits.len() + sealed).unwrap_or(u16::MAX);
     let mut hello = [encoded, &length.to_le_bytes()[..], traits].concat();
-    if let Some(cipher) = cipher(key, Direction::Traits, token.lease()) {
+    if let Some(cipher) = of_traits(key, token) {
         cipher.close(0, HELLO, &mut hello);
     }
     hello
@@ -99,30 +87,30 @@ pub(super) fn decode_hello(key: Option<&[u8; 32]>, token: &Token, hello: &[u8]) 
     if usize::from(u16::from_le_bytes(array(&first[TOKEN..]))) != rest.len() {
         return Err(Dropped::Malformed);
     }
-    let traits = match cipher(key, Direction::Traits, token.lease()) {
-        Some(cipher) => decode_traits(&cipher.open(0, HELLO, hello).ok_or(Dropped::Unauthentic)?),
+    let traits = match of_traits(key, token) {
+        Some(cipher) => decode_traits(&cipher.open(0, HELLO, hello.to_vec()).ok_or(Dropped::Unauthentic)?),
         None => decode_traits(rest),
     };
     traits.ok_or(Dropped::Malformed)
 }
 
-/// The encoded roster of a round, for this lease.
-pub(super) fn encode_roster(key: Option<&[u8; 32]>, lease: Lease, round: u64, roster: &[u8]) -> Vec<u8> {
+/// The roster of a round, as its leader writes it to all members.
+pub(super) fn encode_roster(key: Option<&[u8; 32]>, leader: NodeId, round: u64, roster: &[u8]) -> Vec<u8> {
     let sealed = if key.is_some() { SEAL } else { 0 };
     let length = u32::try_from(HEAD - LENGTH + roster.len() + sealed).unwrap_or(u32::MAX);
     let mut bytes = [&length.to_le_bytes()[..], &round.to_le_bytes(), roster].concat();
-    if let Some(cipher) = cipher(key, Direction::Roster, lease) {
+    if let Some(cipher) = of_rosters(key, leader) {
         cipher.close(round, HEAD, &mut bytes);
     }
     bytes
 }
 
-/// The number of the round and the encoded roster in these bytes, which this lease has carried.
-pub(super) fn decode_roster(key: Option<&[u8; 32]>, lease: Lease, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+/// The number of the round and the encoded roster in these bytes of a leader.
+pub(super) fn decode_roster(key: Option<&[u8; 32]>, leader: NodeId, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
     let (head, rest) = bytes.split_at_checked(HEAD)?;
     let round = u64::from_le_bytes(array(&head[LENGTH..]));
-    let roster = match cipher(key, Direction::Roster, lease) {
-        Some(cipher) => cipher.open(round, HEAD, bytes)?,
+    let roster = match of_rosters(key, leader) {
+        Some(cipher) => cipher.open(round, HEAD, bytes.to_vec())?,
         None => rest.to_vec(),
     };
     Some((round, roster))

@@ -30,7 +30,7 @@ pub(crate) const REFUSED: usize = 2;
 /// The most addresses of the leader of a running world.
 pub(crate) const LEADERS: usize = 8;
 /// An upper limit of the length of one roster entry, in bytes.
-pub(crate) const LONGEST_ENTRY: usize = 1000;
+pub(crate) const LONGEST_ENTRY: usize = 512;
 
 /// To whom a kind of message may be addressed. Any other recipient makes a datagram malformed, so a message
 /// to one node has no effect if it is sent to all.

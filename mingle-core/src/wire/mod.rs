@@ -37,7 +37,6 @@ pub(crate) use header::Header;
 pub use header::VERSION;
 #[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
-pub(crate) use lease::Lease;
 #[cfg(feature = "net")]
 pub(crate) use lease::{HELLO, rest_of_hello, rest_of_roster};
 #[cfg(feature = "net")]
@@ -198,14 +197,14 @@ impl Codec {
         Ok((token, traits))
     }
 
-    /// The encoded roster of a round, as this lease carries it.
-    pub(crate) fn encode_roster(&self, lease: Lease, round: u64, roster: &[u8]) -> Vec<u8> {
-        lease::encode_roster(self.token_key.as_ref(), lease, round, roster)
+    /// The encoded roster of a round, as this leader writes it.
+    pub(crate) fn encode_roster(&self, leader: NodeId, round: u64, roster: &[u8]) -> Vec<u8> {
+        lease::encode_roster(self.token_key.as_ref(), leader, round, roster)
     }
 
     /// The number of the round and the encoded roster in these bytes.
-    pub(crate) fn decode_roster(&self, lease: Lease, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
-        lease::decode_roster(self.token_key.as_ref(), lease, bytes)
+    pub(crate) fn decode_roster(&self, leader: NodeId, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+        lease::decode_roster(self.token_key.as_ref(), leader, bytes)
     }
 
     /// The token of a path, and the answer of its target.

@@ -230,7 +230,7 @@ impl Reader {
         bytes = match &mut self.seal {
             Some(seal) => {
                 let number = seal.number();
-                seal.cipher.open(number, LENGTH, &bytes).ok_or(Dropped::Unauthentic)?
+                seal.cipher.open(number, LENGTH, bytes).ok_or(Dropped::Unauthentic)?
             }
             None => bytes.split_off(LENGTH),
         };

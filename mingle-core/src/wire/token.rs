@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::Dropped;
 use super::header::{MAGIC, TAG, VERSION, array, id};
-use super::lease::Lease;
 use crate::model::{JobTag, NodeId};
 
 /// The length of every token, in bytes.
@@ -66,12 +65,6 @@ pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER
 }
 
 impl Token {
-    /// The lease that a connection with this token may become.
-    pub(crate) fn lease(&self) -> Lease {
-        let &Self { prover, target, dial, .. } = self;
-        Lease { prover, target, dial }
-    }
-
     pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>, purpose: Purpose) -> [u8; TOKEN] {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);

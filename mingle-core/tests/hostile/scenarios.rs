@@ -153,7 +153,7 @@ fn a_roster_without_this_node_or_with_it_at_another_rank_makes_no_node_ready() {
         play.round_of_eve("Prepare", &[], |scene| scene.rosters.clone_from(&rosters));
         assert_eq!(play.link.phase(), Phase::Preparing, "it waits for the roster");
         let dial = play.link.watch.last_dial(stranger(1)).expect("the node has dialled the attacker");
-        let roster = play.forger.roster(play.link.own_id(), id(EVE), dial, 1, &rosters[0]);
+        let roster = play.forger.roster(id(EVE), 1, &rosters[0]);
         play.link.node(|node, now| node.handle_roster(now, DialId(dial), &roster));
         assert_eq!(play.link.phase() == Phase::Ready, ready, "{what}");
         play.round_of_eve("Commit", &[], |_| ());

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::time::{sleep, timeout};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::endpoint::{make_lease, reset_on_close};
 use super::path;
 use crate::model::World;
+use crate::net::session::SEGMENT;
 use crate::proto::{ConnId, DialId, PathNews, PathTarget, TOKEN, Warning};
 use crate::wire::{HELLO, rest_of_hello, rest_of_roster};
 
@@ -24,8 +26,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an accepted connection of a path may take in all. The prover gives up earlier.
 const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between two rosters that are read from one connection: a leader sends one each round, and a
-/// stranger in its place must not fill this node's memory.
+/// The pause between two rosters of one connection: a leader sends one each round, and a stranger in its place
+/// must not fill this node's memory.
 const NEXT_ROSTER: Duration = Duration::from_millis(50);
 
 /// A report from a task beside the driver. A connection's task sends its events in order, and its end last.
@@ -59,7 +61,8 @@ pub(crate) async fn dial(
     world: World,
     events: UnboundedSender<TaskEvent>,
 ) {
-    match TcpStream::connect(to).await {
+    // A router may drop longer packets without a word. The paths of a round show that, and name them.
+    match path::connect(to, Some(SEGMENT)).await {
         Ok(mut stream) => {
             if let Err(error) = make_lease(&stream) {
                 tracing::debug!(?dial, %error, "keepalive");
@@ -67,9 +70,11 @@ pub(crate) async fn dial(
             // Before the hello is sent, since its answer may come at once.
             let _ = events.send(TaskEvent::Dialed(dial));
             if stream.write_all(&hello).await.is_ok() {
+                let mut next = Instant::now();
                 while let Some(roster) = read_roster(&mut stream, world).await {
+                    sleep_until(next).await;
                     let _ = events.send(TaskEvent::Roster(dial, roster));
-                    sleep(NEXT_ROSTER).await;
+                    next = Instant::now() + NEXT_ROSTER;
                 }
             }
         }
@@ -79,7 +84,8 @@ pub(crate) async fn dial(
     let _ = events.send(TaskEvent::HungUp(dial));
 }
 
-/// Reads the hello of an accepted connection, and then writes the `rosters` until the connection closes.
+/// Reads the hello of an accepted connection, and then writes the newest of the `rosters` until the
+/// connection closes.
 ///
 /// The token of a path is answered here by `paths`, on any port. On a port for paths `only`, no hello counts.
 pub(crate) async fn hold(
@@ -87,7 +93,7 @@ pub(crate) async fn hold(
     mut stream: TcpStream,
     paths: Arc<PathTarget>,
     only: bool,
-    rosters: UnboundedReceiver<Vec<u8>>,
+    rosters: watch::Receiver<Arc<[u8]>>,
     events: UnboundedSender<TaskEvent>,
 ) {
     let set_up = |set: io::Result<()>| {
@@ -138,12 +144,13 @@ async fn read_rest(stream: &mut TcpStream, first: &[u8], rest: usize) -> Option<
     (read == rest).then_some(bytes)
 }
 
-/// Writes the rosters, until the peer closes the connection or sends another byte, which no node does.
-async fn serve(mut stream: TcpStream, mut rosters: UnboundedReceiver<Vec<u8>>) {
+/// Writes the newest roster, until the peer closes the connection or sends another byte, which no node does.
+async fn serve(mut stream: TcpStream, mut rosters: watch::Receiver<Arc<[u8]>>) {
     let (mut reader, mut writer) = stream.split();
     let write = async {
         // The driver forgets the sender when it ends this task.
-        while let Some(roster) = rosters.recv().await {
+        while rosters.changed().await.is_ok() {
+            let roster = Arc::clone(&rosters.borrow_and_update());
             let _ = writer.write_all(&roster).await;
         }
     };

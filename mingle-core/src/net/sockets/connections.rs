@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, TaskEvent};
@@ -204,7 +205,7 @@ impl Connections {
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
         let target = self.target.clone()?;
-        let (writer, rosters) = unbounded_channel();
+        let (writer, rosters) = watch::channel(Arc::default());
         let task = connection::hold(conn, stream, target, only, rosters, self.sender.clone());
         self.guests.add(conn, from.ip().to_canonical(), self.tasks.spawn(task));
         self.guests.add_writer(conn, writer);
@@ -229,7 +230,7 @@ impl Connections {
     }
 
     /// Writes a roster on a connection that has brought its hello.
-    pub(crate) fn tell(&self, conn: ConnId, roster: Vec<u8>) {
+    pub(crate) fn tell(&self, conn: ConnId, roster: Arc<[u8]>) {
         self.guests.write(conn, roster);
     }
 

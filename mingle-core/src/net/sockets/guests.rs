@@ -8,8 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::open_files::Room;
@@ -20,8 +21,8 @@ use crate::proto::ConnId;
 pub(crate) struct Guests {
     room: Room,
     tasks: BTreeMap<ConnId, (IpAddr, AbortHandle)>,
-    /// To the tasks that write what they are told.
-    writers: BTreeMap<ConnId, UnboundedSender<Vec<u8>>>,
+    /// To the tasks that write the newest that they are told.
+    writers: BTreeMap<ConnId, watch::Sender<Arc<[u8]>>>,
     strangers: BySource,
     provers: BySource,
 }
@@ -46,18 +47,17 @@ impl Guests {
         }
     }
 
-    /// The task of this connection writes what it is told here.
-    pub(crate) fn add_writer(&mut self, conn: ConnId, writer: UnboundedSender<Vec<u8>>) {
+    /// The task of this connection writes the newest that it is told here.
+    pub(crate) fn add_writer(&mut self, conn: ConnId, writer: watch::Sender<Arc<[u8]>>) {
         if self.tasks.contains_key(&conn) {
             self.writers.insert(conn, writer);
         }
     }
 
     /// Tells the task of a connection to write these bytes.
-    pub(crate) fn write(&self, conn: ConnId, bytes: Vec<u8>) {
+    pub(crate) fn write(&self, conn: ConnId, bytes: Arc<[u8]>) {
         if let Some(writer) = self.writers.get(&conn) {
-            // Fails if the connection has ended, which is reported.
-            let _ = writer.send(bytes);
+            writer.send_replace(bytes);
         }
     }
 

@@ -17,7 +17,7 @@ use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId, Peer};
-use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Lease, Message, Prepare, Welcome};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Prepare, Welcome};
 use leader::Leader;
 use participation::Participation;
 
@@ -387,9 +387,8 @@ impl Follow {
 
     /// A roster has arrived on a connection to the leader.
     pub(crate) fn on_roster(&mut self, dial: DialId, bytes: &[u8], shared: &mut Shared) {
-        let lease = Lease { prover: shared.me(), target: self.leader.id(), dial: dial.0 };
         if let Some(dials) = self.dials.as_ref().filter(|dials| dials.has(dial))
-            && let Some(told) = shared.codec.decode_roster(lease, bytes)
+            && let Some(told) = shared.codec.decode_roster(self.leader.id(), bytes)
         {
             self.told.retain(|dial, _| dials.has(*dial));
             self.told.insert(dial, told);

@@ -12,14 +12,12 @@ use super::ranks::Applicant;
 use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness};
 use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
-use crate::wire::{self, BrokenTo, PARTNERS, Partner, Prepare};
+use crate::wire::{BrokenTo, PARTNERS, Partner, Prepare};
 
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) number: u64,
     pub(super) roster: Roster,
-    /// The roster as it is sent; empty where no member wants it.
-    pub(super) encoded: Vec<u8>,
     pub(super) digest: Digest,
     /// The rank of each node.
     ranks: BTreeMap<NodeId, u32>,
@@ -66,7 +64,7 @@ pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> V
     let members = book.members().map(|(id, entry)| {
         let arrival = arrivals.lease(id);
         let (lease, met) = (arrival.map(|lease| lease.ends.remote), arrival.map(|lease| lease.ends.local));
-        let traits = arrival.map(|lease| Arc::clone(&lease.traits)).unwrap_or_default();
+        let traits = arrivals.traits(id).cloned().unwrap_or_default();
         Applicant { id, node: entry.node.clone(), lease, met, traits }
     });
     std::iter::once(own).chain(members).collect()
@@ -78,7 +76,6 @@ impl Plan {
         number: u64,
         assigned: &[Applicant],
         (verdict, sameness): (Verdict, Sameness),
-        wants_roster: bool,
         network: &RoundNetwork,
     ) -> Option<Self> {
         let master = assigned.first()?;
@@ -111,7 +108,6 @@ impl Plan {
             digest: roster.digest(),
             ranks: roster.members().iter().map(|member| (member.id, member.rank.get())).collect(),
             slots,
-            encoded: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
             master: master.id,
             master_at: (to_master.link.address, to_master.own_port).into(),

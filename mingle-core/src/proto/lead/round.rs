@@ -1,6 +1,7 @@
 //! One round until it commits: the leader prepares, proves its own paths, and waits until all are ready.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::book::Book;
@@ -8,6 +9,7 @@ use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId};
 use crate::proto::output::ConnId;
 use crate::proto::prove::{Arrivals, PathProofs};
+use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
@@ -46,8 +48,9 @@ pub(super) struct Round {
     /// A node cannot prove all its paths.
     failing: bool,
     waves: Waves,
-    /// The lease on which each member has been told the roster.
-    told: BTreeMap<NodeId, ConnId>,
+    /// The roster as it is written, once a member wants it, and the connections on which it was told.
+    roster: Option<Arc<[u8]>>,
+    told: BTreeSet<ConnId>,
 }
 
 impl Round {
@@ -65,7 +68,8 @@ impl Round {
             ready: 0,
             failing: false,
             waves: Waves::in_round(shared.scale(), shared.now),
-            told: BTreeMap::new(),
+            roster: None,
+            told: BTreeSet::new(),
         }
     }
 
@@ -105,14 +109,23 @@ impl Round {
             unready.map(|(id, _)| id).collect::<VecDeque<_>>()
         };
         for id in self.waves.burst(unready, shared) {
-            let (Some(entry), Some(lease)) = (book.get(id), arrivals.lease(id)) else { continue };
-            // TCP repeats it by itself, but on a lease that has broken.
-            if entry.node.attributes.wants_roster && self.told.insert(id, lease.conn) != Some(lease.conn) {
-                shared.tell_roster(lease.conn, (id, lease.dial), self.plan.number, &self.plan.encoded);
+            let (Some(entry), Some(lease)) = (book.get(id), arrivals.dial(id)) else { continue };
+            if entry.node.attributes.wants_roster {
+                self.tell_roster(id, arrivals, shared);
             }
-            for prepare in self.plan.prepares(id, lease.dial, self.waves.number()) {
+            for prepare in self.plan.prepares(id, lease, self.waves.number()) {
                 entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
             }
+        }
+    }
+
+    /// Tells the roster on each connection of a member: TCP repeats it by itself, but not on a connection that
+    /// has broken, and in a job without a secret others can open connections in a member's name.
+    fn tell_roster(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        let Self { plan, roster, told, .. } = self;
+        let roster = roster.get_or_insert_with(|| shared.encode_roster(plan.number, &plan.roster));
+        for conn in arrivals.connections(id).filter(|conn| told.insert(*conn)) {
+            shared.tell(conn, Arc::clone(roster));
         }
     }
 
@@ -164,8 +177,11 @@ impl Round {
     /// Tells the members that the round is void, and ends the proof.
     pub(super) fn void(self, book: &Book, shared: &mut Shared) {
         shared.timers.stop(Timer::Wave);
-        for (id, entry) in book.members() {
-            shared.send(entry.source, id, &Message::Void(self.plan.number));
+        // A member that waits for the roster asks for nothing, so that nothing else would tell it.
+        for _ in 0..UNANSWERED_COPIES {
+            for (id, entry) in book.members() {
+                shared.send(entry.source, id, &Message::Void(self.plan.number));
+            }
         }
         self.proofs.stop(shared);
     }

@@ -153,8 +153,7 @@ impl Rounds {
         if let Some(because) = alike::refusal(&assigned, &sameness) {
             return Err(Some(Excluded::new(Vec::new(), because)));
         }
-        let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
-        Plan::new(self.started + 1, &assigned, (verdict, sameness), wants_roster, &network).ok_or(None)
+        Plan::new(self.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.

@@ -264,9 +264,9 @@ impl Node {
         self.memory.connected();
         let own = &self.shared.config.traits;
         let traits = if traits == **own { Arc::clone(own) } else { Arc::new(traits) };
-        let arrival = Arrival { conn, dial: token.dial, ends: Ends { local, remote }, traits };
+        let arrival = Arrival { conn, dial: token.dial, ends: Ends { local, remote } };
         let is_stranger = self.is_stranger(token.prover);
-        if let Some(excess) = self.arrivals.add(token.prover, arrival, is_stranger) {
+        if let Some(excess) = self.arrivals.add(token.prover, arrival, traits, is_stranger) {
             self.shared.close(excess);
         }
         self.close_strangers();

@@ -19,7 +19,7 @@ const WINDOW: u32 = 1024;
 /// The connections of each node that has proved that it reaches this one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
-    by_prover: BTreeMap<NodeId, Vec<Arrival>>,
+    by_prover: BTreeMap<NodeId, Prover>,
     provers: BTreeMap<ConnId, NodeId>,
     /// The dials that have arrived, in a job with a secret: only its nodes can make this grow.
     used: BTreeMap<NodeId, Used>,
@@ -27,15 +27,22 @@ pub(crate) struct Arrivals {
     tokens: u64,
 }
 
-/// A connection on which a hello has arrived.
+/// A node that has proved that it reaches this one.
 #[derive(Debug, Clone)]
+struct Prover {
+    /// By its first hello: in a job without a secret others can send hellos in its name later.
+    traits: Arc<Traits>,
+    /// Its connections, oldest first.
+    arrivals: Vec<Arrival>,
+}
+
+/// A connection on which a hello has arrived.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) conn: ConnId,
     /// The number of the dial.
     pub(crate) dial: u32,
     pub(crate) ends: Ends,
-    /// The prover's traits.
-    pub(crate) traits: Arc<Traits>,
 }
 
 /// The addresses of a connection that this node has accepted.
@@ -81,10 +88,17 @@ impl Arrivals {
     }
 
     /// Adds a connection. Returns the one to close where the prover has too many.
-    pub(crate) fn add(&mut self, prover: NodeId, arrival: Arrival, is_stranger: bool) -> Option<ConnId> {
+    pub(crate) fn add(
+        &mut self,
+        prover: NodeId,
+        arrival: Arrival,
+        traits: Arc<Traits>,
+        is_stranger: bool,
+    ) -> Option<ConnId> {
         let kept = if is_stranger { KEPT_OF_STRANGER } else { KEPT };
         self.provers.insert(arrival.conn, prover);
-        let arrivals = self.by_prover.entry(prover).or_default();
+        let new = Prover { traits, arrivals: Vec::new() };
+        let arrivals = &mut self.by_prover.entry(prover).or_insert(new).arrivals;
         arrivals.push(arrival);
         (arrivals.len() > kept).then(|| {
             let excess = arrivals.remove(0).conn;
@@ -96,7 +110,7 @@ impl Arrivals {
     /// Removes a connection that has closed. Returns its prover where that was its last.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<NodeId> {
         let prover = self.provers.remove(&conn)?;
-        let arrivals = self.by_prover.get_mut(&prover)?;
+        let arrivals = &mut self.by_prover.get_mut(&prover)?.arrivals;
         arrivals.retain(|arrival| arrival.conn != conn);
         if !arrivals.is_empty() {
             return None;
@@ -107,7 +121,7 @@ impl Arrivals {
 
     /// Removes a prover, and returns its connections.
     pub(crate) fn evict(&mut self, prover: NodeId) -> Vec<ConnId> {
-        let arrivals = self.by_prover.remove(&prover).unwrap_or_default();
+        let arrivals = self.by_prover.remove(&prover).map(|prover| prover.arrivals).unwrap_or_default();
         for arrival in &arrivals {
             self.provers.remove(&arrival.conn);
         }
@@ -123,7 +137,17 @@ impl Arrivals {
     /// The prover's lease: the last connection that arrived. Until the prover knows of one, any would do.
     /// Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<&Arrival> {
-        self.by_prover.get(&prover)?.last()
+        self.by_prover.get(&prover)?.arrivals.last()
+    }
+
+    /// The connections of this prover.
+    pub(crate) fn connections(&self, prover: NodeId) -> impl Iterator<Item = ConnId> {
+        let prover = self.by_prover.get(&prover);
+        prover.into_iter().flat_map(|prover| &prover.arrivals).map(|arrival| arrival.conn)
+    }
+
+    pub(crate) fn traits(&self, prover: NodeId) -> Option<&Arc<Traits>> {
+        self.by_prover.get(&prover).map(|prover| &prover.traits)
     }
 
     /// The number of the dial that is the prover's lease.
@@ -161,7 +185,7 @@ mod tests {
         let [local, remote] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
         let dial = u32::try_from(number).unwrap();
         let ends = Ends { local, remote };
-        Arrival { conn: ConnId(number), dial, ends, traits: Arc::default() }
+        Arrival { conn: ConnId(number), dial, ends }
     }
 
     #[test]
@@ -169,7 +193,7 @@ mod tests {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
         assert!(arrivals.is_first(id(0), 1, 100));
-        arrivals.add(id(0), arrival(1), false);
+        arrivals.add(id(0), arrival(1), Arc::default(), false);
         for dial in 2..20_000 {
             assert!(arrivals.is_first(id(0), dial, 100) && !arrivals.is_first(id(0), dial, 100), "{dial}");
         }
@@ -188,7 +212,7 @@ mod tests {
             let mut arrivals = Arrivals::default();
             let prover = NodeId([1; 16]);
             for number in 1..=100 {
-                let excess = arrivals.add(prover, arrival(number), is_stranger);
+                let excess = arrivals.add(prover, arrival(number), Arc::default(), is_stranger);
                 assert_eq!(excess, number.checked_sub(kept).filter(|&oldest| oldest > 0).map(ConnId));
             }
             assert_eq!(arrivals.remove(ConnId(100 - kept)), None, "it is not known any more");

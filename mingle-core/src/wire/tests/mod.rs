@@ -470,21 +470,38 @@ fn changed(bytes: &[u8], at: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_sealed_roster_is_read_on_its_own_lease_alone_and_not_if_a_byte_is_changed() {
-    let lease = Lease { prover: NodeId([1; 16]), target: NodeId([2; 16]), dial: 77 };
+fn a_sealed_roster_is_read_as_its_leaders_alone_and_not_if_a_byte_is_changed() {
+    let (leader, other) = (NodeId([1; 16]), NodeId([2; 16]));
     let codec = Codec::new(TAG, Some(&keys("a secret of 20 bytes")));
-    let bytes = codec.encode_roster(lease, 3, b"roster");
-    assert_eq!(codec.decode_roster(lease, &bytes), Some((3, b"roster".to_vec())));
-    assert_eq!(codec.decode_roster(Lease { dial: 78, ..lease }, &bytes), None);
-    let back = Lease { prover: lease.target, target: lease.prover, ..lease };
-    assert_eq!(codec.decode_roster(back, &bytes), None, "in the other direction");
-    assert_eq!(Codec::new(TAG, Some(&keys("another secret, longer"))).decode_roster(lease, &bytes), None);
+    let bytes = codec.encode_roster(leader, 3, b"roster");
+    assert_eq!(codec.decode_roster(leader, &bytes), Some((3, b"roster".to_vec())));
+    assert_eq!(codec.decode_roster(other, &bytes), None);
+    assert_eq!(Codec::new(TAG, Some(&keys("another secret, longer"))).decode_roster(leader, &bytes), None);
     for at in 0..bytes.len() {
-        assert_eq!(codec.decode_roster(lease, &changed(&bytes, at)), None, "byte {at}");
+        assert_eq!(codec.decode_roster(leader, &changed(&bytes, at)), None, "byte {at}");
     }
     for length in 0..bytes.len() {
-        assert_eq!(codec.decode_roster(lease, &bytes[..length]), None, "{length} bytes");
+        assert_eq!(codec.decode_roster(leader, &bytes[..length]), None, "{length} bytes");
     }
+}
+
+#[test]
+fn no_member_takes_more_bytes_of_a_roster_than_a_node_reads_of_each() {
+    let mut metadata = Metadata::default();
+    for key in 0..Metadata::PAIRS {
+        metadata.insert(&key.to_string(), &"v".repeat(14)).unwrap();
+    }
+    let longest = crate::model::Member {
+        rank: Rank(0),
+        id: NodeId([0xff; 16]),
+        host: longest_name(),
+        address: v6(u16::MAX),
+        slots: u32::MAX,
+        metadata,
+        session_port: u16::MAX,
+    };
+    let roster = crate::model::Roster::new(vec![longest]).unwrap();
+    assert!(encode_roster(&roster).len() <= LONGEST_ENTRY);
 }
 
 fn keys(secret: &str) -> Keys {

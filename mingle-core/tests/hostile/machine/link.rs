@@ -294,7 +294,7 @@ impl Link {
             Output::Tell(conn, roster) => {
                 let lease = self.connections.iter().find(|c| c.acceptor == at && c.conn == conn);
                 if let Some(&Connection { dialer, dial, .. }) = lease {
-                    self.queue.push_back((dialer, Packet::Roster(dial, roster)));
+                    self.queue.push_back((dialer, Packet::Roster(dial, roster.to_vec())));
                 }
             }
             Output::HangUp(dial) => self.close(|c| c.dialer == at && c.dial == dial, at),

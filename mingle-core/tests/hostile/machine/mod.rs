@@ -205,7 +205,7 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
             let (teller, dial, round) = (bytes.pick(&play.scene.nodes), bytes.next() % 16, bytes.next());
             let roster = &play.scene.rosters[usize::from(round / 128) % play.scene.rosters.len()];
             let round = u64::from(round % 4);
-            let roster = play.forger.roster(link.own_id(), teller, dial.into(), round, roster);
+            let roster = play.forger.roster(teller, round, roster);
             link.node(|node, now| node.handle_roster(now, DialId(dial.into()), &roster));
         }
         _ => changes(play, bytes),

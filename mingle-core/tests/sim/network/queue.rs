@@ -6,6 +6,7 @@ use std::collections::binary_heap::PeekMut;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::vec;
 
 use mingle_core::proto::{PathNews, Time};
@@ -90,7 +91,7 @@ pub enum Happening {
     /// A roster arrives at the dialer.
     Roster {
         conn: u64,
-        roster: Vec<u8>,
+        roster: Arc<[u8]>,
     },
     /// The acceptor learns that the connection has closed.
     Closed {

@@ -1,12 +1,16 @@
 //! TCP connections: delayed, refused, filtered, reset, or accepted by another node than the target.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::proto::{ConnId, DialId, NodeId, Time};
 
 use super::queue::Happening;
 use super::{Fact, Network};
+
+/// The length of a segment, as the driver sets it.
+const SEGMENT: usize = 1180;
 
 pub(super) struct Connection {
     pub(super) dialer: usize,
@@ -20,6 +24,8 @@ pub(super) struct Connection {
     /// The host that has accepted it, and the life of that host.
     acceptor: Option<(usize, u32)>,
     hello: Vec<u8>,
+    /// When the last bytes that were sent arrive.
+    arrived: Time,
     tries: u32,
     /// One of the ends has closed it.
     over: bool,
@@ -51,6 +57,7 @@ impl Network {
             target: None,
             acceptor: None,
             hello,
+            arrived: self.now,
             tries: 0,
             over: false,
             dead: None,
@@ -170,7 +177,8 @@ impl Network {
         let local = self.source(host, to).filter(|_| !translated).unwrap_or(own).ip();
         self.connections.get_mut(&conn).unwrap().local = Some(local);
         self.with(host, |node, now| node.handle_dialed(now, dial));
-        let at = self.segment(conn);
+        let length = self.connections[&conn].hello.len();
+        let at = self.stream(conn, length);
         self.at(at, Happening::Hello { conn });
     }
 
@@ -203,8 +211,8 @@ impl Network {
     }
 
     /// The acceptor writes a roster.
-    pub(super) fn tell(&mut self, conn: u64, roster: Vec<u8>) {
-        let at = self.segment(conn);
+    pub(super) fn tell(&mut self, conn: u64, roster: Arc<[u8]>) {
+        let at = self.stream(conn, roster.len());
         self.at(at, Happening::Roster { conn, roster });
     }
 
@@ -330,6 +338,22 @@ impl Network {
             self.at(self.now, Happening::Closed { conn });
             self.at(self.now, Happening::HungUp { conn });
         }
+    }
+
+    /// When the last of so many bytes arrives that are sent now: in segments, each by itself, and after all that
+    /// was sent on the connection before. Where three segments or more follow a lost segment, the kernel repeats
+    /// it after a round trip (RFC 5681, 3.2).
+    fn stream(&mut self, conn: u64, length: usize) -> Time {
+        let mut last = self.now;
+        for following in (0..length.div_ceil(SEGMENT)).rev() {
+            let is_soon = following >= 3 && self.chance(self.weather.loss);
+            let again = if is_soon { self.delay() + self.delay() } else { Time::ZERO };
+            let arrives = if following < 3 || is_soon { self.segment(conn) } else { self.now + self.delay() };
+            last = last.max(arrives + again);
+        }
+        let connection = self.connections.get_mut(&conn).unwrap();
+        connection.arrived = connection.arrived.max(last);
+        connection.arrived
     }
 
     /// When a segment that is sent now arrives. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s and

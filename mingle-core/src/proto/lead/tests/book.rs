@@ -33,8 +33,8 @@ impl Fixture {
 
     fn prove(&mut self, node: u8) {
         let ends = Ends { local: endpoint(1).ip(), remote: endpoint(node).ip() };
-        let arrival = Arrival { conn: ConnId(node.into()), dial: 1, ends, traits: Arc::default() };
-        self.arrivals.add(id(node), arrival, false);
+        let arrival = Arrival { conn: ConnId(node.into()), dial: 1, ends };
+        self.arrivals.add(id(node), arrival, Arc::default(), false);
     }
 
     /// A member that was given the rank of its number.

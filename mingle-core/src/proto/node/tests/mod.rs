@@ -22,8 +22,8 @@ use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
 use crate::wire::{
-    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Lease, Message, NodeInfo, Prepare, Running,
-    Token, Welcome, encode_roster,
+    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Message, NodeInfo, Prepare, Running, Token,
+    Welcome, encode_roster,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -167,8 +167,7 @@ fn with_roster(prepare: Prepare) -> (Prepare, Roster) {
 
 /// The leader tells the roster of a round on the connection of this dial.
 fn told(node: &mut Node, dial: u32, round: u64, roster: &Roster) -> Vec<Output> {
-    let lease = Lease { prover: ME, target: LEADER, dial };
-    let bytes = codec().encode_roster(lease, round, &encode_roster(roster));
+    let bytes = codec().encode_roster(LEADER, round, &encode_roster(roster));
     node.handle_roster(node.shared.now, DialId(dial), &bytes);
     outputs(node)
 }

@@ -1,7 +1,8 @@
 //! Why a rendezvous failed, and why a text or number is not a valid name.
 //!
-//! [`Error`] has everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends
-//! without a world. An `Invalid...` is the error of the `FromStr` or constructor of that type.
+//! [`Error`] covers everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends
+//! without a world. An `Invalid...` type is the error of the `FromStr` or constructor of the type that its
+//! name contains.
 
 #[cfg(feature = "net")]
 pub use crate::host::InvalidFilter;

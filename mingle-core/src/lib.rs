@@ -1,5 +1,5 @@
-//! Rendezvous for multi-node jobs: nodes that know only a job ID and the size of their world find each
-//! other, agree on ranks, and prove that every one of them reaches rank 0 over TCP.
+//! Rendezvous for multi-node jobs: nodes that know only a job ID and the size of their world find each other,
+//! agree on ranks, and prove that every node reaches rank 0 over TCP.
 //!
 //! Most programs need only [`Rendezvous`]:
 //!
@@ -19,15 +19,14 @@
 //! | choose interfaces, ports and seeds | [`Network`] |
 //! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
 //! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
-//! | restart all nodes if one fails | [`RendezvousBuilder::session`], [`Session`] |
+//! | restart all nodes if a node fails | [`RendezvousBuilder::session`], [`Session`] |
 //! | start a launcher with the right variables | [`mod@env`] |
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
 //!
-//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature
-//! `net`, on by default, drives it with real sockets on a tokio runtime; a simulation drives it from a random
-//! seed.
-//! `PROTOCOL.md` defines the messages and what they guarantee.
+//! The protocol is the state machine [`proto::Node`], without sockets, clock or global randomness. The
+//! feature `net`, on by default, drives the state machine with real sockets on a tokio runtime; a simulation
+//! drives it from a random seed. `PROTOCOL.md` defines the messages and what they guarantee.
 
 pub mod env;
 pub mod error;
@@ -61,8 +60,9 @@ pub use net::{Assignment, Happening, Network, Outlook, Rendezvous, RendezvousBui
 
 #[cfg(feature = "net")]
 impl Assignment {
-    /// The variables of this world for a command, without those of RDMA and of launchers: MASTER_ADDR, RANK
-    /// and their like, and advice for NCCL and Gloo where the environment of this process has none.
+    /// The variables of this world for a command: MASTER_ADDR, RANK and the other names of the world, and
+    /// advice for NCCL and Gloo where the environment of this process has no value. Variables for RDMA and
+    /// for launchers are not included.
     pub fn variables(&self) -> env::Variables {
         let mut facts = env::Facts::new(&self.job, &self.formed);
         facts.interface = self.interface.as_deref();

@@ -1,6 +1,6 @@
 //! RDMA: what this host has, what a job should use of it, and what all hosts of a world can use together.
 //!
-//! All of it is the crate `mingle-rdma`, beside the functions that read this host.
+//! This module is the crate `mingle-rdma`, and adds the functions that read this host.
 
 pub use mingle_rdma::*;
 

@@ -1,5 +1,5 @@
-//! For mingle-cli, without any promise of stability: the sockets and proofs of a rendezvous as
-//! `mingle doctor` tries them, what `mingle watch` receives, and the ports that a command gets.
+//! For mingle-cli only, without any promise of stability: the sockets and proofs that `mingle doctor` tries,
+//! what `mingle watch` receives, and the ports that a command gets.
 
 #[cfg(feature = "net")]
 pub use crate::host::{Interface, Kind, host_name};

@@ -16,7 +16,7 @@ use super::verdict::Transport;
 /// Amazon's PCI vendor number.
 const AMAZON: u16 = 0x1d0f;
 
-/// Which ports and GIDs of a machine a job should use, and why not the others.
+/// Which ports and GIDs of a machine a job should use, and why it should not use the others of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice<'a> {
@@ -26,9 +26,9 @@ pub struct Choice<'a> {
     pub addressing: Option<Addressing>,
     /// Every port of every device, in the machine's order.
     pub ports: Vec<PortChoice<'a>>,
-    /// The groups of ports that could be used.
+    /// The groups of ports from which the choice was made.
     pub groups: Vec<Group>,
-    /// How NCCL comes to use the GIDs of the ports. Only RoCE has such a rule.
+    /// Why NCCL uses the right GIDs of the ports. Only RoCE has such a rule.
     pub gid_rule: Option<GidRule>,
 }
 
@@ -36,13 +36,13 @@ pub struct Choice<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortChoice<'a> {
-    /// Its device.
+    /// The device that has the port.
     pub device: &'a Device,
     /// The port.
     pub port: &'a Port,
-    /// Why it is not used, or `None` if it is.
+    /// Why a job should not use the port; `None` if it should.
     pub excluded: Option<PortReason>,
-    /// Each of its GIDs, in the order of the table.
+    /// Each GID of the port, in the order of the GID table.
     pub gids: Vec<GidChoice<'a>>,
 }
 
@@ -52,7 +52,7 @@ pub struct PortChoice<'a> {
 pub struct GidChoice<'a> {
     /// The GID.
     pub entry: &'a GidEntry,
-    /// Why it is not used, or `None` if it is.
+    /// Why a job should not use the GID; `None` if it should.
     pub excluded: Option<GidReason>,
 }
 
@@ -62,7 +62,7 @@ impl Machine {
         self.choose_by(None, None)
     }
 
-    /// The ports and GIDs that a job should use on this machine in a world that uses this transport.
+    /// The ports and GIDs that a job should use on this machine if its world uses this transport.
     pub fn choose_in(&self, transport: Transport) -> Choice<'_> {
         self.choose_by(transport.kind(), transport.addressing())
     }
@@ -164,13 +164,13 @@ impl Machine {
 }
 
 impl<'a> Choice<'a> {
-    /// The ports that are used.
+    /// The ports that a job should use.
     pub fn used(&self) -> impl Iterator<Item = &PortChoice<'a>> {
         used(&self.ports)
     }
 
-    /// The GID index that is right for all ports that are used. `None` if they need different ones, or not
-    /// RoCE.
+    /// The GID index that is right for all ports that a job should use. `None` if the ports need different
+    /// indices, or are not RoCE ports.
     pub fn gid_index(&self) -> Option<u32> {
         let mut indices = self.used().map(PortChoice::gid_index);
         let first = indices.next().flatten();
@@ -188,12 +188,12 @@ impl<'a> Choice<'a> {
         used.fold(0, |total, group| total.saturating_add(group.bandwidth))
     }
 
-    /// The rate of the slowest port that is used, in Mb/s.
+    /// The rate of the slowest port that a job should use, in Mb/s.
     pub fn rate(&self) -> Option<u32> {
         self.used().map(|port| port.port.rate).min()?
     }
 
-    /// The traffic class that the administrator has set on all ports that are used.
+    /// The traffic class that the administrator has set on all ports that a job should use.
     pub fn traffic_class(&self) -> Option<u8> {
         let mut classes = self.used().map(|port| port.port.traffic_class);
         let first = classes.next().flatten();
@@ -202,12 +202,12 @@ impl<'a> Choice<'a> {
 }
 
 impl<'a> PortChoice<'a> {
-    /// The GID that the port uses.
+    /// The GID that a job uses on this port.
     pub fn gid(&self) -> Option<&'a GidEntry> {
         self.gids.iter().find(|gid| gid.excluded.is_none()).map(|gid| gid.entry)
     }
 
-    /// Whether the port is used.
+    /// Whether a job should use this port.
     pub fn is_used(&self) -> bool {
         self.excluded.is_none()
     }
@@ -222,7 +222,7 @@ impl<'a> PortChoice<'a> {
         matches!(&self.excluded, Some(PortReason::State(Some(state))) if *state != PortState::ACTIVE)
     }
 
-    /// The index of the GID that the port uses. Only a RoCE port has one.
+    /// The index of the GID that a job uses on this port. Only RoCE ports have an index.
     pub fn gid_index(&self) -> Option<u32> {
         self.gid().map(|entry| entry.index)
     }

@@ -38,7 +38,8 @@ pub struct Users {
 }
 
 impl Users {
-    /// What the variables say that `users` looks up. It has to leave out those that mingle has set itself.
+    /// What the user's own variables say. `users` looks up a variable, and must leave out variables that
+    /// mingle has set.
     pub fn new(users: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &str| users(name).filter(|value| !value.is_empty());
         // By any of these the user lets NCCL choose among the GIDs of a kind. An index would overrule them.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The most frequent value. Of several equally frequent values, the one that comes first.
+/// The most frequent value. Of several equally frequent values, the first counts.
 pub fn most_frequent<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: Vec<(T, usize)> = Vec::new();
     let mut places: BTreeMap<T, usize> = BTreeMap::new();

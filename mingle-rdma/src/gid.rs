@@ -15,7 +15,7 @@ impl Gid {
     /// An empty slot of a GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Whether it is link-local (`fe80::/10`): such a GID is valid on the link only and is not routed.
+    /// Whether the GID is link-local (`fe80::/10`): such a GID is valid only on the link, and is not routed.
     pub fn is_link_local(self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
@@ -76,14 +76,14 @@ pub struct InvalidGid;
 /// The family of the address that a RoCE GID stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AddressFamily {
-    /// NCCL's AF_INET.
+    /// IPv4, which NCCL calls AF_INET.
     Ipv4,
-    /// NCCL's AF_INET6.
+    /// IPv6, which NCCL calls AF_INET6.
     Ipv6,
 }
 
-/// The format of RoCE packets. v1 is an Ethernet protocol of its own (0x8915) and stays on the link; v2 is
-/// UDP (port 4791) and is routed. The two cannot communicate.
+/// The format of RoCE packets. RoCE v1 is an Ethernet protocol of its own (0x8915) and stays on the link;
+/// RoCE v2 is UDP (port 4791) and is routed. The two versions cannot communicate with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RoceVersion {
     /// The kernel's `IB/RoCE v1`, which is also the type of every InfiniBand GID.
@@ -112,7 +112,7 @@ pub struct Addressing {
 }
 
 impl Addressing {
-    /// All four addressings, the best first: v2 before v1, IPv4 before IPv6.
+    /// All four addressings, from best to worst: v2 before v1, IPv4 before IPv6.
     pub const ALL: [Self; 4] = [
         Self { version: RoceVersion::V2, family: AddressFamily::Ipv4 },
         Self { version: RoceVersion::V2, family: AddressFamily::Ipv6 },
@@ -122,7 +122,7 @@ impl Addressing {
 }
 
 impl Addressing {
-    /// Its place in [`Addressing::ALL`].
+    /// The position of the addressing in [`Addressing::ALL`].
     pub fn place(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
     }

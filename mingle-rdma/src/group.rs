@@ -16,19 +16,19 @@ use super::summary::Capability;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
-    /// The kind of RDMA.
+    /// The kind of RDMA that the ports support.
     pub kind: Capability,
-    /// The PCI vendor and device of the cards. None if they differ, or are unknown.
+    /// The PCI vendor and device of the cards. None if the cards differ or are unknown.
     pub card: Option<(u16, u16)>,
-    /// The rate of each port that is not slowed, in Mb/s.
+    /// The rate of each port that runs at full speed, in Mb/s.
     pub rate: Option<u32>,
-    /// The ports, by the names that NCCL_IB_HCA has for them.
+    /// The ports, by their names in NCCL_IB_HCA.
     pub ports: Vec<String>,
-    /// What all ports carry together, in Mb/s.
+    /// The bandwidth of all ports together, in Mb/s.
     pub bandwidth: u32,
-    /// How many GPUs have one of the ports nearby (PIX or PXB).
+    /// How many GPUs have a port of the group nearby (PIX or PXB).
     pub gpus: usize,
-    /// Why it is not used, or `None` if it is.
+    /// Why a job should not use the group; `None` if it should.
     pub excluded: Option<GroupReason>,
 }
 

@@ -1,9 +1,9 @@
 //! NCCL's lists of interfaces and devices.
 
-/// Whether a list of NCCL's has this interface, or this port of this device: prefixes of names, or names
-/// behind `=`; behind `^` those that it has not. An entry without a port has each one of the device; behind
-/// the port, newer versions of NCCL read a rail and a plane, which select nothing (`parseStringList` and
-/// `matchIfList` in NCCL's `src/misc/utils.cc`).
+/// Whether a list in NCCL's syntax contains this interface, or this port of this device. The list has
+/// prefixes of names; after `=` it has whole names; after `^` it excludes names. A name without a port stands
+/// for every port of the device. After the port, newer versions of NCCL read a rail and a plane, which select
+/// nothing (`parseStringList` and `matchIfList` in NCCL's `src/misc/utils.cc`).
 pub fn nccl_list_has(list: &str, name: &str, port: Option<&str>) -> bool {
     let (is_excluding, list) = list.strip_prefix('^').map_or((false, list), |rest| (true, rest));
     let (is_exact, list) = list.strip_prefix('=').map_or((false, list), |rest| (true, rest));

@@ -8,8 +8,9 @@ use super::machine::Machine;
 use super::{pci, read, save};
 
 impl Machine {
-    /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
-    /// read, and `surroundings` is not called; its GPUs are read only if several ports can be used.
+    /// Reads everything about this machine that a job's variables depend on. If the machine has no RDMA
+    /// device, nothing else is read, and `surroundings` is not called; its GPUs are read only if the job can
+    /// use several ports.
     ///
     /// # Errors
     /// The error of `surroundings`.
@@ -23,13 +24,13 @@ impl Machine {
         Ok(Self { gpus, ..machine })
     }
 
-    /// Reads this machine with its GPUs, whatever its ports.
+    /// Reads this machine with its GPUs, even if the choice of ports does not depend on them.
     pub fn survey(surroundings: Self) -> Self {
         let files = Disk::live();
         Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) }
     }
 
-    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
+    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder. The snapshot has
     /// the addresses of this host, but no names of people, processes or files.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::network::Network;
 use super::pci::Gpu;
 use super::verdict::Verdict;
 
-/// The RDMA devices of one host, with all that matters for choosing among them.
+/// The RDMA devices of a host, with everything that the choice among them depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Machine {
@@ -22,13 +22,13 @@ pub struct Machine {
     pub addresses: Vec<Address>,
     /// The interfaces that have the default route.
     pub default_routes: Vec<String>,
-    /// The addresses that the user has chosen for the rendezvous, each with its place; see
-    /// [`Machine::prefer`].
+    /// The addresses that the user has chosen for the rendezvous, each with its place in the order of
+    /// preference; see [`Machine::prefer`].
     pub preferred: Vec<(usize, Address)>,
-    /// The networks on which the world has agreed, the best first; see [`Machine::agree`].
+    /// The networks on which the world has agreed, from best to worst; see [`Machine::agree`].
     pub agreed: Vec<Network>,
-    /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect
-    /// RDMA needs DMA-BUF; no file shows whether that works.
+    /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without such a module,
+    /// GPUDirect RDMA needs DMA-BUF; no file shows whether DMA-BUF works.
     pub peer_memory: Option<String>,
     /// The GPUs. The choice among several ports depends on them.
     pub gpus: Vec<Gpu>,
@@ -40,8 +40,8 @@ impl Machine {
         self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
-    /// Prefers the addresses to which `preference` gives a number, the lowest first: their GIDs come before
-    /// those of other addresses, since the user has chosen them for the rendezvous.
+    /// Prefers the addresses to which `preference` gives a number, the lowest number first. The GIDs of these
+    /// addresses come before all other GIDs, since the user has chosen the addresses for the rendezvous.
     #[must_use]
     pub fn prefer(mut self, preference: impl Fn(&Address) -> Option<usize>) -> Self {
         let places = self.addresses.iter().filter_map(|held| Some((preference(held)?, held.clone())));
@@ -65,17 +65,18 @@ impl Machine {
     }
 }
 
-/// Why an address is a second choice, the least reason first. The words are those of `ip address`.
+/// Why an address is a second choice, from the weakest reason to the strongest. The words are those of `ip
+/// address`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Standing {
-    /// It has a lifetime, which the network renews.
+    /// The address has a lifetime, which the network renews.
     Dynamic,
-    /// Another address of the interface in the same network came first.
+    /// The interface has an earlier address in the same network.
     Secondary,
-    /// It changes within a day (RFC 8981).
+    /// The address changes within a day (RFC 8981).
     Temporary,
-    /// It is about to go.
+    /// The address is about to be removed.
     Deprecated,
 }
 
@@ -96,7 +97,7 @@ pub struct Address {
     pub interface: String,
     /// The address, with the prefix of its network.
     pub net: IpNet,
-    /// Why other hosts should rather not be given it, if there is a reason.
+    /// Why other hosts should rather use another address; none if there is no reason.
     pub standing: Option<Standing>,
 }
 
@@ -119,40 +120,42 @@ impl Address {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Device {
-    /// Its name, such as `mlx5_0`.
+    /// The device's name, such as `mlx5_0`.
     pub name: String,
-    /// The number in `node_type`.
+    /// The number in the file `node_type`.
     pub node_type: Option<NodeType>,
-    /// Whether it is made by software (rxe, siw). Such a device has no `device` link.
+    /// Whether the device is made by software (rxe, siw). Such a device has no `device` link.
     pub is_soft: bool,
-    /// Its PCI vendor, such as 0x15b3 for Mellanox.
+    /// The device's PCI vendor, such as 0x15b3 for Mellanox.
     pub vendor: Option<u16>,
-    /// The PCI vendor and device of its card. A virtual function has those of its physical function.
+    /// The PCI vendor and device of the device's card. A virtual function has the numbers of its physical
+    /// function.
     pub card: Option<(u16, u16)>,
-    /// The number that all functions of one card share (`sys_image_guid`).
+    /// The number that all functions of a card share (`sys_image_guid`).
     pub card_guid: Option<String>,
-    /// The PCI path of its physical function, if it is a virtual one.
+    /// The PCI path of the physical function, if the device is a virtual function.
     pub physical: Option<String>,
-    /// The data rate of its PCIe link, in Mb/s.
+    /// The data rate of the device's PCIe link, in Mb/s.
     pub link: Option<u32>,
-    /// Its own network interfaces.
+    /// The device's own network interfaces.
     pub interfaces: Vec<String>,
-    /// `hca_type` or `board_id`, for display.
+    /// The content of `hca_type` or `board_id`, for display.
     pub model: String,
-    /// `fw_ver`, for display.
+    /// The content of `fw_ver`, for display.
     pub firmware: String,
-    /// The path of its PCI device below `/sys/devices`, such as `pci0000:1a/0000:1a:01.0/0000:1b:00.0`.
+    /// The path of the device's PCI device below `/sys/devices`, such as
+    /// `pci0000:1a/0000:1a:01.0/0000:1b:00.0`.
     pub pci: Option<String>,
-    /// The NUMA node that it is attached to.
+    /// The NUMA node that the device is attached to.
     pub numa_node: Option<u32>,
-    /// Whether programs can use it.
+    /// Whether programs can use the device.
     pub verbs: Verbs,
-    /// Its ports.
+    /// The device's ports.
     pub ports: Vec<Port>,
 }
 
 impl Device {
-    /// The name that `NCCL_IB_HCA` has for a port of this device, such as `mlx5_0:1`.
+    /// The name of a port of this device in `NCCL_IB_HCA`, such as `mlx5_0:1`.
     pub fn name_of(&self, port: &Port) -> String {
         format!("{}:{}", self.name, port.number)
     }
@@ -167,7 +170,7 @@ impl NodeType {
     pub const CA: Self = Self(1);
     /// An iWARP adapter.
     pub const RNIC: Self = Self(4);
-    /// Amazon's EFA.
+    /// Amazon's EFA, whose type the kernel calls unspecified.
     pub const UNSPECIFIED: Self = Self(7);
 }
 
@@ -175,18 +178,18 @@ impl NodeType {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Verbs {
-    /// It can be opened.
+    /// The file can be opened.
     Open,
-    /// No `uverbsN` belongs to the device: the module ib_uverbs is not loaded.
+    /// The device has no `uverbsN`: the module ib_uverbs is not loaded.
     Absent,
-    /// The system refuses to open it.
+    /// The system refuses to open the file.
     Refused {
         /// The file's name, such as `uverbs0`.
         name: String,
         /// The system's error.
         reason: String,
     },
-    /// Not tried, because `/dev/infiniband` cannot be read.
+    /// Nothing was tried, because `/dev/infiniband` cannot be read.
     #[default]
     Untried,
 }
@@ -195,17 +198,17 @@ pub enum Verbs {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Port {
-    /// Its number, from 1.
+    /// The port's number, counted from 1.
     pub number: u32,
-    /// The number in `state`: 4 is ACTIVE.
+    /// The number in the file `state`: 4 is ACTIVE.
     pub state: Option<PortState>,
-    /// Its link layer.
+    /// The port's link layer.
     pub link_layer: LinkLayer,
-    /// Its rate in Mb/s.
+    /// The port's rate in Mb/s.
     pub rate: Option<u32>,
-    /// The traffic class that the administrator has forced on it (`tc/P/traffic_class`).
+    /// The traffic class that the administrator has forced on the port (`tc/P/traffic_class`).
     pub traffic_class: Option<u8>,
-    /// Its GIDs, without the empty slots.
+    /// The port's GIDs, without the empty slots of the GID table.
     pub gids: Vec<GidEntry>,
 }
 
@@ -239,7 +242,7 @@ pub enum LinkLayer {
     InfiniBand,
     /// Ethernet: RoCE or iWARP.
     Ethernet,
-    /// Neither, or it could not be read. EFA ports have the link layer `Unknown`.
+    /// Another link layer, or one that could not be read. EFA ports have the link layer `Unknown`.
     #[default]
     Unknown,
 }
@@ -254,19 +257,19 @@ impl fmt::Display for LinkLayer {
     }
 }
 
-/// A slot of a port's GID table that is not empty.
+/// A slot of a port's GID table that has a GID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// The slot.
+    /// The number of the slot.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// The version of RoCE that it is for, or `None` if that could not be read.
+    /// The version of RoCE that the GID is for; `None` if the version could not be read.
     pub version: Option<RoceVersion>,
-    /// The network interface that it belongs to. InfiniBand, EFA and iWARP have none.
+    /// The network interface that the GID belongs to. GIDs of InfiniBand, EFA and iWARP belong to none.
     pub interface: Option<String>,
-    /// How that interface is related to the port.
+    /// How `interface` is related to the port.
     pub relation: Relation,
 }
 
@@ -277,7 +280,7 @@ impl GidEntry {
     }
 }
 
-/// How the network interface of a GID is related to the port, the best first.
+/// How the network interface of a GID is related to the port, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Relation {
     /// The port's own interface, or a bond or VLAN above it.
@@ -285,6 +288,6 @@ pub enum Relation {
     /// Another interface, such as a macvlan or ipvlan of a pod.
     #[default]
     Other,
-    /// A tunnel: packets through it are encapsulated once more, if the device can do that.
+    /// A tunnel: its packets are encapsulated once more, if the device supports that.
     Tunnel,
 }

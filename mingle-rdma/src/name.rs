@@ -4,8 +4,8 @@
 /// room (`prefix` of `struct netIf`), in bytes. Only a snapshot can hold a longer one.
 const LONGEST_DEVICE: usize = 63;
 
-/// Whether NCCL's variables can carry this name of an interface. Linux allows every byte but `/` and white
-/// space; NCCL splits its list at `,` and reads a port after `:`.
+/// Whether NCCL's variables can carry this interface name. Linux allows every byte but `/` and white space;
+/// NCCL splits its list at `,` and reads a port after `:`.
 pub fn is_nameable(interface: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
     !interface.is_empty() && interface.chars().all(plain)

@@ -7,15 +7,15 @@ use ipnet::IpNet;
 use super::gid::{Addressing, Gid};
 use super::machine::{GidEntry, Port};
 
-/// How NCCL comes to use the right GID of each port of a process.
+/// Why NCCL uses the right GID of each port of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidRule {
-    /// By this index (`NCCL_IB_GID_INDEX`), as it would choose another GID by itself.
+    /// mingle sets this index (`NCCL_IB_GID_INDEX`), since NCCL would choose another GID.
     Index(u32),
-    /// By its own choice among the GIDs of the family and the version.
+    /// NCCL chooses the GID itself, among the GIDs of the family and the version.
     Own,
-    /// By its own choice among those in this network (`NCCL_IB_ADDR_RANGE`).
+    /// NCCL chooses the GID itself, among the GIDs in this network (`NCCL_IB_ADDR_RANGE`).
     Range(IpNet),
 }
 

@@ -6,15 +6,15 @@ use super::gid::Addressing;
 use super::machine::{Address, GidEntry, Machine};
 use super::summary::Capability;
 
-/// The network of an address in 15 bits. Equal networks are equal on all hosts; other networks may be equal
-/// too, and then each host chooses between them by itself.
+/// The network of an address, reduced to 15 bits. The same network has the same value on all hosts. Two
+/// networks may share a value; then each host chooses between the two by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Network([u8; 2]);
 
 /// The most networks of a host that it tells the others.
 const MOST: usize = 32;
 
-/// The networks of a host, the best of each port first, and behind them empty slots.
+/// The networks of a host: the best network of each port first, and empty slots at the end.
 pub type Networks = [Network; MOST];
 
 impl Network {

@@ -18,19 +18,19 @@ const MOST: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// The path of its PCI device below `/sys/devices`; the last part is its address.
+    /// The path of the GPU's PCI device below `/sys/devices`. The last part is the PCI address.
     pub pci: String,
-    /// The NUMA node that it is attached to.
+    /// The NUMA node that the GPU is attached to.
     pub numa_node: Option<u32>,
 }
 
 impl Gpu {
-    /// Its PCI address, such as `0000:1b:00.0`.
+    /// The GPU's PCI address, such as `0000:1b:00.0`.
     pub fn address(&self) -> &str {
         self.pci.rsplit('/').next().unwrap_or_default()
     }
 
-    /// How far it is from an RDMA device. `None` if that is not a PCI device.
+    /// How far the GPU is from an RDMA device. `None` if the RDMA device is not a PCI device.
     pub fn distance(&self, device: &Device) -> Option<Distance> {
         let path = device.pci.as_deref()?;
         let gpu: Vec<_> = self.pci.split('/').collect();
@@ -59,17 +59,16 @@ pub(super) fn function(mut path: &str) -> &str {
     path
 }
 
-/// How far a GPU is from an RDMA device, the nearest first. The short names are those of
-/// `nvidia-smi topo -m`.
+/// How far a GPU is from an RDMA device, from near to far. The short names are those of `nvidia-smi topo -m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// PIX: behind one PCIe switch.
+    /// PIX: behind the same PCIe switch.
     Switch,
     /// PXB: behind several PCIe switches, but not through the CPU.
     Switches,
     /// PHB: through the CPU's PCIe host bridge.
     HostBridge,
-    /// NODE: through several host bridges of one NUMA node.
+    /// NODE: through several host bridges of the same NUMA node.
     Node,
     /// SYS: through the connection between NUMA nodes.
     System,

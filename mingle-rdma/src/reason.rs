@@ -5,112 +5,116 @@ use std::fmt;
 use super::gid::Addressing;
 use super::machine::{NodeType, PortState, Standing, Verbs};
 
-/// Why a port is not used.
+/// Why a job should not use a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortReason {
-    /// Its state is not ACTIVE, or could not be read.
+    /// The port's state is not ACTIVE, or could not be read.
     State(Option<PortState>),
-    /// Its link layer is neither InfiniBand nor Ethernet.
+    /// The port's link layer is neither InfiniBand nor Ethernet.
     LinkLayer,
-    /// Its device speaks neither InfiniBand nor RoCE, or its type could not be read.
+    /// The port's device supports neither InfiniBand nor RoCE, or its type could not be read.
     NodeType(Option<NodeType>),
     /// No program can use the device.
     Verbs(Verbs),
-    /// NCCL's list of devices cannot carry its device's name.
+    /// NCCL's list of devices cannot carry the device's name.
     Name,
-    /// None of its GIDs is an address that its interface has in this network namespace.
+    /// None of the port's GIDs is an address that the port's interface has in this network namespace.
     NoOwnGid,
-    /// Its device is made by software, and the host has hardware devices too.
+    /// The port's device is made by software, and the host also has hardware devices.
     Soft,
-    /// Its group has another rate or another card, or is in another network, and another group is used.
+    /// The port's group has another rate, card or network than the group that a job should use.
     Group(GroupReason),
-    /// Its interface has the default route, as a front end's has, and the interfaces of most others of its
-    /// group have not.
+    /// The port's interface has the default route, as a front-end interface has, and the interfaces of most
+    /// other ports of the group do not.
     FrontEnd,
-    /// The user has chosen its interface for the rendezvous, and most others of its group have another.
+    /// The user has chosen the port's interface for the rendezvous, and most other ports of the group have
+    /// another interface.
     Rendezvous,
-    /// It is not near to any GPU, and most others of its group are.
+    /// No GPU is near the port, while most other ports of the group have a GPU nearby.
     Far,
-    /// It has no GID of the addressing that the other ports use.
+    /// The port has no GID of the addressing that the other ports use.
     Addressing(Addressing),
-    /// NCCL has one GID index for all ports, and chooses another GID than this port's own without one.
+    /// NCCL takes a single GID index for all ports, and without an index it chooses another GID than this
+    /// port needs.
     Index {
-        /// The index of its own GID.
+        /// The index of the GID that this port needs.
         own: u32,
-        /// The index of the ports that are used.
+        /// The GID index of the ports that a job should use.
         used: u32,
     },
 }
 
-/// Why another group of ports is used.
+/// Why a job should use another group of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupReason {
-    /// The other group carries more. Both in Mb/s.
+    /// The other group has more bandwidth.
     Bandwidth {
-        /// What this group carries.
+        /// The bandwidth of this group, in Mb/s.
         own: u32,
-        /// What the group that is used carries.
+        /// The bandwidth of the other group, in Mb/s.
         best: u32,
     },
     /// More GPUs have a port of the other group nearby.
     Gpus {
-        /// How many have one of this group.
+        /// How many GPUs have a port of this group nearby.
         own: usize,
-        /// How many have one of the group that is used.
+        /// How many GPUs have a port of the other group nearby.
         best: usize,
     },
-    /// One of its interfaces has the default route.
+    /// An interface of this group has the default route.
     DefaultRoute,
     /// The other group is InfiniBand, or RoCE beside EFA.
     Kind,
-    /// The ports of the other group are faster. Both in Mb/s.
+    /// The ports of the other group are faster.
     Rate {
-        /// The rate of these ports.
+        /// The rate of this group's ports, in Mb/s.
         own: u32,
-        /// The rate of the ports that are used.
+        /// The rate of the other group's ports, in Mb/s.
         best: u32,
     },
-    /// Nothing else decides, and the other group has the lower PCI address.
+    /// The groups are equal in everything else, and the other group has the lower PCI address.
     PciAddress,
     /// The world uses another kind of RDMA, which every rank has.
     World,
 }
 
-/// Why a GID is not used.
+/// Why a job should not use a GID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidReason {
-    /// Its port is not used.
+    /// A job should not use the GID's port.
     Port,
-    /// InfiniBand ports are addressed by LID, so NCCL needs no GID index for them.
+    /// InfiniBand ports are addressed by LID, so NCCL needs no GID index for the port.
     InfiniBand,
-    /// It is a link-local address.
+    /// The GID is a link-local address.
     LinkLocal,
-    /// Its type could not be read.
+    /// The GID's type could not be read.
     Type,
-    /// It belongs to no network interface.
+    /// The GID belongs to no network interface.
     NoInterface,
-    /// No interface of this network namespace has its address.
+    /// No interface of this network namespace has the GID's address.
     Foreign,
-    /// This interface of the namespace has its address, but the GID belongs to another interface.
+    /// The GID belongs to another interface than this interface, which has the GID's address in this network
+    /// namespace.
     HeldBy(String),
-    /// The ports use this other addressing.
+    /// The ports use this addressing, which is not the GID's.
     Addressing(Addressing),
-    /// All ranks have the network of another GID of the port, and have agreed on that.
+    /// All ranks have agreed on the network of another GID of the port.
     Network,
-    /// The user has chosen another address for the rendezvous, and it has a suitable GID.
+    /// The user has chosen another address for the rendezvous, and that address has a suitable GID.
     NotChosen,
-    /// Its address is a second choice, and another of the interface is not.
+    /// The GID's address is a second choice, and the interface has a first choice.
     Standing(Standing),
-    /// Its address is a network of its own (/32 or /128), as those of services are, and another is not.
+    /// The GID's address is a network of its own (/32 or /128), as addresses of services are, and another
+    /// GID's is not.
     Alone,
-    /// It belongs to a tunnel, and another interface has a suitable GID too.
+    /// The GID belongs to a tunnel, and another interface has a suitable GID.
     Tunnel,
-    /// It belongs to another interface, and the port's own interface has a suitable GID too.
+    /// The GID belongs to another interface, and the port's own interface has a suitable GID.
     OtherInterface,
-    /// This lower index is equally suitable.
+    /// The GID with this lower index is equally suitable.
     Higher(u32),
 }
 
@@ -192,10 +196,10 @@ impl fmt::Display for GidReason {
     }
 }
 
-/// A rate in Mb/s, shown in Gb/s.
+/// A rate in Mb/s, which is displayed in Gb/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(
-    /// In Mb/s.
+    /// The rate in Mb/s.
     pub u32,
 );
 

@@ -8,44 +8,44 @@ use super::machine::Machine;
 use super::network::Networks;
 use super::verdict::Transport;
 
-/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what
-/// all of them use.
+/// A node's RDMA devices in a few bytes: everything that the leader needs to compare the ranks, and to choose
+/// what all ranks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// What the node would use alone.
+    /// The kind of RDMA that the node would use alone.
     pub capability: Capability,
-    /// What it would use of InfiniBand, RoCE and EFA, where the world uses that.
+    /// The ports that the node would use of InfiniBand, RoCE and EFA, if the world uses that kind.
     pub groups: [Option<GroupSummary>; 3],
-    /// The networks of its RoCE ports; none where it has no such port.
+    /// The networks of the node's RoCE ports; none if the node has no such port.
     pub networks: Option<Networks>,
     /// Whether a kernel module for GPUDirect RDMA is loaded.
     pub peer_memory: bool,
-    /// Whether this node's job cannot do without RDMA.
+    /// Whether this node's job requires RDMA.
     pub required: bool,
 }
 
-/// The ports of one kind that a node would use.
+/// The ports of a kind of RDMA that a node would use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// How many there are.
+    /// The number of ports.
     pub ports: PortCounts,
-    /// The rate of each port in Mb/s, 0 where it cannot be read.
+    /// The rate of each port in Mb/s, 0 if it cannot be read.
     pub rate: u32,
-    /// What all ports carry together, in Gb/s.
+    /// The bandwidth of all ports together, in Gb/s.
     pub total: u16,
 }
 
-/// The kind of RDMA that a host offers to a job, or why there is none. The order is that of the numbers on
-/// the wire.
+/// The kind of RDMA that a host offers to a job, or why the host offers none. The order is that of the
+/// numbers on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Capability {
     /// The node's devices were not examined.
     #[default]
     NotExamined,
-    /// There is no RDMA device.
+    /// The host has no RDMA device.
     NoDevice,
-    /// There are RDMA devices, but a job can use none of their ports.
+    /// The host has RDMA devices, but a job can use none of their ports.
     NoUsablePort,
     /// The user has disabled RDMA for NCCL on this host.
     Disabled,
@@ -53,12 +53,12 @@ pub enum Capability {
     InfiniBand,
     /// RDMA over Ethernet.
     Roce,
-    /// Amazon's EFA. NCCL uses it through a plugin (aws-ofi-nccl), not through its own InfiniBand transport.
+    /// Amazon's EFA. NCCL uses EFA through a plugin (aws-ofi-nccl), not through its own InfiniBand transport.
     Efa,
 }
 
 /// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For
-/// InfiniBand and EFA the first number holds the count and the others are 0.
+/// InfiniBand and EFA the first number is the count and the other numbers are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct PortCounts(pub [u16; 4]);
 
@@ -92,7 +92,7 @@ impl Summary {
         }
     }
 
-    /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL
+    /// The summary of a host that could use RDMA, but whose user has disabled RDMA for NCCL
     /// (NCCL_IB_DISABLE=1).
     #[must_use]
     pub fn disabled(self) -> Self {
@@ -103,7 +103,7 @@ impl Summary {
         }
     }
 
-    /// Sets whether the job requires RDMA: if one node requires it, no world forms without it.
+    /// Sets whether the job requires RDMA. If any node requires RDMA, no world forms without RDMA.
     #[must_use]
     pub fn required(self, required: bool) -> Self {
         Self { required, ..self }
@@ -115,7 +115,8 @@ impl Summary {
         self.groups[at]
     }
 
-    /// Whether the node's devices were examined. Only then can the summary be compared with others.
+    /// Whether the node's devices were examined. Only then can the summary be compared with the summaries of
+    /// other nodes.
     pub fn is_examined(self) -> bool {
         self.capability != Capability::NotExamined
     }

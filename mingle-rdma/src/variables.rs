@@ -19,9 +19,9 @@ use super::reason::{PortReason, Rate};
 use super::summary::Capability;
 use super::verdict::Transport;
 
-/// The variables for a host in a world that uses `transport`, beside the user's own, in the order in which
-/// they are printed. For a host that is in no world, see [`Transport::alone`]. Also returns what was left out
-/// because a user's list selects other ports, each with the fact.
+/// The variables for a host in a world that uses `transport`, beside the user's own variables, in the order
+/// in which they are printed. For a host that is in no world, see [`Transport::alone`]. Also returns a
+/// warning for each variable that was left out because a user's list selects other ports.
 pub fn beside(
     machine: &Machine,
     transport: Transport,
@@ -77,7 +77,7 @@ fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
     }
 }
 
-/// A warning for a host that has RDMA devices, none of which a job can use; else None.
+/// A warning for a host that has RDMA devices if a job can use none of them; otherwise none.
 pub fn unusable(machine: &Machine) -> Option<String> {
     let choice = machine.choose();
     let reasons = choice.ports.iter().filter_map(|port| {
@@ -91,7 +91,7 @@ pub fn unusable(machine: &Machine) -> Option<String> {
         .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
 }
 
-/// Warnings about this host's ports, in a world that uses `transport`, that no variable can fix.
+/// Warnings about this host's ports that no variable can fix, in a world that uses `transport`.
 pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<String> {
     if !transport.is_rdma() {
         return Vec::new();
@@ -144,7 +144,7 @@ fn of_indices(choice: &Choice<'_>) -> Option<String> {
     }
 }
 
-/// Whether the user's own variables, which `users` looks up, switch off RDMA of this kind in NCCL.
+/// Whether the user's own variables, which `users` looks up, switch off this kind of RDMA in NCCL.
 pub fn is_switched_off(kind: Capability, users: impl Fn(&str) -> Option<String>) -> bool {
     // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
     users("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != Capability::Efa)

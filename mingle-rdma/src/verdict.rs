@@ -19,7 +19,7 @@ use super::network::Network;
 use super::reason::Rate;
 use super::summary::{Capability, KINDS, PortCounts, Summary};
 
-/// The most ranks that a verdict names. The others are counted.
+/// The most ranks that a verdict names. Further ranks are counted.
 pub const NAMED: usize = 6;
 
 /// The most networks in a verdict.
@@ -29,7 +29,7 @@ const AGREED: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Transport {
-    /// No rank's devices were examined: NCCL decides on each host by itself.
+    /// No rank's devices were examined: NCCL decides by itself on each host.
     #[default]
     NotExamined,
     /// No host has an RDMA device.
@@ -71,7 +71,7 @@ impl Transport {
         if let Self::Roce(addressing) = self { Some(addressing) } else { None }
     }
 
-    /// Whether it is RDMA.
+    /// Whether the transport is RDMA.
     pub fn is_rdma(self) -> bool {
         self.kind().is_some()
     }
@@ -90,18 +90,18 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The conclusion from the summaries of all ranks. It is the same on every rank.
+/// The conclusion from the summaries of all ranks. Every rank has the same verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// The transport that all ranks use.
     pub transport: Transport,
     #[serde(deserialize_with = "few::<NAMED, _, _>")]
-    /// The ranks that differ from most others, in order: at most six of them.
+    /// The ranks that differ from most other ranks, in order: at most six.
     pub differences: Vec<RankDifference>,
     /// How many further ranks differ.
     pub unnamed: u32,
-    /// The networks that all ranks use where they have several on a RoCE port, the best first; empty where
-    /// each rank chooses them by itself.
+    /// The networks that all ranks use if they have several networks on a RoCE port, from best to worst.
+    /// Empty if each rank chooses its networks by itself.
     #[serde(deserialize_with = "few::<AGREED, _, _>")]
     pub networks: Vec<Network>,
 }
@@ -114,66 +114,67 @@ fn few<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     if list.len() > MOST { Err(D::Error::custom("too many")) } else { Ok(list) }
 }
 
-/// A rank that differs from most others. Its Display says how: `rank 3 (10.0.0.7): no active RDMA port`.
+/// A rank that differs from most other ranks. Its Display says how: `rank 3 (10.0.0.7): no active RDMA port`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankDifference {
-    /// The rank.
+    /// The rank that differs.
     pub rank: u32,
-    /// Its address.
+    /// The rank's address.
     pub address: IpAddr,
-    /// The worst of its differences.
+    /// The worst difference of the rank.
     pub difference: Difference,
 }
 
-/// How a rank differs from most others. The order is that of the numbers on the wire.
+/// How a rank differs from most other ranks. The order is that of the numbers on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Difference {
-    /// It can use something else.
+    /// The rank can use another kind of RDMA.
     Capability {
-        /// What it can use.
+        /// What the rank can use.
         own: Capability,
-        /// What most others can use.
+        /// What most other ranks can use.
         most: Capability,
     },
-    /// None of its RoCE ports has a GID of the version and the address family that most others have.
+    /// None of the rank's RoCE ports has a GID of the version and the address family that most other ranks
+    /// have.
     Addressing,
-    /// It would use another number of ports.
+    /// The rank would use another number of ports.
     PortCount {
-        /// Its own.
+        /// The number of ports of the rank.
         own: u16,
-        /// That of most others.
+        /// The number of ports of most other ranks.
         most: u16,
     },
-    /// Its ports have another rate, in Mb/s.
+    /// The rank's ports have another rate.
     Rate {
-        /// Its own.
+        /// The rate of the rank's ports, in Mb/s.
         own: u32,
-        /// That of most others.
+        /// The rate of the ports of most other ranks, in Mb/s.
         most: u32,
     },
-    /// Others have loaded a kernel module for GPUDirect RDMA, and it has not.
+    /// The rank lacks a kernel module for GPUDirect RDMA, which other ranks have loaded.
     PeerMemory,
-    /// Its ports of one kind of RDMA carry another total than those of most others, in Gb/s. Of two kinds of
-    /// RDMA, one is given up for that: by this rank, or by all.
+    /// The total bandwidth of the rank's ports of this kind differs from that of most other ranks. If
+    /// `is_used`, this rank therefore gives up the other kind of RDMA; otherwise all ranks give up this kind.
     Group {
-        /// The kind.
+        /// The kind of RDMA.
         kind: Capability,
-        /// Its own total; 0 where it has no such port.
+        /// The total bandwidth of the rank's ports, in Gb/s; 0 if the rank has no port of this kind.
         own: u16,
-        /// That of most others.
+        /// The total bandwidth of the ports of most other ranks, in Gb/s.
         most: u16,
-        /// Whether all ranks use this kind. If so, this rank alone would use the other one.
+        /// Whether all ranks use this kind. If so, this rank alone would use the other kind.
         is_used: bool,
-        /// The other kind.
+        /// The other kind of RDMA.
         other: Capability,
-        /// What the other kind carries, on this rank or at least on each.
+        /// The total bandwidth of the other kind, in Gb/s, on this rank or at least on each rank.
         total: u16,
     },
 }
 
 impl Difference {
-    /// Whether it keeps all ranks from using RDMA.
+    /// Whether the difference keeps the ranks from using RDMA together.
     pub fn prevents_rdma(&self) -> bool {
         match self {
             Self::Capability { own, .. } => *own != Capability::NotExamined,
@@ -225,7 +226,8 @@ impl fmt::Display for Difference {
 }
 
 impl RankDifference {
-    /// Whether this is about `rank`, which the others cannot use RDMA with, or do not know whether they can.
+    /// Whether the difference is about `rank`, with which the other ranks cannot use RDMA, or do not know
+    /// whether they can.
     pub fn keeps_rdma_from(&self, rank: usize) -> bool {
         let is_capability = matches!(self.difference, Difference::Capability { .. } | Difference::Addressing);
         is_capability && usize::try_from(self.rank) == Ok(rank)
@@ -238,11 +240,12 @@ impl fmt::Display for RankDifference {
     }
 }
 
-/// A warning that follows from a verdict: its text, and the rank that differs, if it is about a single one.
+/// A warning that follows from a verdict: its text, and the rank that differs, if the warning is about a
+/// single rank.
 pub type VerdictWarning<'a> = (String, Option<&'a RankDifference>);
 
 impl Verdict {
-    /// Compares the ranks of a world, which are given in order.
+    /// Compares the ranks of a world. `ranks` has them in order.
     pub fn of(ranks: &[RankSummary]) -> Self {
         let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
         let transport = comparison.transport();
@@ -258,7 +261,7 @@ impl Verdict {
         self.lines(self.transport == Transport::Sockets)
     }
 
-    /// The differences without a consequence, for a world that does not form.
+    /// The differences without their consequences, for a world that does not form.
     pub fn facts(&self) -> Vec<VerdictWarning<'_>> {
         self.lines(false)
     }
@@ -272,20 +275,20 @@ impl Verdict {
         ranks.chain((self.unnamed > 0).then_some((more, None))).collect()
     }
 
-    /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
-    /// able to use it together.
+    /// Whether the world may form. If a rank requires RDMA, all ranks must have been examined and must be
+    /// able to use RDMA together.
     pub fn is_enough(&self, ranks: &[RankSummary]) -> bool {
         let all_use_rdma = self.transport.is_rdma() && ranks.iter().all(|rank| rank.summary.is_examined());
         all_use_rdma || !ranks.iter().any(|rank| rank.summary.required)
     }
 }
 
-/// The facts about a rank that are compared with those of the others.
+/// The facts about a rank that are compared with the facts about the other ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct RankSummary {
-    /// Its address, for messages.
+    /// The rank's address, for messages.
     pub address: IpAddr,
-    /// What it has reported.
+    /// What the rank has reported.
     pub summary: Summary,
 }
 

@@ -37,8 +37,9 @@ const SHOWN: &str = "\
     NCCL_PROTO NCCL_PXN_DISABLE NCCL_RUNTIME_CONNECT NCCL_SHM_DISABLE NCCL_SOCKET_FAMILY \
     NCCL_SOCKET_NTHREADS NCCL_WORK_FIFO_DEPTH";
 
-/// The user's variables that should be the same on every node: those of `environment`, in which the first
-/// value of a name counts, and `settings`, which win. Those that an earlier `mingle` has set do not count.
+/// The user's variables that should be the same on every node. They come from `environment`, in which the
+/// first value of a name counts, and from `settings`, which replace values of the environment. Variables that
+/// an earlier `mingle` has set are left out.
 pub fn traits(settings: &[Setting], environment: impl IntoIterator<Item = (String, String)>) -> Vec<Trait> {
     let mut variables: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in environment {

@@ -4,33 +4,34 @@ use super::{Format, Setting, Template};
 use crate::model::{JobId, Secret};
 use crate::proto::Formed;
 
-/// The facts about a formed world: everything that the output depends on, except the user's own variables.
+/// The facts about a formed world. The output depends on these facts and on the user's own variables, and on
+/// nothing else.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Facts<'a> {
     /// The job.
     pub job: &'a JobId,
-    /// The world as this node sees it: its rank, the master, and so on.
+    /// The world as this node sees it: this node's rank, the master, and so on.
     pub formed: &'a Formed,
     /// The interface that holds this node's address, by its name in Linux, or the label of that address. None
-    /// if no network was used, as in a world of one node.
+    /// if the node used no network, as in a world of one node.
     pub interface: Option<&'a str>,
     /// The variables for this host's RDMA devices, from [`beside`](crate::rdma::beside).
     pub fabric: &'a [(&'static str, String)],
     /// The variables that the user asked for. They replace mingle's own advice.
     pub settings: &'a [Setting],
-    /// Whether the user has given the number of workers on this node. If not, a PET_NPROC_PER_NODE in the
-    /// environment is kept.
+    /// Whether the user has given the number of workers on this node. If not, mingle keeps a
+    /// PET_NPROC_PER_NODE of the environment.
     pub slots_given: bool,
     /// The ports that this host holds for the job's own use.
     pub ports: &'a [u16],
-    /// The secret of the job. A format may print what is derived from it, never the secret itself.
+    /// The job's secret. A format may print what is derived from the secret, but never the secret itself.
     pub secret: Option<&'a Secret>,
-    /// The formats of the files that are written beside the result. The result has the variables that their
-    /// launchers need as well.
+    /// The formats of the files that are written beside the result. The result also has the variables that
+    /// the launchers of these formats need.
     pub beside: &'a [Format],
-    /// Whether the result stays on this host, as a file does, also where a launcher would give the variables
-    /// of a command to all hosts.
+    /// Whether the result stays on this host, as a file does, even if a launcher would give a command's
+    /// variables to all hosts.
     pub stays_here: bool,
     /// The text for [`Format::TEMPLATE`].
     pub template: Option<&'a Template>,

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use crate::model::{InvalidId, JobId};
 
-/// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) but for `A-Z a-z 0-9 . _ -`.
+/// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) except for `A-Z a-z 0-9 . _ -`.
 ///
-/// A job ID may have spaces and quotes, which are not safe in a shell. Most have none, and are their own
-/// value. [`job_from_env`] is the inverse, so a `mingle` that finds the MINGLE_JOB_ID of an earlier one takes
-/// part in the same job.
+/// A job ID may have spaces and quotes, which are not safe in a shell. Most job IDs have none and stay as
+/// they are. [`job_from_env`] is the inverse: a `mingle` that finds the MINGLE_JOB_ID of an earlier `mingle`
+/// takes part in the same job.
 ///
 /// ```
 /// use mingle_core::env::{job_from_env, job_to_env};

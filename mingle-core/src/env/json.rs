@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 use super::{Facts, Variable, Variables};
 use crate::model::{Member, Metadata, Roster, Slots};
 
-/// The JSON document of a formed world. Serialize it with any serializer for JSON.
+/// The JSON document of a formed world. Serialize it with any JSON serializer of serde.
 ///
-/// `env` has the variables that a script would export, `unset` the names that it would remove. `job` is the
-/// job ID as the user wrote it; `env.MINGLE_JOB_ID` is percent-encoded, see
-/// [`job_to_env`](super::job_to_env). `roster` is null if the rendezvous did not collect it.
+/// `env` has the variables that a script would export, `unset` the names that a script would remove. `job` is
+/// the job ID as the user wrote it; `env.MINGLE_JOB_ID` is percent-encoded, see
+/// [`job_to_env`](super::job_to_env). `roster` is null if the rendezvous did not collect the roster.
 ///
 /// ```json
 /// {

@@ -1,13 +1,14 @@
 //! The output of a formed world: the variables that launchers read, and the formats that hold them.
 //!
-//! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. These
-//! become a [`Script`] for a shell, a [`Document`] for JSON, or the text of another program's file. A program
-//! that starts the launcher itself takes the variables from [`Format::variables`] and prints nothing.
+//! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. The
+//! variables become a [`Script`] for a shell, a [`Document`] for JSON, or the text of another program's file.
+//! A program that starts the launcher itself takes the variables from [`Format::variables`] and prints
+//! nothing.
 //!
 //! | variable | reader |
 //! | --- | --- |
 //! | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `NODE_RANK` | PyTorch's `env://`, Lightning and most scripts; the world size counts nodes |
-//! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which ignores the names above and without these starts one world per node |
+//! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which ignores the names above and without these variables starts a world on each node |
 //! | `PET_NPROC_PER_NODE` | torchrun: the number of workers on this node, unless the user has set it |
 //! | `MINGLE_RANK_OFFSET`, `MINGLE_TOTAL_SLOTS` | scripts that number workers: the number of workers on lower ranks, and on all |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: without the `=` it matches by prefix) and Gloo (`eth0`) |
@@ -19,7 +20,7 @@
 //! | `MINGLE_ROSTER_DIGEST` | scripts that compare nodes: it is equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
 //!
-//! Some formats add the variables of one launcher; see [`Format`]. [`Template`] is for the texts of a user.
+//! Some formats add the variables of a launcher; see [`Format`]. A [`Template`] fills in a user's own text.
 
 pub mod alike;
 

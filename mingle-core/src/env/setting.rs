@@ -6,8 +6,9 @@ use std::str::FromStr;
 use super::shell::is_name;
 use super::variables::is_result;
 
-/// A variable that mingle prints unchanged, such as `NCCL_IB_TIMEOUT=22` from a platform's guide: a value
-/// that no probe can find. It replaces mingle's own advice and the user's environment.
+/// A variable that mingle prints unchanged, such as `NCCL_IB_TIMEOUT=22` from a platform's guide. Settings
+/// are for values that mingle cannot find out. A setting replaces mingle's own advice and the user's
+/// environment.
 ///
 /// ```
 /// use mingle_core::env::Setting;
@@ -30,7 +31,7 @@ const SHELLS_OWN: &str = "\
     TTYIDLE UID USERNAME _ argv cdpath fignore fish_pid fpath history hostname mailpath manpath \
     module_path path pipestatus psvar status umask version watch zsh_eval_context";
 
-/// A text is not a [`Setting`].
+/// Why a text is not a [`Setting`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSetting {
@@ -40,13 +41,13 @@ pub enum InvalidSetting {
     /// The text before the `=` is not the name of a variable.
     #[error("the name {0:?} must be letters, digits and _, and not begin with a digit: shells know no other")]
     Name(String),
-    /// The variable is one that some shell sets itself, does not let anybody set, or ties to another.
+    /// Some shell sets this variable itself, makes it read-only, or ties it to another variable.
     #[error("{0} is a variable of the shells themselves, and some of them would not take it")]
     Shell(String),
     /// The variable is part of the result, or begins with `MINGLE_` or `PET_`.
     #[error("{0} is part of mingle's result or the variable of an option, and cannot be set")]
     Result(String),
-    /// The value has a NUL.
+    /// The value has a NUL byte.
     #[error("{0:?} in the value: no process can carry it")]
     Value(char),
 }

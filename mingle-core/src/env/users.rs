@@ -3,15 +3,15 @@
 use super::{MINGLE_SET, Setting, is_own};
 use crate::model::JobInterfaces;
 
-/// The interfaces that the user's environment or one of `settings` gives to NCCL and Gloo. Those that an
+/// The interfaces that the user gives to NCCL and Gloo, in the environment or in `settings`. Values that an
 /// earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
 pub fn job_interfaces(settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> JobInterfaces {
     let value = |name: &str| users_value(name, settings, &environment).filter(|value| !value.is_empty());
     JobInterfaces { nccl: value("NCCL_SOCKET_IFNAME"), gloo: value("GLOO_SOCKET_IFNAME") }
 }
 
-/// The user's own value of a variable: that of one of `settings` or of the environment, but not one that an
-/// earlier `mingle` has set, according to [`MINGLE_SET`].
+/// The user's own value of a variable, from `settings` or the environment. A value that an earlier `mingle`
+/// has set, according to [`MINGLE_SET`], does not count.
 pub fn users_value(
     name: &str,
     settings: &[Setting],

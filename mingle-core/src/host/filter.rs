@@ -8,11 +8,12 @@ use ipnet::IpNet;
 
 use super::interface::{Interface, Kind};
 
-/// Admits interfaces and addresses, or excludes them with a `^` in front: an interface by its name, the
-/// interfaces whose names match a pattern, or the addresses in a network.
+/// Admits interfaces and addresses, or excludes them if a `^` stands in front. A filter names an interface, a
+/// pattern of interface names, or a network of addresses.
 ///
-/// In a pattern `*` matches any text and `?` any one character. An address is used if a filter admits it and
-/// none excludes it; if all filters exclude, everything else is admitted. Earlier filters are preferred.
+/// In a pattern `*` matches any text and `?` any single character. mingle uses an address if some filter
+/// admits it and no filter excludes it; if all filters exclude, every other address is admitted. mingle
+/// prefers the addresses of earlier filters.
 ///
 /// ```
 /// use mingle_core::Filter;
@@ -40,7 +41,7 @@ enum Pattern {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFilter {
-    /// The text looks like an address or a network, and is neither.
+    /// The text looks like an address or a network, but is neither.
     #[error("{0:?} is no IP address or network; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
     Net(String),
     /// A link-local address identifies a host only together with an interface, so other hosts cannot use it.
@@ -52,10 +53,10 @@ pub enum InvalidFilter {
          to name several, or a name and a network, give each on its own"
     )]
     Name(String),
-    /// A pattern with signs other than `*` and `?`.
+    /// A pattern with special characters other than `*` and `?`.
     #[error("{0:?}: a pattern has '*' for any text and '?' for any one character; write eth*, or give each")]
     Pattern(String),
-    /// The text says to exclude, but not what.
+    /// Nothing follows the `^`.
     #[error("{0:?} does not say what to exclude; write ^docker0, ^docker* or ^10.7.0.0/16")]
     Exclusion(String),
 }
@@ -111,12 +112,12 @@ impl FromStr for Pattern {
 }
 
 impl Filter {
-    /// Whether the filter admits an address of the interface of this name.
+    /// Whether the filter admits this address of the interface with this name.
     pub fn admits(&self, interface: &str, address: IpAddr) -> bool {
         !self.excludes && self.pattern.matches_one(interface, address)
     }
 
-    /// Whether the filter excludes an address of the interface of this name.
+    /// Whether the filter excludes this address of the interface with this name.
     pub fn excludes(&self, interface: &str, address: IpAddr) -> bool {
         self.excludes && self.pattern.matches_one(interface, address)
     }

@@ -6,25 +6,25 @@ use ipnet::IpNet;
 
 use crate::model::Link;
 
-/// One network interface.
+/// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// Its name, such as `eth0`.
+    /// The interface's name, such as `eth0`.
     pub name: String,
-    /// Its number in the kernel, unique in a network namespace.
+    /// The interface's index in the kernel, unique in a network namespace.
     pub index: u32,
-    /// Whether it is hardware, virtual or something else.
+    /// Whether the interface is hardware, virtual or something else.
     pub kind: Kind,
-    /// Whether the host's default route uses it: true for one interface at most.
+    /// Whether the host's default route uses the interface: true for at most one interface.
     pub default_route: bool,
-    /// Whether it is switched on and has a link (IFF_UP and IFF_RUNNING).
+    /// Whether the interface is up and has a link (IFF_UP and IFF_RUNNING).
     pub up: bool,
-    /// Whether it supports multicast (IFF_MULTICAST).
+    /// Whether the interface supports multicast (IFF_MULTICAST).
     pub multicast: bool,
-    /// Its addresses with the prefixes of their networks, the primary one first.
+    /// The interface's addresses with the prefixes of their networks, the primary address first.
     pub addresses: Vec<IpNet>,
-    /// The addresses among them that are deprecated (RFC 4862, 5.5.4): the last choice.
+    /// The interface's deprecated addresses (RFC 4862, 5.5.4), the last in the order of preference.
     pub deprecated: Vec<IpAddr>,
     /// The first address of each family in the order of getifaddrs(3), which NCCL and Gloo use, whether this
     /// node uses it or not. A labelled address counts where there is no other: it belongs to an interface of
@@ -32,7 +32,7 @@ pub struct Interface {
     pub(crate) firsts: Vec<IpNet>,
     /// The label of the first IPv4 address, such as `eth0:1`, if all have labels.
     pub(crate) label: Option<String>,
-    /// The MTU in bytes; 0 if it is unknown.
+    /// The interface's MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
 }
 
@@ -40,12 +40,12 @@ pub struct Interface {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Hardware (a virtual machine's counts), or a bond or VLAN on top of it.
+    /// Hardware, also that of a virtual machine, or a bond or VLAN on top of hardware.
     Physical,
-    /// Anything else, such as a pod's `eth0`, a bridge that has a real port, or a VPN.
+    /// Any other interface, such as a pod's `eth0`, a bridge that has a real port, or a VPN.
     Other,
-    /// A network inside the host, or an overlay, such as docker0. Other hosts often have the same address
-    /// there.
+    /// A network inside the host, such as docker0, or an overlay. Other hosts often have the same address on
+    /// such an interface.
     Virtual,
     /// The loopback interface.
     Loopback,

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use mingle_rdma::{Address, Machine, Standing};
 
-/// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
-/// read; its GPUs are read only if several ports can be used.
+/// Reads everything about this machine that a job's variables depend on. If the machine has no RDMA device,
+/// nothing else is read; its GPUs are read only if the job can use several ports.
 ///
 /// # Errors
-/// If the addresses of this network namespace cannot be listed.
+/// The error of getifaddrs(3), if the addresses of this network namespace cannot be listed.
 pub fn probe() -> io::Result<Machine> {
     Machine::probe(surroundings)
 }
 
-/// Reads this machine with its GPUs, whatever its ports.
+/// Reads this machine with its GPUs, even if the choice of ports does not depend on them.
 ///
 /// # Errors
 /// The same as [`probe`].
@@ -23,7 +23,7 @@ pub fn survey() -> io::Result<Machine> {
     surroundings().map(Machine::survey)
 }
 
-/// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds the
+/// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder. The snapshot has the
 /// addresses of this host, but no names of people, processes or files.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 use super::interface::{Interface, Kind};
 use crate::model::HostName;
 
-/// This host's own name.
+/// This host's own name, as gethostname(2) returns it.
 pub fn host_name() -> HostName {
     HostName::new(&nix::unistd::gethostname().unwrap_or_default().to_string_lossy())
 }

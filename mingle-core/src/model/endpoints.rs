@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::List;
 
-/// The endpoints of a node, TCP and UDP alike, in its order of preference: one or more.
+/// The endpoints of a node in its order of preference: at least one, and each for TCP and UDP alike.
 ///
-/// A message carries the first [`Endpoints::ADVERTISED`] of them, so that it fits one datagram.
+/// A message carries the first [`Endpoints::ADVERTISED`] endpoints, so that it fits into a datagram.
 ///
 /// ```
 /// use mingle_core::proto::Endpoints;
@@ -22,10 +22,10 @@ use super::List;
 pub struct Endpoints(Vec<SocketAddr>);
 
 impl Endpoints {
-    /// The most endpoints of one node in a message.
+    /// How many endpoints of a node a message carries at most.
     pub const ADVERTISED: usize = 6;
 
-    /// These endpoints in this order, or nothing where the list is empty.
+    /// These endpoints in this order; none if the list is empty.
     pub fn new(endpoints: Vec<SocketAddr>) -> Option<Self> {
         (!endpoints.is_empty()).then_some(Self(endpoints))
     }

@@ -13,33 +13,33 @@ use crate::model::Digest;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidId {
-    /// A job ID has 1 to 128 characters, and not this many.
+    /// The job ID has this many characters, but must have 1 to 128.
     #[error("a job ID has 1 to 128 characters, and this one has {0}")]
     JobLength(usize),
-    /// A job ID holds printable ASCII only, and not this character, so that logs and terminals show it as it
-    /// is.
+    /// The job ID has this character, but must consist of printable ASCII, so that logs and terminals show it
+    /// unchanged.
     #[error("a job ID holds printable ASCII characters only, and {0:?} is none")]
     JobCharacter(char),
-    /// A world has 1 to [`World::MAX`] nodes, and not this many.
+    /// The world has this many nodes, but must have 1 to [`World::MAX`].
     #[error("a world has 1 to {max} nodes, not {0}", max = World::MAX)]
     World(u64),
-    /// The fewest nodes of a world are at most as many as the most.
+    /// The minimum of a range of world sizes is above the maximum.
     #[error("the fewest nodes come first, and {min} is above {max}")]
     WorldRange {
-        /// The fewest that were asked for.
+        /// The minimum that was asked for, in nodes.
         min: u32,
-        /// The most.
+        /// The maximum that was asked for, in nodes.
         max: u32,
     },
-    /// A rank is below the size of its world.
+    /// The rank is not below the size of its world.
     #[error("rank {rank} does not exist in a world of {world}: ranks are 0 to {last}", last = world - 1)]
     Rank {
         /// The rank that was asked for.
         rank: u32,
-        /// The world's size.
+        /// The size of the world, in nodes.
         world: u32,
     },
-    /// A rank key has 1 to 128 characters of printable ASCII.
+    /// The rank key does not have 1 to 128 characters of printable ASCII.
     #[error("a rank key has 1 to 128 printable ASCII characters")]
     RankKey,
     /// This text is not a whole number.
@@ -49,8 +49,8 @@ pub enum InvalidId {
 
 /// The user's name for a job: 1 to 128 printable ASCII characters, the same on every node.
 ///
-/// The multicast groups, the tag in every datagram and the sequence of ports are derived from it, so two jobs
-/// with different IDs are kept apart.
+/// mingle derives the multicast groups, the tag in every datagram and the sequence of ports from the job ID,
+/// so two jobs with different IDs are kept apart.
 ///
 /// ```
 /// use mingle_core::JobId;
@@ -90,8 +90,8 @@ impl JobId {
     }
 
     /// The IPv6 group of this job, in ff15::/16 (transient, site-local scope; RFC 4291, section 2.7). The
-    /// last four bytes are a dynamic group ID (RFC 3307, section 4.3); an Ethernet address holds only these
-    /// four.
+    /// last four bytes are a dynamic group ID (RFC 3307, section 4.3); they are all of the group that an
+    /// Ethernet address can hold.
     ///
     /// ```
     /// # use mingle_core::JobId;
@@ -110,11 +110,11 @@ impl JobId {
     /// vllm/config/parallel.py): a job of vLLM on this host would not start.
     const VLLMS: u16 = 29_550;
 
-    /// The ports that a node of this job tries, in order: all of 29500 to 29999 but 29550, which vLLM opens
-    /// itself, each once.
+    /// The ports that a node of this job tries, in order: each port of 29500 to 29999, except 29550, which
+    /// vLLM opens itself.
     ///
-    /// All hosts of a job start at the same port, so a firewall sees few ports. Two jobs on one host rarely
-    /// start at the same one.
+    /// All hosts of a job start at the same port, so a firewall sees few ports. Two jobs on the same host
+    /// rarely start at the same port.
     ///
     /// ```
     /// # use mingle_core::JobId;
@@ -138,9 +138,10 @@ impl JobId {
         ports.filter(|port| *port != Self::VLLMS)
     }
 
-    /// The ports of which a node holds some for the job's own use. Linux chooses its own from 32768 on,
-    /// Kubernetes has node ports from 30000 on and Ray workers up to 19999; torchrun meets at 29400 without
-    /// `--rdzv-endpoint`, and [`JobId::ports`] follow.
+    /// The range from which a node holds ports for the job's own use. Other programs use the ports around the
+    /// range: Ray's workers use ports up to 19999, torchrun without `--rdzv-endpoint` uses 29400, a node of
+    /// mingle uses [`JobId::ports`], Kubernetes has node ports from 30000 on, and Linux picks ports for
+    /// connections from 32768 on.
     pub const OWN_PORTS: RangeInclusive<u16> = 20_000..=29_399;
 
     /// All of [`JobId::OWN_PORTS`], in the order in which a node of this job tries them.
@@ -200,12 +201,12 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The 16 bytes that datagrams carry to tell jobs apart: a hash of the job ID. It is a name, not a key.
+/// The 16 bytes that datagrams carry to tell jobs apart: a hash of the job ID. The tag is a name, not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobTag(pub [u8; 16]);
 
 impl JobTag {
-    /// The first half, by which a notice to the directory group names a job.
+    /// The first half of the tag, by which a notice to the directory group names a job.
     pub fn beginning(self) -> [u8; 8] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
@@ -224,7 +225,7 @@ impl JobTag {
 pub struct World(u32);
 
 impl World {
-    /// The largest size. The roster of such a world has about 50 MB.
+    /// The largest size, in nodes. The roster of such a world takes about 50 MB.
     pub const MAX: u32 = 1_000_000;
 
     /// A world of `size` nodes.
@@ -240,7 +241,7 @@ impl World {
         self.0
     }
 
-    /// The rank of this number, 0 to the size minus 1.
+    /// The rank with this number, which must be below the size.
     ///
     /// # Errors
     /// [`InvalidId::Rank`] if `rank` is not below the size.
@@ -264,7 +265,7 @@ impl fmt::Display for World {
     }
 }
 
-/// The rank of a node, 0 to the size of the world minus 1. Made by [`World::rank`], which checks the range.
+/// The rank of a node, 0 to the size of the world minus 1. [`World::rank`] checks the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Rank(pub(crate) u32);
 
@@ -281,7 +282,7 @@ impl fmt::Display for Rank {
     }
 }
 
-/// The ID of a node: 128 random bits. A restarted node has another one.
+/// The ID of a node: 128 random bits. A restarted node gets a new ID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub [u8; 16]);
 
@@ -293,7 +294,7 @@ impl NodeId {
 }
 
 impl fmt::Display for NodeId {
-    /// Writes the first four bytes, which tell the nodes of one job apart in a log.
+    /// Writes the first four bytes, which tell the nodes of a job apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -305,7 +306,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// Which formation of a job a node takes part in: the first one, or one after a restart.
+/// Which formation of a job a node takes part in: the first formation, or a formation after a restart.
 ///
 /// Every datagram carries the lineage of its sender, so that observers tell the worlds of a job apart.
 /// Lineages are ordered by generation, then by origin.
@@ -313,15 +314,15 @@ impl fmt::Debug for NodeId {
 pub struct Lineage {
     /// How often the job has restarted: 0 in the first formation.
     pub generation: u32,
-    /// Names the job's first world, of which all later worlds are restarts: the first 8 bytes of its digest,
-    /// little endian, or 1 where they are 0. It is 0 until that world has formed.
+    /// Names the job's first world, of which all later worlds are restarts: the first 8 bytes of that world's
+    /// digest, little endian, or 1 if these bytes are 0. The origin is 0 until the first world has formed.
     ///
-    /// It keeps an earlier run of the same job, or a recording of one, from ending this run.
+    /// The origin keeps an earlier run of the same job, or a recording of that run, from ending this run.
     pub origin: u64,
 }
 
 impl Lineage {
-    /// The lineage of the world that has formed with this digest. An origin that is set stays.
+    /// The lineage of the world that has formed with this digest. An origin that is already set stays.
     #[must_use]
     pub fn formed(self, digest: Digest) -> Self {
         let first = digest.0.first_chunk().copied().unwrap_or_default();
@@ -330,7 +331,7 @@ impl Lineage {
         if self.origin == 0 { Self { origin, ..self } } else { self }
     }
 
-    /// The lineage of the restart after this world; nothing after 4,294,967,295 restarts.
+    /// The lineage of the restart after this world; none after 4,294,967,295 restarts.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })
@@ -340,7 +341,7 @@ impl Lineage {
 /// The name of a host: 1 to 63 characters of `A-Z a-z 0-9 . _ -`, which are safe in a shell and on a
 /// terminal.
 ///
-/// Every other character becomes `_` when a value is made, also when it is decoded from the network.
+/// The constructor and the decoder replace every other character by `_`.
 ///
 /// ```
 /// use mingle_core::HostName;
@@ -355,7 +356,7 @@ impl HostName {
     /// The longest name, in characters: one DNS label (RFC 1035, section 2.3.4).
     pub const MAX: usize = 63;
 
-    /// The name, made safe and cut to [`HostName::MAX`] characters; `unnamed` where it is empty.
+    /// The name, made safe and cut to [`HostName::MAX`] characters; `unnamed` if the text is empty.
     pub fn new(name: &str) -> Self {
         if name.is_empty() {
             return Self("unnamed".to_owned());

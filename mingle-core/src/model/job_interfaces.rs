@@ -4,13 +4,13 @@
 use mingle_rdma::nccl_list_has;
 
 /// The user's own values of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, which mingle leaves as they are. The
-/// other nodes prove their paths to the addresses of these interfaces too.
+/// other nodes also prove their paths to the addresses of these interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobInterfaces {
-    /// NCCL_SOCKET_IFNAME: prefixes of names with commas between them; behind `=` whole names, and behind `^`
-    /// those that are not used (`findInterfaces` in NCCL's `src/misc/socket.cc`).
+    /// NCCL_SOCKET_IFNAME: prefixes of interface names, separated by commas. After `=` the names are whole;
+    /// after `^` NCCL excludes the interfaces (`findInterfaces` in NCCL's `src/misc/socket.cc`).
     pub nccl: Option<String>,
-    /// GLOO_SOCKET_IFNAME: names with commas between them.
+    /// GLOO_SOCKET_IFNAME: interface names, separated by commas.
     pub gloo: Option<String>,
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What a node's launcher wants the other nodes to know: pairs of key and value, such as a port that the
-/// launcher has opened, a version or a rack. Every roster contains them.
+/// What a node's launcher tells the other nodes: pairs of a key and a value, such as a port that the launcher
+/// has opened, a version or a rack. Every roster contains the pairs.
 ///
-/// A node has at most [`Metadata::PAIRS`] pairs, of [`Metadata::MAX`] bytes together. They are input from the
-/// network: any node of the job can put anything into them that [`Metadata::insert`] accepts.
+/// A node has at most [`Metadata::PAIRS`] pairs, of [`Metadata::MAX`] bytes together. Metadata is input from
+/// the network: any node of the job can send everything that [`Metadata::insert`] accepts.
 ///
 /// ```
 /// use mingle_core::Metadata;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[serde(transparent)]
 pub struct Metadata(BTreeMap<String, String>);
 
-/// Why a pair cannot be metadata.
+/// Why a pair is not valid metadata.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidMetadata {
@@ -42,12 +42,12 @@ pub enum InvalidMetadata {
 }
 
 impl Metadata {
-    /// The most bytes that all keys and values of one node may have together.
+    /// The most bytes that all keys and values of a node may have together.
     pub const MAX: usize = 256;
-    /// The most pairs that one node may have.
+    /// The most pairs that a node may have.
     pub const PAIRS: usize = 16;
 
-    /// Adds a pair, or replaces the value of its key. After an error nothing has changed.
+    /// Adds a pair, or replaces the value of its key. An error changes nothing.
     ///
     /// # Errors
     /// [`InvalidMetadata`] if the key is not 1 to 32 of `A-Z a-z 0-9 . _ -`, if the value has a character

@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostName, Rank, User, WorldSize, deserialize_unicast};
 
-/// A node that uses the job ID and that no leader of the others can seat.
+/// A node that uses the job ID, but that no leader of this job can seat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Misfit {
-    /// Its host's name.
+    /// The name of the node's host.
     pub host: HostName,
-    /// The source address of its datagrams.
+    /// The source address of the node's datagrams.
     #[serde(deserialize_with = "deserialize_unicast")]
     pub address: SocketAddr,
-    /// Why it cannot be seated.
+    /// Why the leader cannot seat the node.
     pub reason: Unfit,
 }
 
-/// Why a node cannot be seated beside the others.
+/// Why a leader cannot seat a node beside the other nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// It expects a world of this size.
+    /// The node expects a world of this size.
     World(WorldSize),
-    /// It runs as this user, and the leader as another.
+    /// The node runs as this user, and the leader as another user.
     User(User),
-    /// It was given this rank, which another node has that answers.
+    /// The node was given this rank, which belongs to another node that answers.
     Rank(Rank),
-    /// Its address and port are also those of a node on the host of this name, and both are heard.
+    /// A node on the host of this name has the same address and port, and both nodes are heard.
     Address(HostName),
 }
 
@@ -40,7 +40,7 @@ impl Misfit {
         Self { host, address, reason: Unfit::Address(other) }
     }
 
-    /// Whether it is two hosts with one address.
+    /// Whether two hosts have the same address.
     pub fn is_of_twins(&self) -> bool {
         matches!(self.reason, Unfit::Address(_))
     }

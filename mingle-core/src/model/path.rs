@@ -7,25 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::{Peer, deserialize_unicast_ip};
 
-/// Which paths between the nodes are proved before a world forms, the fewest first. Where the nodes of a
-/// world want different ones, the greatest counts.
+/// Which paths between the nodes are proved before a world forms, from the fewest paths to the most. Where
+/// the nodes of a world ask for different values, the greatest value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Paths {
-    /// From each node to MASTER_ADDR and MASTER_PORT alone.
+    /// The path from each node to MASTER_ADDR and MASTER_PORT, and no other path.
     Master,
-    /// Also to the nodes whose ranks are 1, 2, 4, 8 and so on above or below the node's own, and from each
-    /// node to rank 0 and back, and to the roots of NCCL and back (NCCL's `src/bootstrap.cc` connects these
-    /// both ways at the start).
+    /// Also the paths to the nodes whose ranks are 1, 2, 4, 8 and so on above or below the node's own rank,
+    /// between each node and rank 0 in both directions, and between each node and the roots of NCCL in both
+    /// directions (NCCL's `src/bootstrap.cc` opens these connections at the start).
     Ring,
-    /// [`Paths::All`] in a world of up to [`Paths::MESH`] nodes, [`Paths::Ring`] in a larger one.
+    /// [`Paths::All`] in a world of up to [`Paths::MESH`] nodes, [`Paths::Ring`] in a larger world.
     #[default]
     Auto,
-    /// From each node to each other one.
+    /// The path from each node to each other node.
     All,
 }
 
 impl Paths {
-    /// The largest world in which [`Paths::Auto`] proves the path from each node to each other one.
+    /// The largest world, in nodes, in which [`Paths::Auto`] proves the path from each node to each other
+    /// node.
     pub const MESH: u32 = 64;
 
     /// The ranks to which the node of this rank proves its path. `workers` has, for each rank, how many
@@ -82,14 +83,15 @@ fn by_roots(rank: u32, workers: &[u64]) -> impl Iterator<Item = u32> {
     paths.flatten()
 }
 
-/// The address that a job uses on one of a node's interfaces: the first of its family, in the order of
-/// getifaddrs(3), which NCCL and Gloo take (`findInterfaces` in NCCL's `src/misc/socket.cc`).
+/// The address that a job uses on an interface of a node: the interface's first address of the world's
+/// family, in the order of getifaddrs(3), which NCCL and Gloo follow (`findInterfaces` in NCCL's
+/// `src/misc/socket.cc`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The address.
     #[serde(deserialize_with = "deserialize_unicast_ip")]
     pub address: IpAddr,
-    /// The length of the prefix of its network: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
+    /// The length of the network's prefix: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
     pub prefix: u8,
     /// The interface's MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
@@ -106,7 +108,7 @@ impl Link {
         self.prefix < bits(self.address)
     }
 
-    /// Whether this address is of its network.
+    /// Whether the address lies in the link's network.
     pub fn has(&self, other: IpAddr) -> bool {
         match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -127,7 +129,7 @@ impl Link {
 pub struct Elsewhere {
     /// The address.
     pub address: IpAddr,
-    /// The networks of this host, each by this host's own address there.
+    /// The networks of this host, each with this host's own address in the network.
     pub networks: Vec<Link>,
 }
 
@@ -144,29 +146,30 @@ fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// How a path fails.
+/// How a path fails, as the prover at its start sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No connection could be opened: nothing answered.
+    /// The prover could open no connection: nothing answered.
     Silent,
-    /// The connection was refused: nothing listens there, or a firewall rejects it.
+    /// The target refused the connection: no program listens on the port, or a firewall rejects the
+    /// connection.
     Refused,
     /// The prover's host has no route to the address.
     NoRoute,
-    /// A connection was opened, and another program than the node answered, or none.
+    /// The connection opened, but the node did not answer: another program did, or none.
     Unanswered,
-    /// Short segments arrive, and long ones vanish.
+    /// Short TCP segments arrive, and long segments vanish.
     Size {
-        /// The longest packet that arrived, in bytes, with the headers of IP and TCP.
+        /// The length of the longest packet that arrived, in bytes, with the headers of IP and TCP.
         passes: u32,
-        /// The length of the packets that vanished.
+        /// The length of the packets that vanished, in bytes, with the headers of IP and TCP.
         fails: u32,
     },
-    /// A host or a router on the way has answered that the address cannot be reached: a firewall that
-    /// rejects, or no such host.
+    /// A host or a router on the way has answered that the address cannot be reached: a firewall rejects the
+    /// connection, or the host does not exist.
     Unreachable,
-    /// The prover could not open a connection for a reason of its own, such as too few file descriptors.
+    /// The prover could not open a connection for a reason on its own host, such as too few file descriptors.
     Local,
 }
 
@@ -174,17 +177,17 @@ pub enum Fault {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BrokenPath {
-    /// The node that opened the connections, with the address that the job uses there.
+    /// The node that opened the connections, with the node's address that the job uses.
     pub from: Peer,
-    /// The node that it tried to reach, with the address and the port that were tried.
+    /// The node that `from` tried to reach, with the address and the port that `from` tried.
     pub to: Peer,
     /// How the path failed.
     pub fault: Fault,
-    /// The target's own port, where that one answers at the same address: then only the port is blocked.
+    /// The target's own port, if it answers at the same address: then only the port in `to` is blocked.
     pub answers: Option<u16>,
-    /// Whether it is the path to MASTER_ADDR and MASTER_PORT.
+    /// Whether the path leads to MASTER_ADDR and MASTER_PORT.
     pub to_master: bool,
-    /// The MTUs of the two interfaces, in bytes; 0 where one is unknown.
+    /// The MTUs of the interfaces of `from` and `to`, in bytes; 0 where the MTU is unknown.
     pub mtus: (u32, u32),
 }
 

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::HostName;
 
-/// Another node, as a message to people names it.
+/// Another node, as messages to the user name it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Peer {
-    /// The name that its host has for itself.
+    /// The name that the node's host has for itself.
     pub host: HostName,
-    /// Its preferred endpoint, or the source address of its datagrams where no endpoint is known.
+    /// The node's preferred endpoint, or the source address of its datagrams if no endpoint is known.
     pub address: SocketAddr,
 }
 
@@ -26,17 +26,17 @@ impl fmt::Display for Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum End {
-    /// With this exit code, 1 to 255.
+    /// The command exited with this code, 1 to 255.
     Exited(u8),
-    /// By the signal of this number.
+    /// The signal of this number killed the command.
     Killed(u8),
-    /// The node itself is gone: it answers no other node.
+    /// The node is dead: no other node gets an answer from it.
     Gone,
-    /// Not known.
+    /// How the command ended is not known.
     Unknown,
-    /// The node was asked to leave, as a node is that is drained. Nothing has failed.
+    /// The node was asked to leave, as in a drain. No command has failed.
     Left,
-    /// The world ends to take in nodes that wait. Nothing has failed.
+    /// The world ends to take in waiting nodes. No command has failed.
     Grows,
 }
 

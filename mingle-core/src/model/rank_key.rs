@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{InvalidId, Label};
 
-/// A text by which the nodes without a given rank are ordered: 1 to 128 printable ASCII characters. Numbers
-/// in it count as numbers, so `node-9` comes before `node-10`. The default is no key.
+/// A text that orders the nodes without a given rank: 1 to 128 printable ASCII characters. Numbers in the
+/// text compare as numbers, so `node-9` comes before `node-10`. The default is no key.
 ///
 /// ```
 /// use mingle_core::RankKey;
@@ -21,7 +21,7 @@ use super::{InvalidId, Label};
 pub struct RankKey(Label<{ RankKey::MAX }>);
 
 impl RankKey {
-    /// The longest key, in characters.
+    /// The most characters of a key.
     pub const MAX: usize = 128;
 
     /// The text, which is empty where there is no key.

@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{HostName, Metadata, NodeId, Peer, Rank};
 
-/// One node of a formed world. Its serde form is the one on the wire, without the rank, and no API.
+/// A node of a formed world. The serde form is the form on the wire, without the rank, and not an API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The rank of the node. It is not sent: an encoded roster is in the order of ranks.
+    /// The rank of the node. An encoded roster leaves the rank out, since it lists the nodes by rank.
     #[serde(skip)]
     pub rank: Rank,
     /// The ID of the node.
     pub id: NodeId,
-    /// The name that its host has for itself.
+    /// The name that the node's host has for itself.
     pub host: HostName,
-    /// Its preferred endpoint during the rendezvous.
+    /// The node's preferred endpoint during the rendezvous.
     pub address: SocketAddr,
-    /// How many workers the node will run, usually one for each GPU.
+    /// How many workers the node will run, usually one worker for each GPU.
     pub slots: u32,
-    /// What its launcher wants the other nodes to know.
+    /// What the node's launcher tells the other nodes.
     pub metadata: Metadata,
-    /// The port at which it accepts sessions, if it stays with its world; otherwise 0.
+    /// The port on which the node accepts sessions, if it stays with its world; otherwise 0.
     pub session_port: u16,
 }
 
@@ -35,14 +35,15 @@ impl Member {
     }
 }
 
-/// The slots of a world as one of its nodes sees them. Each slot is for one worker process of the job.
+/// The slots of a world as a node of the world sees them. Each slot is for one worker process of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Slots {
     /// The slots of this node.
     pub own: u32,
-    /// The slots of all nodes of lower ranks, which is the global rank of this node's first worker.
+    /// The slots of all nodes of lower ranks. This number is also the global rank of this node's first
+    /// worker.
     pub before: u64,
-    /// The slots of all nodes, which is the number of workers in the world.
+    /// The slots of all nodes. This number is also the number of workers in the world.
     pub total: u64,
 }
 
@@ -53,8 +54,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The roster of these members, in any order; nothing where their ranks are not exactly 0, 1, 2 and so
-    /// on.
+    /// The roster of these members, in any order; none if their ranks are not exactly 0, 1, 2 and so on.
     pub fn new(mut members: Vec<Member>) -> Option<Self> {
         members.sort_by_key(|m| m.rank);
         let dense = members.iter().zip(0u32..).all(|(m, rank)| m.rank.get() == rank);
@@ -66,7 +66,7 @@ impl Roster {
         &self.members
     }
 
-    /// The slots as the node of this rank sees them; nothing where the world has no such rank.
+    /// The slots as the node of this rank sees them; none if the world has no such rank.
     pub fn slots(&self, rank: Rank) -> Option<Slots> {
         let index = usize::try_from(rank.get()).ok()?;
         let own = self.members.get(index)?.slots;

@@ -15,7 +15,7 @@ const NAMED: usize = 3;
 /// The most runs of ranks that are named for one difference.
 const RUNS: usize = 4;
 
-/// The traits that differ between the ranks of a world. It is the same on every rank.
+/// The traits that differ between the ranks of a world. Every rank has the same value.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sameness {
     differences: List<TraitDifference, NAMED>,
@@ -58,11 +58,11 @@ struct Ranks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SamenessLine<'a> {
-    /// One trait differs.
+    /// A trait differs.
     Difference(&'a TraitDifference),
-    /// So many further traits differ.
+    /// This many further traits differ.
     More(u32),
-    /// Some ranks have not said what their traits are.
+    /// The traits of some ranks are not known.
     Silent(&'a Sameness),
 }
 
@@ -95,17 +95,19 @@ impl Sameness {
         }
     }
 
-    /// Whether all is the same, as far as it is compared.
+    /// Whether the comparison found no difference.
     pub fn is_same(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The traits that differ and are named: at most three.
+    /// The traits that differ and are named: at most three. [`Sameness::lines`] also counts the further
+    /// traits.
     pub fn differences(&self) -> &[TraitDifference] {
         &self.differences
     }
 
-    /// A line for each named difference, and for what else there is.
+    /// A line for each named trait, for the number of further traits, and for the ranks whose traits are not
+    /// known.
     pub fn lines(&self) -> Vec<SamenessLine<'_>> {
         let more = (self.more > 0).then_some(SamenessLine::More(self.more));
         let silent = (self.silent != Ranks::default()).then_some(SamenessLine::Silent(self));

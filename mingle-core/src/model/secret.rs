@@ -4,11 +4,11 @@ use std::fmt;
 
 use crate::model::{Digest, JobId};
 
-/// Bytes that only the nodes of a job know: [`Secret::SHORTEST`] or more.
+/// Bytes that only the nodes of a job know: at least [`Secret::SHORTEST`].
 ///
-/// With a secret every datagram is encrypted and authenticated, and every token has a MAC. Without the secret
-/// nobody can make a node print anything, learn which nodes there are, or take a rank. Debug output does not
-/// show the secret.
+/// With a secret, mingle encrypts and authenticates every datagram, and every token has a MAC. Whoever lacks
+/// the secret cannot make a node print anything, learn which nodes there are, or take a rank. Debug output
+/// does not show the secret.
 ///
 /// ```
 /// use mingle_core::Secret;
@@ -18,7 +18,7 @@ use crate::model::{Digest, JobId};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
-/// The bytes are too few for a secret; holds their number.
+/// The secret is too short: it has this many bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a secret has at least {least} bytes, and this one has {0}", least = Secret::SHORTEST)]
 pub struct InvalidSecret(usize);
@@ -27,7 +27,7 @@ impl Secret {
     /// The length of the shortest secret, in bytes.
     pub const SHORTEST: usize = 16;
 
-    /// The secret of these bytes without the white space at both ends, which editors and `echo` add.
+    /// The secret in these bytes. White space at both ends, which editors and `echo` add, does not count.
     ///
     /// # Errors
     /// [`InvalidSecret`] if fewer than [`Secret::SHORTEST`] bytes are left.
@@ -36,10 +36,10 @@ impl Secret {
         if bytes.len() < Self::SHORTEST { Err(InvalidSecret(bytes.len())) } else { Ok(Self(bytes.to_vec())) }
     }
 
-    /// A new secret of 256 random bits of the operating system's, as 64 hexadecimal digits.
+    /// A new secret of 256 random bits from the operating system, as 64 hexadecimal digits.
     ///
     /// # Errors
-    /// If the operating system provides no random bytes.
+    /// The operating system's error, if it provides no random bytes.
     #[cfg(feature = "net")]
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
@@ -52,12 +52,12 @@ impl Secret {
         Ok(Self(text.into_bytes()))
     }
 
-    /// The secret as text, to be written to a file. Nothing else shows it.
+    /// The secret as text, for writing it to a file. No other function shows the secret.
     pub fn reveal(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// The keys of one job. Two jobs with one secret have different keys.
+    /// The keys of a job. Two jobs with the same secret have different keys.
     pub fn keys(&self, job: &JobId) -> Keys {
         Keys { seal: self.derive("mingle 1 seal", job), token: self.derive("mingle 1 token", job) }
     }
@@ -84,7 +84,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The keys of one job, from [`Secret::keys`].
+/// The keys of a job, from [`Secret::keys`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// Encrypts and authenticates datagrams.

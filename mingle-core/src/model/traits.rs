@@ -21,10 +21,11 @@ pub(crate) type TraitKey = Label<KEY>;
 pub(crate) type TraitValue = Label<VALUE>;
 
 /// The traits of a node: what should be the same on every node of a world, because a job may hang or slow
-/// down where it differs. Each is a key and a value, such as a variable for NCCL or the version of a driver.
+/// down where it differs. Each trait is a key and a value, such as a variable for NCCL or the version of a
+/// driver.
 ///
-/// Nodes send no value, but a hash of 32 bits, and of values that may be shown their first 32 characters. A
-/// value that is no secret, and of which only a few are possible, can be found from its hash.
+/// Nodes do not send values. They send a 32-bit hash of each value, and the first 32 characters of values
+/// that may be shown. If a hidden value is one of few possible values, its hash reveals it.
 ///
 /// ```
 /// use mingle_core::{Trait, Traits};
@@ -49,7 +50,7 @@ impl Trait {
         Self { key: key.into(), value: value.into(), is_shown: true }
     }
 
-    /// A trait of whose value the other nodes learn a hash alone.
+    /// A trait whose value the other nodes do not learn: they get only a hash.
     pub fn hidden(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { is_shown: false, ..Self::shown(key, value) }
     }
@@ -63,7 +64,8 @@ pub(crate) struct Sent {
 }
 
 impl Traits {
-    /// The most traits of a node that are sent one by one. The values of further ones share one hash.
+    /// The most traits that a node sends. If a node has more, the last trait that it sends is a hash of all
+    /// further traits.
     pub const MOST: usize = 160;
 
     /// Whether there are none: the node says nothing of what should be the same.

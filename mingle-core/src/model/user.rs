@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::HostName;
 
 /// The user who runs a node: a login name, and a number for hosts that do not know the name, as in a
-/// container. A user of whom neither is known differs from nobody.
+/// container. A user without a known name and number differs from nobody.
 ///
 /// The name has 1 to 63 characters of `A-Z a-z 0-9 . _ -`; every other character becomes `_`.
 ///
@@ -25,7 +25,7 @@ pub struct User {
 }
 
 impl User {
-    /// The user of this name and this number, as far as they are known. An empty name counts as none.
+    /// The user with this name and this number, as far as both are known. An empty name counts as unknown.
     pub fn new(name: Option<&str>, number: Option<u32>) -> Self {
         Self { name: name.filter(|name| !name.is_empty()).map(HostName::new), number }
     }
@@ -35,8 +35,8 @@ impl User {
         self.name.as_ref().map_or(1, |name| name.as_str().len() + 2) + self.number.map_or(1, |_| 6)
     }
 
-    /// Whether this is evidently another user. Where both have a name, the names decide: hosts that are not
-    /// managed together give one number to several users.
+    /// Whether `other` is certainly another user. If both have a name, the names decide: hosts that are not
+    /// managed together may give the same number to several users.
     #[must_use]
     pub fn differs(&self, other: &Self) -> bool {
         match ((&self.name, &other.name), (self.number, other.number)) {

@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{InvalidId, World};
 
-/// How many nodes a world may have: exactly as many as `N` says, or any number of the range `MIN:MAX`.
+/// How many nodes a world may have: exactly `N`, or any number from `MIN` to `MAX`.
 ///
-/// A [`World`] is the size of one world that has formed, and lies in this range.
+/// A [`World`] is the size of a world that has formed, and lies in this range.
 ///
 /// ```
 /// use mingle_core::{World, WorldSize};
@@ -40,34 +40,34 @@ impl WorldSize {
         Ok(Self { min, max })
     }
 
-    /// The fewest nodes with which a world forms.
+    /// The minimum, in nodes: no world forms with fewer nodes.
     pub fn min(self) -> World {
         self.min
     }
 
-    /// The most nodes that a world has.
+    /// The maximum, in nodes: no world has more nodes.
     pub fn max(self) -> World {
         self.max
     }
 
-    /// Whether the world may have one of several sizes.
+    /// Whether the minimum and the maximum differ.
     pub fn is_range(self) -> bool {
         self.min < self.max
     }
 
-    /// The largest size that so many nodes suffice for; 0 if they are too few.
+    /// The largest size for which this many nodes suffice; 0 if there are too few nodes.
     pub fn at_most(self, nodes: u32) -> u32 {
         let nodes = nodes.min(self.max.get());
         if nodes < self.min.get() { 0 } else { nodes }
     }
 
-    /// Whether a world of this many nodes may form.
+    /// Whether this size lies in the range.
     pub fn contains(self, world: World) -> bool {
         self.at_most(world.get()) == world.get()
     }
 
-    /// Whether two worlds could form of no more nodes than one may have, because the fewest are at most half
-    /// of the most.
+    /// Whether two worlds could form out of the nodes of a single full world, because the minimum is at most
+    /// half of the maximum.
     pub fn splits(self) -> bool {
         self.is_range() && self.min.get() <= self.max.get() / 2
     }
@@ -82,7 +82,7 @@ impl WorldSize {
 }
 
 impl From<World> for WorldSize {
-    /// Exactly this many.
+    /// The range whose minimum and maximum are both this size.
     fn from(world: World) -> Self {
         Self { min: world, max: world }
     }
@@ -100,7 +100,7 @@ impl FromStr for WorldSize {
 }
 
 impl fmt::Display for WorldSize {
-    /// As it is typed: `4`, or `2:4`.
+    /// Writes the range as the user types it: `4`, or `2:4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_range() {
             return self.max.fmt(f);

@@ -6,21 +6,21 @@ use super::driver::RunningWorld;
 use crate::model::JobId;
 use crate::proto::Formed;
 
-/// What a node has once its world has formed: the world's facts, and the sockets that belong to this process.
+/// What a node has once its world has formed: the world's facts, and the sockets that this process now owns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Assignment {
     /// The job.
     pub job: JobId,
-    /// Rank, world, master and roster: what [`env`](mod@crate::env) makes variables of.
+    /// Rank, world, master and roster, from which [`env`](mod@crate::env) makes variables.
     pub formed: Formed,
-    /// The name of the interface that holds [`Formed::local`], or the label of that address (`eth0:1`) where
-    /// all IPv4 addresses of the interface have labels. None in a world of one on a host without an
+    /// The name of the interface that holds [`Formed::local`], or the label of that address (`eth0:1`) if all
+    /// IPv4 addresses of the interface have labels. None in a world of one node on a host without an
     /// interface.
     pub interface: Option<String>,
-    /// The listening socket on the master's port, if this node is rank 0 and
-    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does
-    /// not block.
+    /// The listening socket on the master's port, if this node is rank 0 and the caller has set
+    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener). The socket does not
+    /// block.
     pub listener: Option<TcpListener>,
     /// This node's part in the running world, if it stays.
     pub(super) running: Option<RunningWorld>,

@@ -6,18 +6,18 @@ use std::net::IpAddr;
 use super::worlds::Outlook;
 use crate::proto::{Failure, Over};
 
-/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed
-/// and nothing of the attempt is left behind.
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) returned no assignment. Every error leaves all sockets
+/// closed and nothing of the attempt behind.
 ///
-/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and
-/// not also in the text.
+/// The text states the fact. The operating system's error is the [source](std::error::Error::source), and not
+/// part of the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No network interface can be used.
+    /// This host has no usable network interface.
     #[error("no usable network interface: {reasons}")]
     NoInterface {
-        /// Which interfaces there are, and why each is not used.
+        /// The host's interfaces, and why each interface is not used.
         reasons: String,
         /// Whether the caller's filters leave interfaces out.
         is_filtered: bool,
@@ -27,59 +27,60 @@ pub enum Error {
     PortTaken {
         /// The port.
         port: u16,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Another program holds the discovery port alone, so that no other can share it.
+    /// Another program holds the discovery port without sharing it.
     #[error("cannot hear group {group} on UDP port {port}, which another program holds for itself alone")]
     DiscoveryPortTaken {
         /// The port.
         port: u16,
         /// The group.
         group: IpAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A socket could not be made or set up.
+    /// This host could not open or set up a socket.
     #[error("{what}")]
     Socket {
-        /// What was tried, on what.
+        /// What was tried, and on which address or interface.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Fewer ports than wanted can be held for the job's own use.
+    /// This host can hold fewer ports for the job's own use than the caller wants.
     #[error(
         "only {free} of {wanted} ports can be held for the job: the kernel chooses ports for connections from {chosen}, \
          which leaves {safe} of 20000-29399"
     )]
     TooFewPorts {
-        /// How many the caller wants.
+        /// How many ports the caller wants.
         wanted: usize,
-        /// How many were free.
+        /// How many ports were free.
         free: usize,
-        /// How many were tried: the kernel never chooses them for a connection.
+        /// How many ports were tried: the ports of 20000 to 29399 that the kernel never picks for a
+        /// connection.
         safe: usize,
-        /// The range from which the kernel chooses ports.
+        /// The range from which the kernel picks ports for connections.
         chosen: String,
-        /// What the operating system said of the last port that is not free; none if all are.
+        /// The operating system's error for the last port that was not free; none if all ports were free.
         source: Option<io::Error>,
     },
     /// The protocol ended without a world.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// A [`Session`](crate::Session) is over: no further world follows for this node.
+    /// A [`Session`](crate::Session) is over, and this node takes part in no further world.
     #[error("{}; {}", .0.over, .0.outlook)]
     Ended(Box<Ended>),
 }
 
-/// How a job has ended for a node that stayed with it.
+/// How a job has ended for a node that stayed with its job.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ended {
     /// Why the last world has ended.
     pub over: Over,
-    /// Whether it was this node's own command.
+    /// Whether this node's own command ended the world.
     pub is_own: bool,
     /// Why no world follows.
     pub outlook: Outlook,

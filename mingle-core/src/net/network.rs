@@ -8,9 +8,10 @@ use crate::host::{self, Filter, Interface, Kind, Unsuitable};
 use crate::model::{JobId, JobInterfaces};
 use crate::net::error::Error;
 
-/// The settings of the network: the same for a rendezvous and for the commands that examine or watch one.
+/// The network settings of a rendezvous, and of the commands that examine or watch a rendezvous.
 ///
-/// The default uses every interface that suits, multicast within the link, and the job's own group and ports.
+/// By default mingle uses every suitable interface, multicast within the link, and the job's own group and
+/// ports.
 ///
 /// ```
 /// use mingle_core::{Network, Rendezvous, World};
@@ -24,46 +25,47 @@ use crate::net::error::Error;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Network {
-    /// The interfaces and addresses that may be used, in order of preference: those that a filter admits and
-    /// none excludes. Empty (the default) admits every interface that suits.
+    /// The interfaces and addresses that may be used, in order of preference. mingle uses an address if a
+    /// filter admits it and no filter excludes it. Default: empty, which admits every suitable interface.
     pub interfaces: Vec<Filter>,
-    /// Takes part by this address of the loopback interface alone, for several nodes within one process or
-    /// host: the kernel answers for every address in 127.0.0.0/8. Default: none, and [`Network::interfaces`]
-    /// decides.
+    /// Makes the node use only this address of the loopback interface, for several nodes within a process or
+    /// on a host: the kernel answers for every address in 127.0.0.0/8. Default: none, and
+    /// [`Network::interfaces`] decides.
     pub loopback: Option<Ipv4Addr>,
-    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node,
-    /// and other than [`Network::master_port`]. Default: [`Network::DISCOVERY_PORT`].
+    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535. It must be the same on every node
+    /// and differ from [`Network::master_port`]. Default: [`Network::DISCOVERY_PORT`].
     pub discovery_port: u16,
-    /// The IPv4 multicast group, for networks that pass only certain groups; must be the same on every node.
-    /// Default: none, and [`JobId::group_v4`] decides.
+    /// The IPv4 multicast group, for networks that pass only certain groups. It must be the same on every
+    /// node. Default: none, and [`JobId::group_v4`] decides.
     pub group: Option<Ipv4Addr>,
-    /// The TTL of multicast datagrams, 1 to 255: they pass `ttl - 1` routers. Default: 1, the link itself.
+    /// The TTL of multicast datagrams, 1 to 255: datagrams pass `ttl - 1` routers. Default: 1, so they stay
+    /// on the link.
     pub ttl: u8,
     /// Whether the node also sends and receives IPv4 broadcasts, for switches that drop groups without a
     /// registered member. A broadcast does not leave the link. Default: no.
     pub broadcast: bool,
-    /// Whether the node joins the multicast groups and sends to them. Without, it needs another way to find
-    /// the others: [`Network::seeds`] or [`Network::seed_dir`]. Default: yes.
+    /// Whether the node joins the multicast groups and sends to them. Without multicast the node needs
+    /// another way to find the other nodes: [`Network::seeds`] or [`Network::seed_dir`]. Default: yes.
     pub multicast: bool,
-    /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default:
-    /// no.
+    /// Whether a world uses IPv6 if all its nodes have both IPv4 and IPv6. It must be the same on every node.
+    /// Default: no.
     pub prefers_ipv6: bool,
-    /// The node's own port for TCP and UDP, 1 to 65535; MASTER_PORT if the node becomes rank 0. Default:
-    /// none, and the node takes the first free one of [`Network::ports`].
+    /// The node's own port for TCP and UDP, 1 to 65535, which becomes MASTER_PORT if the node becomes rank 0.
+    /// Default: none, and the node takes the first free port of [`Network::ports`].
     pub master_port: Option<u16>,
-    /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
-    /// reach by their seeds is enough. Default: none.
+    /// Hosts where other nodes may be, for networks without multicast. A single host suffices if the seeds of
+    /// all other nodes lead there. Default: none.
     pub seeds: Vec<Seed>,
-    /// The interfaces that the user has given to the job's libraries, to whose addresses paths are proved
-    /// too. Default: none.
+    /// The interfaces that the user has given to the job's libraries. mingle also proves the paths to the
+    /// addresses of these interfaces. Default: none.
     pub job_interfaces: JobInterfaces,
-    /// A folder that all nodes share. Each node leaves a file with its addresses there and removes it at the
-    /// end. Default: none.
+    /// A folder that all nodes share. Each node writes a file with its addresses there, and removes the file
+    /// at the end. Default: none.
     pub seed_dir: Option<PathBuf>,
 }
 
 impl Network {
-    /// The UDP port of every job's multicast groups, unless [`Network::discovery_port`] is another.
+    /// The UDP port of every job's multicast groups, unless [`Network::discovery_port`] differs.
     pub const DISCOVERY_PORT: u16 = 29499;
 
     /// The multicast groups of a job on this network, with their port: IPv4 first, then IPv6.
@@ -82,8 +84,8 @@ impl Network {
         Some(self.discovery_port).filter(|_| self.broadcast)
     }
 
-    /// The ports that a node without a given one tries, in order: those of the job without the discovery
-    /// port, which is the same on every node. A node's own port cannot be shared with the groups.
+    /// The ports that a node without a given port tries, in order: the job's ports without the discovery
+    /// port, which is the same on every node. A node cannot share its own port with the groups.
     pub fn ports(&self, job: &JobId) -> impl Iterator<Item = u16> + use<> {
         let discovery = self.discovery_port;
         job.ports().filter(move |port| *port != discovery)

@@ -17,7 +17,8 @@ use crate::net::error::Error;
 use crate::proto::{Config, NodeInfo, Output, PathProofs, PathTarget, Shared, Time, Timer};
 use crate::wire::Partner;
 
-/// A port for paths, and the proofs of the paths from this host. Dropping it closes everything.
+/// Proves the paths from this host, and answers the proofs of other hosts on a port. Dropping a prover closes
+/// all its sockets.
 #[derive(Debug)]
 pub struct Prover {
     shared: Shared,
@@ -30,10 +31,10 @@ pub struct Prover {
 }
 
 impl Prover {
-    /// Listens on a port that the kernel chooses. `id` is this host's. Needs a runtime of tokio.
+    /// Listens on a port that the kernel picks. `id` is the ID of this host. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Socket`] if no port can be had.
+    /// [`Error::Socket`] if no port can be opened.
     pub fn open(id: u32, job: &JobId, world: World, network: &Network) -> Result<Self, Error> {
         let (paths, port) = listen_for_paths(network.loopback)?;
         let own = SocketAddr::new(network.loopback.map_or([0; 4].into(), Into::into), port);
@@ -46,12 +47,12 @@ impl Prover {
         Ok(Self { shared, paths, verdicts, connections, port, origin: clock() })
     }
 
-    /// The port to which the others prove their paths.
+    /// The port to which other hosts prove their paths.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Proves the paths to other hosts, each with its ID, in the time of one round.
+    /// Proves the paths to other hosts, each with its ID, within the time of a round.
     pub fn prove(&mut self, hosts: impl IntoIterator<Item = (u32, SocketAddr)>) {
         self.shared.now = self.now();
         // The caller knows by itself whether a host's own port answers.
@@ -64,12 +65,12 @@ impl Prover {
         self.carry_out();
     }
 
-    /// Whether the path to this host is proved, or how it fails. None until that is known.
+    /// Whether the path to this host is proved, or how it fails. None while the proof runs.
     pub fn verdict(&self, id: u32) -> Option<Result<(), Fault>> {
         self.verdicts.get(&node_id(id)).copied()
     }
 
-    /// Waits until something happens, and handles it. Cancel-safe.
+    /// Waits for the next event and handles it. Cancel-safe.
     pub async fn step(&mut self) {
         let due = self.shared.timers.next().and_then(|at| self.origin.checked_add(at));
         let due = [due, self.connections.accept_again()].into_iter().flatten().min();
@@ -136,8 +137,8 @@ fn node_id(id: u32) -> NodeId {
     NodeId(u128::from(id).to_be_bytes())
 }
 
-/// A path between hosts that form no world, as a rendezvous names it: its ends, how it fails, the port of
-/// `to` that answers at the same address, and the MTUs of both ends.
+/// A path between hosts that form no world, in the form in which a rendezvous reports it: both ends, how the
+/// path fails, the port of `to` that answers at the same address, and the MTUs of both ends.
 pub fn broken_path(from: Peer, to: Peer, fault: Fault, answers: Option<u16>, mtus: (u32, u32)) -> BrokenPath {
     BrokenPath { from, to, fault, answers, to_master: false, mtus }
 }

@@ -19,7 +19,7 @@ use crate::wire::Attributes;
 /// Receives the events of a rendezvous.
 pub(super) type Notify = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// One node's part in a rendezvous: the job, the size of its world, and everything that this node brings.
+/// A node's part in a rendezvous: the job, the size of its world, and everything that this node brings.
 ///
 /// ```no_run
 /// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,8 +61,8 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Starts to describe a rendezvous of `world` nodes under the name `job`: a [`World`](crate::World) of
-    /// exactly so many, or a range.
+    /// Starts to describe a rendezvous of the job `job`. `world` is an exact size, a [`World`](crate::World),
+    /// or a range of sizes.
     pub fn builder(job: JobId, world: impl Into<WorldSize>) -> RendezvousBuilder {
         RendezvousBuilder(Self {
             job,
@@ -90,11 +90,11 @@ impl Rendezvous {
 
     /// Takes part in the rendezvous until the world has formed.
     ///
-    /// Cancel-safe: dropping the future closes all sockets, and the closed connections show the other nodes
+    /// Cancel-safe: dropping the future closes all sockets, and the closed connections tell the other nodes
     /// at once that this node is gone.
     ///
     /// # Errors
-    /// See [`Error`]. A failed rendezvous leaves nothing behind and may be tried again.
+    /// See [`Error`]. A failed rendezvous leaves nothing behind, and you can try again.
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
@@ -104,7 +104,7 @@ impl Rendezvous {
         Box::pin(driver::join(self)).await
     }
 
-    /// As [`join`](Self::join), for a program without a tokio runtime.
+    /// Does the same as [`join`](Self::join), for a program without a tokio runtime.
     ///
     /// # Errors
     /// As [`join`](Self::join).
@@ -149,43 +149,47 @@ impl fmt::Debug for Rendezvous {
     }
 }
 
-/// Describes a [`Rendezvous`]; every setting has a default. [`RendezvousBuilder::join`] starts it.
+/// Describes a [`Rendezvous`]. Every setting has a default. [`RendezvousBuilder::join`] starts the
+/// rendezvous.
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens before `join` is awaited"]
 pub struct RendezvousBuilder(Rendezvous);
 
 impl RendezvousBuilder {
-    /// How long a node waits for the world, unless [`RendezvousBuilder::timeout`] says otherwise.
+    /// How long a node waits for the world, unless [`RendezvousBuilder::timeout`] sets another time: 10
+    /// minutes.
     pub const TIMEOUT: Duration = proto::TIMEOUT;
 
-    /// How long a command may take to stop, unless [`RendezvousBuilder::stop_timeout`] says otherwise.
+    /// How long a command may take to stop, unless [`RendezvousBuilder::stop_timeout`] sets another time: 30
+    /// seconds.
     pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// How long a last call lasts, unless [`RendezvousBuilder::last_call`] says otherwise.
+    /// How long a last call lasts, unless [`RendezvousBuilder::last_call`] sets another time: 15 seconds.
     pub const LAST_CALL: Duration = proto::LAST_CALL;
 
-    /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] says otherwise.
+    /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] sets another time:
+    /// 30 seconds.
     pub const GONE_AFTER: Duration = Duration::from_secs(30);
 
-    /// How long the port that a command has used may stay taken, unless [`RendezvousBuilder::port_grace`]
-    /// says otherwise.
+    /// How long the port of an ended command may stay taken, unless [`RendezvousBuilder::port_grace`] sets
+    /// another time: 5 seconds.
     pub const PORT_GRACE: Duration = Duration::from_secs(5);
 
-    /// This node's rank. Default: none, and the world assigns one.
+    /// This node's rank. Default: none, and the leader assigns a rank.
     pub fn rank(mut self, rank: Option<Rank>) -> Self {
         self.0.rank = rank;
         self
     }
 
-    /// The text by which this node is ordered among those without a given rank; nodes without one come last,
-    /// by address. Default: none.
+    /// The text by which this node is ordered among the nodes without a given rank. Nodes without a key come
+    /// last, by address. Default: none.
     pub fn rank_key(mut self, key: &RankKey) -> Self {
         self.0.attributes.rank_key = key.clone();
         self
     }
 
-    /// Who runs this node. A leader of another user refuses it, so that two users whose jobs have one ID get
-    /// no world of both. Default: unknown, and refused by nobody.
+    /// Who runs this node. A leader of another user refuses the node, so that two users who use the same job
+    /// ID do not end up in the same world. Default: unknown, and no leader refuses the node.
     pub fn user(mut self, user: User) -> Self {
         self.0.attributes.user = user;
         self
@@ -197,36 +201,36 @@ impl RendezvousBuilder {
         self
     }
 
-    /// Whether to keep the job out of the list that `mingle watch` shows. Default: no. The leader then
-    /// advertises the job once a second: its name and the number of its members, or for a job with a secret
-    /// only that there is one.
+    /// Whether to keep the job out of the list that `mingle watch` shows. Default: no, and the leader
+    /// advertises the job once a second: its name and the number of its members, or, for a job with a secret,
+    /// only that such a job exists.
     pub fn private(mut self, private: bool) -> Self {
         self.0.private = private;
         self
     }
 
-    /// How long to wait for the world, or `None` to wait forever. Default: ten minutes.
+    /// How long to wait for the world; `None` waits forever. Default: 10 minutes.
     pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.0.timeout = timeout;
         self
     }
 
-    /// How long the leader waits for one node more, once the fewest of a range of sizes are here. Each node
-    /// that joins makes it wait anew, four times as long at most. Default: 15 seconds.
+    /// How long the leader waits for another node once the minimum of a range of sizes has joined. Each node
+    /// that joins restarts the wait, up to four times this long in total. Default: 15 seconds.
     pub fn last_call(mut self, last_call: Duration) -> Self {
         self.0.last_call = last_call;
         self
     }
 
-    /// How long the commands of a world that is over may take to stop. The next world does not form before
-    /// without a member that lives. Default: 30 seconds.
+    /// How long commands may take to stop after their world is over. Until then the next world does not form
+    /// without a living member. Default: 30 seconds.
     pub fn stop_timeout(mut self, stop_timeout: Duration) -> Self {
         self.0.stop_timeout = stop_timeout;
         self
     }
 
-    /// The job's secret; must be the same on every node. Default: none, and anyone who knows the job ID can
-    /// take part.
+    /// The job's secret, which must be the same on every node. Default: none, and anyone who knows the job ID
+    /// can take part.
     pub fn secret(mut self, secret: Option<Secret>) -> Self {
         self.0.secret = secret;
         self
@@ -244,38 +248,39 @@ impl RendezvousBuilder {
         self
     }
 
-    /// What this node publishes about itself: every node finds it in its roster. Default: nothing.
+    /// What this node publishes about itself: every node finds the metadata in its roster. Default: nothing.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.0.attributes.metadata = metadata;
         self
     }
 
-    /// The RDMA ports of this host, for the leader to compare with the other hosts'; see [`Summary::new`].
-    /// Default: unknown, and not compared.
+    /// The RDMA ports of this host, which the leader compares with the ports of the other hosts; see
+    /// [`Summary::new`]. Default: unknown, and not compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
         self.0.attributes.fabric = summary;
         self
     }
 
-    /// What should be the same on every node. If it differs, [`Formed::sameness`](crate::Formed::sameness)
-    /// names the keys and the ranks; if it is `required` on any node, the world does not form, and all nodes
-    /// end with [`Failure::Differs`](crate::Failure::Differs). Default: not compared, and not required.
+    /// What should be the same on every node. If a trait differs,
+    /// [`Formed::sameness`](crate::Formed::sameness) names its key and the ranks. If `required` is set on any
+    /// node, the world does not form, and all nodes end with [`Failure::Differs`](crate::Failure::Differs).
+    /// Default: not compared, and not required.
     pub fn traits(mut self, traits: Traits, required: bool) -> Self {
         self.0.attributes.requires_same = required;
         self.0.traits = traits;
         self
     }
 
-    /// Which paths between the nodes are proved before the world forms. Where the nodes want different ones,
-    /// the greatest counts. Default: [`Paths::Auto`].
+    /// Which paths between the nodes are proved before the world forms. Where the nodes ask for different
+    /// values, the greatest value counts. Default: [`Paths::Auto`].
     pub fn paths(mut self, paths: Paths) -> Self {
         self.0.attributes.paths = paths;
         self
     }
 
-    /// Whether paths are proved to the nodes' own ports, for a job that listens on these alone; see
-    /// [`Format::uses_own_ports`](crate::env::Format::uses_own_ports). Default: no, and to a port that the
-    /// kernel chooses, as for NCCL and Gloo.
+    /// Whether paths are proved to the nodes' own ports, for a job that listens on no other port; see
+    /// [`Format::uses_own_ports`](crate::env::Format::uses_own_ports). Default: no; paths are proved to a
+    /// port that the kernel picks, as for NCCL and Gloo.
     pub fn paths_to_own_ports(mut self, own: bool) -> Self {
         self.0.own_ports = own;
         self
@@ -289,78 +294,79 @@ impl RendezvousBuilder {
     }
 
     /// Whether rank 0 receives its listening socket as [`Assignment::listener`], so that the port is never
-    /// free between the rendezvous and the job. Default: no; the socket is closed.
+    /// free between the rendezvous and the job. Default: no; mingle closes the socket.
     ///
-    /// The socket's queue may already hold connections: of nodes that finished before rank 0, and of late
+    /// The socket's queue may already hold connections: from nodes that finished before rank 0, and from late
     /// dials of the rendezvous, which end after a hello or without a byte.
     pub fn keep_listener(mut self, keep: bool) -> Self {
         self.0.keep_listener = keep;
         self
     }
 
-    /// Whether a [`session`](Self::session) stays with its world, so that all nodes start again if one fails.
-    /// Must be the same on every node. Costs the transfer of the roster. Default: yes; without it nothing
-    /// happens after the first world.
+    /// Whether a [`session`](Self::session) stays with its world, so that all nodes start again if a node
+    /// fails. It must be the same on every node, and costs the transfer of the roster. Default: yes; without
+    /// it the session ends with the first world.
     pub fn stay(mut self, stays: bool) -> Self {
         self.0.stays = stays;
         self
     }
 
-    /// The most restarts in a row of a [`session`](Self::session): then a failure is the end of the job.
-    /// Should be the same on every node. Default: no limit, and the caller decides each time.
+    /// The most restarts in a row of a [`session`](Self::session): the next failure ends the job. Should be
+    /// the same on every node. Default: no limit, and the caller decides each time.
     pub fn max_restarts(mut self, most: u32) -> Self {
         self.0.restarts.most = Some(most);
         self
     }
 
-    /// How long all nodes wait before the second restart in a row; before each later one they wait twice as
-    /// long, five minutes at most. Default: not at all.
+    /// How long all nodes wait before the second restart in a row. The wait doubles with each further
+    /// restart, up to 5 minutes. Default: no wait.
     pub fn restart_delay(mut self, delay: Duration) -> Self {
         self.0.restarts.delay = delay;
         self
     }
 
-    /// How long all commands must have run before earlier restarts do not count. Default: forever.
+    /// How long all commands must have run before earlier restarts no longer count. Default: forever, so all
+    /// restarts count.
     pub fn forget_restarts(mut self, after: Duration) -> Self {
         self.0.restarts.forget = after;
         self
     }
 
-    /// In each world of a [`session`](Self::session), how long a suspected node may stay silent
-    /// before it is gone and the world is over. Default: 30 seconds.
+    /// How long a suspected node may stay silent in a world of a [`session`](Self::session) before the node
+    /// is dead and the world is over. Default: 30 seconds.
     pub fn gone_after(mut self, gone_after: Duration) -> Self {
         self.0.gone_after = gone_after;
         self
     }
 
-    /// Whether each world of a [`session`](Self::session) that may have more nodes ends so that newcomers get
-    /// a seat. A newcomer must have waited for a last call, and growths that follow one another soon have
-    /// longer and longer pauses, from five minutes to a day. The setting of the node that leads counts.
-    /// Default: no, and newcomers wait until a member is gone.
+    /// Whether a world of a [`session`](Self::session) that has fewer nodes than its maximum ends so that
+    /// newcomers get a seat. A newcomer must have waited for a last call. Growths that soon follow each other
+    /// have longer and longer pauses, from 5 minutes to a day. The leader's setting counts. Default: no;
+    /// newcomers wait until a member is gone.
     pub fn grow(mut self, grows: bool) -> Self {
         self.0.growth = grows.then_some(Duration::ZERO);
         self
     }
 
-    /// How long the next world of a [`session`](Self::session) waits until the port that the command has used
-    /// is free. With zero it takes another port at once. A
-    /// [`Network::master_port`](crate::Network::master_port) that is set has 5 seconds always. Default: 5
+    /// How long the next world of a [`session`](Self::session) waits for the port that the last command used
+    /// to become free; then it takes another port. With zero it takes another port at once. With
+    /// [`Network::master_port`](crate::Network::master_port) it always waits up to 5 seconds. Default: 5
     /// seconds.
     pub fn port_grace(mut self, grace: Duration) -> Self {
         self.0.port_grace = grace;
         self
     }
 
-    /// Calls `notify` with each event, on the task that awaits [`join`](Self::join). It must not block: the
-    /// node's timers wait for it. A [`session`](Self::session) returns its events instead. Default: events
-    /// are dropped.
+    /// Calls `notify` with each event, on the task that awaits [`join`](Self::join). `notify` must not block:
+    /// the node's timers wait for it. A [`session`](Self::session) returns its events instead. Default:
+    /// mingle drops events.
     pub fn events(mut self, notify: impl Fn(Event) + Send + Sync + 'static) -> Self {
         self.0.notify_of(notify);
         self
     }
 
-    /// A session with the job: the world forms, runs, and forms again where that is asked for. It begins when
-    /// [`Session::next`] is awaited.
+    /// A session with the job: the world forms, runs, and forms again when a restart is due. The session
+    /// begins at the first call of [`Session::next`].
     pub fn session(self) -> Session {
         Session::new(self.0)
     }

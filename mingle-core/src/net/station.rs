@@ -28,23 +28,24 @@ use crate::proto::Warning;
 /// How many endpoints are written to a seed folder.
 const ENDPOINTS: usize = 6;
 
-/// An interface, and whether a rendezvous would use it.
+/// An interface, and whether a rendezvous would use the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Judged {
-    /// The interface, with the addresses that would be used, or with all addresses if it would not be used.
+    /// The interface, with the addresses that a rendezvous would use, or with all addresses if it would not
+    /// use the interface.
     pub interface: Interface,
-    /// Why it is not used; none if it is used.
+    /// Why the interface is not used; none if it is used.
     pub refused: Option<String>,
-    /// Whether it is not used because it has no multicast, and would be used with seeds.
+    /// Whether the interface lacks only multicast, so that a rendezvous with seeds would use it.
     pub needs_seeds: bool,
 }
 
-/// All interfaces of this network namespace: those that would be used, in order of preference, then the
-/// others.
+/// All interfaces of this network namespace: first the interfaces that a rendezvous would use, in order of
+/// preference, then all other interfaces.
 ///
 /// # Errors
-/// Those of getifaddrs(3).
+/// The error of getifaddrs(3).
 pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     let filters = &network.interfaces;
     let all = host::list()?;
@@ -61,7 +62,7 @@ pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     Ok(used.chain(refused).collect())
 }
 
-/// A random number that distinguishes this run from those on other hosts.
+/// A random number that distinguishes this run from runs on other hosts.
 ///
 /// # Errors
 /// [`Error::Socket`] if the operating system gives no random bytes.
@@ -84,7 +85,7 @@ pub fn reset(stream: &impl AsFd) {
 }
 
 /// The sockets of a node as a rendezvous opens them, or the datagram sockets of an observer, whose own port
-/// is no port of a job. Notices new interfaces and addresses within two seconds.
+/// is not a port of a job. A station notices new interfaces and addresses within 2 seconds.
 #[derive(Debug)]
 pub struct Station {
     network: Network,
@@ -94,8 +95,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Binds the given port, or else the first of the job's ports that is free, and joins the groups on
-    /// `interfaces`.
+    /// Binds the given port, or else the first free port of the job, and joins the groups on `interfaces`.
     ///
     /// # Errors
     /// [`Error::PortTaken`] and [`Error::Socket`], as for a rendezvous.
@@ -108,7 +108,7 @@ impl Station {
         Ok(Self { network: network.clone(), links, port, listeners })
     }
 
-    /// Listens to a job's groups, and to broadcasts if the network wants them.
+    /// Listens to a job's groups, and to broadcasts if [`Network::broadcast`] is set.
     ///
     /// # Errors
     /// [`Error::NoInterface`] and [`Error::Socket`], as for a rendezvous.
@@ -139,12 +139,13 @@ impl Station {
         Ok(Self { network, links, port: 0, listeners: Vec::new() })
     }
 
-    /// The port of a node, of TCP and UDP.
+    /// The port of a node, for both TCP and UDP.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The listening sockets of a node, IPv4 first, and IPv6 if the kernel has it. They do not block.
+    /// The listening sockets of a node: IPv4, then IPv6 if the kernel supports IPv6. The sockets do not
+    /// block.
     pub fn listeners(&self) -> &[TcpListener] {
         &self.listeners
     }
@@ -154,7 +155,7 @@ impl Station {
         self.links.warnings()
     }
 
-    /// The next datagram from anyone: its source address, how it was sent, and its bytes. Cancel-safe.
+    /// The next datagram from any sender: its source address, how it was sent, and its bytes. Cancel-safe.
     pub async fn receive(&mut self) -> (SocketAddr, Cast, Vec<u8>) {
         loop {
             if let Some(received) = self.received() {
@@ -175,26 +176,27 @@ impl Station {
         self.links.received()
     }
 
-    /// Sends from the own port to one address. A datagram that cannot be sent is lost, as on any network.
+    /// Sends from the node's own port to a single address. A datagram that cannot be sent is lost, as on any
+    /// network.
     pub fn send(&self, to: SocketAddr, datagram: &[u8]) {
         self.links.send(to, datagram);
     }
 
-    /// Sends from the own port to all nodes, as a rendezvous does. Returns a warning for each interface that
-    /// cannot send to a group, once.
+    /// Sends from the node's own port to all nodes, as a rendezvous does. Returns a warning, once, for each
+    /// interface that cannot send to a group.
     pub fn send_to_all(&mut self, datagram: &[u8]) -> Vec<Warning> {
         self.links.multicast(datagram)
     }
 
-    /// The group to which an interface can send: that of IPv4 if the interface has both families, unless IPv6
-    /// is preferred.
+    /// The group to which an interface can send: the IPv4 group if the interface has both families, unless
+    /// the network prefers IPv6.
     pub fn group_of(&self, interface: &Interface) -> Option<SocketAddr> {
         let has = |group: &SocketAddr| interface.source(group.is_ipv6()).is_some();
         self.links.groups().filter(has).max_by_key(|group| group.is_ipv6() == self.network.prefers_ipv6)
     }
 
-    /// Up to `limit` endpoints at which others may reach this node, the preferred one first. If it has
-    /// addresses of both families, both are among them, since another host may have only one.
+    /// Up to `limit` endpoints at which other hosts may reach this node, the preferred endpoint first. If the
+    /// node has addresses of both families, the list has both, since another host may have only one family.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
         let all = host::endpoints(self.interfaces(), self.port, usize::MAX, self.network.prefers_ipv6);
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
@@ -208,19 +210,19 @@ impl Station {
         first
     }
 
-    /// The address that a job uses where this node is reached at `ip`, as it is in a Join.
+    /// The link that a job uses where this node is reached at `ip`, in the form that a join carries.
     pub fn link(&self, ip: IpAddr) -> Link {
         host::link_of(self.interfaces(), ip)
     }
 
-    /// The interfaces that are used.
+    /// The interfaces that the station uses.
     pub fn interfaces(&self) -> &[Interface] {
         self.links.interfaces()
     }
 
-    /// Follows seeds and shared folder: the returned future passes all known addresses to `found` whenever
-    /// they change, until `found` returns false. None if there are neither seeds nor a folder. `id` is
-    /// random, and names this host's file.
+    /// Follows the seeds and the shared folder. The returned future passes all known addresses to `found`
+    /// whenever they change, until `found` returns false. None if there are neither seeds nor a folder. `id`
+    /// is random, and names this host's file in the folder.
     ///
     /// # Errors
     /// [`Error::Socket`] if the folder cannot be written to.

@@ -20,47 +20,51 @@ pub(crate) const LAST_CALL: Duration = Duration::from_secs(15);
 
 /// What a node brings to its rendezvous.
 ///
-/// Exhaustive, unlike what this crate returns: a simulation decides on every field with a struct update.
+/// The struct is exhaustive, unlike the types that this crate returns: a simulation decides on every field
+/// with a struct update.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The process; random, and never used before.
+    /// The ID of this process: random, and never used before.
     pub id: NodeId,
-    /// The job.
+    /// The tag of the job.
     pub tag: JobTag,
     /// The keys of a job with a secret.
     pub keys: Option<Keys>,
-    /// How many nodes there must be.
+    /// How many nodes the world must have.
     pub world: WorldSize,
-    /// What the node's datagrams say of its world, so that observers tell the worlds of a job apart.
+    /// The lineage in this node's datagrams, by which observers tell the worlds of a job apart.
     pub lineage: Lineage,
-    /// This node as it describes itself to its leader.
+    /// How this node describes itself to its leader.
     pub node: NodeInfo,
-    /// What should be the same on every node. Without any, the node says nothing of that.
+    /// What should be the same on every node. Without traits, the node says nothing of that.
     pub traits: Arc<Traits>,
-    /// The hosts of the job that the user has listed, by name or address: those that are absent are named.
+    /// The hosts that the user has listed for the job, by name or address. The report names listed hosts that
+    /// are missing.
     pub listed: BTreeSet<String>,
-    /// How this node looks for others.
+    /// How this node looks for other nodes.
     pub tried: Tried,
-    /// The interfaces that this node would use if they had multicast; loopback alone is left to it.
+    /// The interfaces that this node would use if they had multicast. If there are any, this node uses only
+    /// loopback.
     pub without_multicast: Vec<String>,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
-    /// How long to wait; `None` waits for ever.
+    /// How long to wait for the world; `None` waits forever.
     pub timeout: Option<Duration>,
-    /// How long a leader waits for one more node once the fewest of a range are here.
+    /// How long a leader waits for another node once the minimum of a range of sizes has joined.
     pub last_call: Duration,
-    /// Whether this node waits for a seat as long as the job runs without it, whatever its timeout.
+    /// Whether this node waits for a seat as long as the job runs without it, even beyond its timeout.
     pub stands_by: bool,
-    /// How many nodes less would be enough. A round of a world that forms again has one size, and another can
-    /// follow with fewer nodes: a newcomer that would take RDMA from the others is refused.
+    /// By how many nodes the world may be smaller and still be large enough. A round of a world that forms
+    /// again has a fixed size, and a further round may have fewer nodes: the leader refuses a newcomer that
+    /// would take RDMA from the other nodes.
     pub spare: u32,
-    /// Whether this node looks for others beside multicast: no last call ends before
+    /// Whether this node looks for other nodes by other means than multicast. No last call then ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
     pub searches: bool,
 }
 
 impl Config {
-    /// A node without a secret that waits for ten minutes.
+    /// A node without a secret that waits for 10 minutes.
     ///
     /// ```
     /// use mingle_core::proto::{Config, Endpoints, NodeId, NodeInfo};

@@ -1,15 +1,15 @@
 //! The protocol as a state machine: no socket, no clock, no global randomness.
 //!
-//! The caller hands events to a [`Node`] (`handle_*`, each with the time), and asks it what to do
-//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets; a
-//! simulation does it with a seed, and the same seed gives the same run. Most programs want `Rendezvous`
+//! The caller hands events to a [`Node`] (`handle_*`, most with the time), and asks the node what to do
+//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does so with real sockets. A
+//! simulation does so with a seed, and the same seed gives the same run. Most programs want `Rendezvous`
 //! instead.
 //!
 //! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
-//! the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds, `prove` has
-//! the connections. `world` is a world that stays, over the connections of `session`, `desk` what its
-//! nodes say to others, `observe` reads and sends nothing. `shared`,
-//! `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets. `PROTOCOL.md`
+//! the book of members and runs the rounds, `follow` joins a leader and takes part in the leader's rounds,
+//! `prove` keeps the connections. `world` is a world that stays, over the connections of `session`; `desk` is
+//! what the nodes of that world say to other nodes; `observe` reads datagrams and sends none. `shared`,
+//! `timer`, `backoff`, `waves` and `scale` serve all parts; `report` is what the caller gets. `PROTOCOL.md`
 //! has the reasons.
 
 mod backoff;

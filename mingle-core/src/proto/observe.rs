@@ -4,24 +4,26 @@ use super::report::Progress;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, World};
 use crate::wire::{Codec, Dropped, Header, Message};
 
-/// Reads the datagrams of one job without being a node of it.
+/// Reads the datagrams of a job without being a node of that job.
 ///
-/// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own
-/// record of that, so a node still accepts every datagram that an observer has read.
+/// In a job with a secret the observer drops a datagram that it has already read, as a node does. The
+/// observer keeps its own record of datagrams, so nodes still accept every datagram that the observer has
+/// read.
 #[derive(Debug)]
 pub struct Observer {
     id: NodeId,
     codec: Codec,
 }
 
-/// What one datagram shows of its sender.
+/// What a datagram shows of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sighting {
-    /// A node of this formation of the job does this.
+    /// A node of this formation of the job, and what the node does.
     Node(NodeId, Lineage, Observed),
-    /// The datagram is sealed with another secret than the observer's, or only one of the two has a secret.
+    /// The datagram is sealed with another secret than the observer's, or only the sender or only the
+    /// observer has a secret.
     Sealed,
-    /// The datagram is of this other version of the protocol.
+    /// The datagram belongs to this other version of the protocol.
     Version(u8),
 }
 
@@ -29,50 +31,51 @@ pub enum Sighting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observed {
-    /// It leads, and has counted the members.
+    /// The node leads, and has counted the members.
     Leads(Progress),
-    /// It looks for a leader; the name of its host.
+    /// The node looks for a leader. Holds the name of its host.
     Seeks(HostName),
-    /// It is a member of a running world, and has answered an observer.
+    /// The node is a member of a running world, and has answered an observer.
     Runs(Runs),
-    /// Any other message: it is there.
+    /// The node sent another message, so it is alive.
     Other,
 }
 
 /// The answer of a member of a running world to an observer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runs {
-    /// The name of its host.
+    /// The name of the member's host.
     pub host: HostName,
-    /// Its rank.
+    /// The member's rank.
     pub rank: u32,
-    /// The size of its world.
+    /// The size of the member's world.
     pub world: World,
-    /// Whether its command has ended well, while others' run.
+    /// Whether the member's command has succeeded, while commands of other members run.
     pub has_finished: bool,
-    /// How many failures may still be followed by a restart; none where its launcher does not say so.
+    /// After how many further failures the job still restarts; none if the member's launcher does not say so.
     pub restarts_left: Option<u32>,
-    /// The lowest ranks that it knows to be suspected, at most 16.
+    /// The ranks that the member knows to be suspected: the lowest 16 at most.
     pub suspected: Vec<u32>,
     /// How many newcomers wait for a seat.
     pub waiting: u32,
-    /// Why the last world that is over has ended: the rank, and how its command has.
+    /// Why the last world ended: the rank, and how the command of that rank ended. None if no world has
+    /// ended, or if the rank is not known.
     pub ended: Option<(u32, End)>,
 }
 
 impl Observer {
-    /// An observer of the job with this tag. A job with a secret needs the `keys`. `id` is random.
+    /// An observer of the job with this tag. A job with a secret needs its `keys`. `id` is random.
     pub fn new(tag: JobTag, keys: Option<&Keys>, id: NodeId) -> Self {
         Self { id, codec: Codec::new(tag, keys) }
     }
 
-    /// The datagram that asks the members of a running world for their status, to be sent to all.
+    /// The datagram that asks the members of a running world for their status. Send it to all nodes.
     pub fn query(&mut self) -> Vec<u8> {
         let header = Header { sender: self.id, recipient: NodeId::ALL, lineage: Lineage::default() };
         self.codec.encode(header, &Message::Query)
     }
 
-    /// What a datagram shows; nothing where it is not of this job or has been read before.
+    /// What a datagram shows; none if the datagram is of another job or has been read before.
     pub fn read(&mut self, datagram: &[u8]) -> Option<Sighting> {
         let (header, message) = match self.codec.decode(datagram) {
             Ok(decoded) => decoded,

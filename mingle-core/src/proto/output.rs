@@ -7,11 +7,11 @@ use super::report::Event;
 use crate::model::Fault;
 use crate::wire::{ANSWER, TOKEN};
 
-/// A connection that this node opens, numbered by the node.
+/// A connection that this node opens. The node numbers these connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u32);
 
-/// A report of the driver on a connection that proves a path.
+/// What the driver reports about a connection that proves a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathNews {
@@ -20,28 +20,29 @@ pub enum PathNews {
         /// The length of a packet with a full segment, in bytes with the headers of IP and TCP.
         packet: u32,
     },
-    /// The target has answered: all has arrived.
+    /// The target has answered, so all bytes have arrived.
     Arrived,
-    /// The connection was not opened, or has closed.
+    /// The connection could not be opened, or has closed.
     Failed(Fault),
 }
 
-/// A connection that this node has accepted, numbered by the driver; never used twice.
+/// A connection that this node has accepted. The driver numbers these connections, and never uses a number
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
 /// A connection to open, which proves a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathDial {
-    /// The name of the connection.
+    /// The number of the connection.
     pub dial: DialId,
-    /// Where to.
+    /// The address to connect to.
     pub to: SocketAddr,
-    /// The first bytes.
+    /// The first bytes to write.
     pub token: [u8; TOKEN],
-    /// The answer of the target.
+    /// The answer that the target must give.
     pub answer: [u8; ANSWER],
-    /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
+    /// The longest packet to send, in bytes with the headers of IP and TCP; none if the kernel decides.
     pub packet: Option<u32>,
 }
 
@@ -51,39 +52,39 @@ pub struct PathDial {
 pub enum Output {
     /// Send a datagram from the node's own port.
     Send {
-        /// Where to.
+        /// The address to send to.
         to: SocketAddr,
-        /// At most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM) bytes.
+        /// The bytes, at most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM).
         datagram: Vec<u8>,
     },
     /// Send a datagram from the node's own port to the group, on every interface.
     Multicast {
-        /// At most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM) bytes.
+        /// The bytes, at most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM).
         datagram: Vec<u8>,
     },
-    /// Open a TCP connection, write the hello, and keep it open. Report each roster that arrives on it by
+    /// Open a TCP connection, write the hello, and keep the connection open. Report each roster that arrives on it by
     /// [`Node::handle_roster`](crate::proto::Node::handle_roster).
     Dial {
-        /// The name of the connection.
+        /// The number of the connection.
         dial: DialId,
-        /// Where to.
+        /// The address to connect to.
         to: SocketAddr,
-        /// The only bytes that are written.
+        /// The only bytes to write.
         hello: Vec<u8>,
     },
-    /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes,
-    /// little endian), and the padding, two full segments of the connection. Report what happens by
-    /// [`Node::handle_path`](crate::proto::Node::handle_path).
+    /// Open a TCP connection that proves a path. Write the token, the length of the padding (two bytes,
+    /// little endian), and the padding, which fills two full segments of the connection. Report what happens
+    /// by [`Node::handle_path`](crate::proto::Node::handle_path).
     DialPath(PathDial),
-    /// Close a connection that this node has opened, or stop opening it.
+    /// Close a connection that this node has dialed, or stop dialing.
     HangUp(DialId),
     /// Write a roster on a connection that this node has accepted, in place of an earlier roster of which
     /// nothing is written yet.
     Tell(ConnId, Arc<[u8]>),
     /// Reset a connection that this node has accepted.
     Close(ConnId),
-    /// Accept no more connections: the port belongs to the job from now on.
+    /// Accept no more connections: from now on the port belongs to the job.
     StopAccepting,
-    /// Report to the caller.
+    /// Report this event to the caller.
     Event(Event),
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::pause::was_stopped;
 
-/// A point in time, as the time since an origin that the driver chose.
+/// A point in time, measured from an origin that the driver chooses.
 pub type Time = Duration;
 
 /// What a node waits for until its world has formed.

@@ -55,8 +55,8 @@ pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};
 pub(crate) use traits::{decode_traits, encode_traits, fitting};
 
-/// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires
-/// 1,280 bytes (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
+/// The largest datagram that mingle sends or reads, in bytes. It passes every link unfragmented: IPv6
+/// requires 1,280 bytes (RFC 8200, section 5), and the rest is for the headers of IPv6 and of a tunnel.
 pub const MAX_DATAGRAM: usize = 1200;
 
 /// The least length, in bytes, of each message after which its recipient writes to an address that it has

@@ -8,16 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Elsewhere, Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, User};
 
-/// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
+/// How a node describes itself to its leader. A join carries this description, and the leader's book of
+/// members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// The rank that the user gave to the node; none where the leader assigns one.
+    /// The rank that the user gave to the node; none if the leader assigns a rank.
     pub rank: Option<Rank>,
-    /// The rank that the node had in the world before; none for a newcomer.
+    /// The rank that the node had in the last world; none for a newcomer.
     pub former: Option<Rank>,
     /// The name that the host has for itself.
     pub host: HostName,
-    /// The endpoints at which the node can be reached, TCP and UDP.
+    /// The endpoints at which the node can be reached, each for TCP and UDP.
     pub endpoints: Endpoints,
     /// The addresses that the job uses, and the port to which paths are proved.
     pub reach: Reach,
@@ -25,24 +26,24 @@ pub struct NodeInfo {
     pub attributes: Attributes,
 }
 
-/// The facts that the caller gives about a node, beside its name and its endpoints.
+/// The facts that the caller gives about a node, apart from the node's name and endpoints.
 ///
-/// A new attribute of a node goes here: the join carries it to the leader, and all code reads it from here.
-/// The order of the fields is their order on the wire.
+/// A new attribute of a node belongs here: the join carries the attributes to the leader, and all code reads
+/// them from this struct. The order of the fields is their order on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// How many workers the node will run, usually one for each GPU.
+    /// How many workers the node will run, usually one worker for each GPU.
     pub slots: u32,
-    /// What the node's launcher wants the other nodes to know.
+    /// What the node's launcher tells the other nodes.
     pub metadata: Metadata,
-    /// Whether the node may become the master without having been given rank 0.
+    /// Whether the node may become the master without being given rank 0.
     pub may_be_master: bool,
     /// Whether the node wants the roster.
     pub wants_roster: bool,
-    /// The port at which the node accepts sessions, if it stays with its world; otherwise 0. The rendezvous
-    /// sets this.
+    /// The port on which the node accepts sessions, if it stays with its world; otherwise 0. The rendezvous
+    /// sets this field.
     pub session_port: u16,
-    /// The host's RDMA devices, for the leader to compare.
+    /// The RDMA devices of the node's host, which the leader compares.
     pub fabric: Summary,
     /// Whether no world may form whose nodes have different traits.
     pub requires_same: bool,
@@ -50,7 +51,7 @@ pub struct Attributes {
     pub paths: Paths,
     /// The text by which the leader orders the nodes without a given rank.
     pub rank_key: RankKey,
-    /// Who runs the node: the leader seats nodes of its own user alone.
+    /// Who runs the node. A leader seats only nodes of its own user.
     pub user: User,
 }
 
@@ -71,7 +72,8 @@ pub(crate) const GIVEN: usize = 4;
 pub(crate) const ADDRESSES: u32 = 5;
 
 impl Reach {
-    /// Others prove their paths to `port`; none do if it is 0. `links` are in the order of the endpoints.
+    /// Other nodes prove their paths to `port`, or prove none if `port` is 0. `links` have the order of the
+    /// endpoints.
     pub fn new(port: u16, links: impl IntoIterator<Item = Link>) -> Self {
         Self { port: NonZeroU16::new(port), links: links.into_iter().collect(), given: List::default() }
     }

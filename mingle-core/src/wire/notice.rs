@@ -21,20 +21,20 @@ const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 2;
 const HEADER: usize = 28;
 
-/// A leader's notice of its job, which it sends once a second to all on the link.
+/// A notice of a job, which the job's leader sends once a second to all nodes on the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A job without a secret.
     Open {
         /// The job's ID.
         job: JobId,
-        /// How many nodes there must be.
+        /// How many nodes the world must have.
         world: WorldSize,
-        /// How many members there are.
+        /// How many members the job has.
         joined: u32,
     },
-    /// A job with a secret: the first half of its tag, which tells it from other jobs. Anyone who knows the
-    /// job ID can compute it.
+    /// A job with a secret: the first half of its tag, which distinguishes the job from other jobs. Anyone
+    /// who knows the job ID can compute the tag.
     Sealed([u8; 8]),
 }
 
@@ -66,7 +66,7 @@ impl Notice {
         }
     }
 
-    /// The notice in a datagram; nothing where the datagram is none.
+    /// The notice in a datagram; none if the datagram is not a notice.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let (header, name) = datagram.split_at_checked(HEADER)?;
         let number = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));

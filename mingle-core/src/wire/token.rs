@@ -55,7 +55,7 @@ pub(crate) enum Purpose {
     Path = 1,
 }
 
-/// The length of an answer to the token of a path, in bytes.
+/// The length of the answer to a path's token, in bytes.
 pub const ANSWER: usize = 32;
 
 /// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.

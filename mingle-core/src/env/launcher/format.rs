@@ -13,7 +13,7 @@ use super::{
 use crate::env::Setting;
 use crate::model::Rank;
 
-/// A format for the result: the syntax, and the variables of the launcher that reads it.
+/// A format of the result: its syntax, and the variables of the launcher that reads the result.
 ///
 /// ```
 /// use mingle_core::env::{Format, Shell};
@@ -26,25 +26,26 @@ use crate::model::Rank;
 #[derive(Clone, Copy)]
 pub struct Format(&'static Launcher);
 
-/// A text is not the name of a [`Format`].
+/// The text is not the name of a [`Format`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the formats are {}", Format::all().map(Format::name).collect::<Vec<_>>().join(", "))]
 #[non_exhaustive]
 pub struct InvalidFormat;
 
-/// A world, written in one format.
+/// A world, written in a format.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Rendered<'a> {
     /// Statements for a shell to evaluate.
     Script(Script),
-    /// A JSON document, to serialize.
+    /// A JSON document to serialize.
     Document(Box<Document<'a>>),
-    /// The text for another program. It ends in a newline, unless the user's template does not.
+    /// The text for another program. The text ends in a newline, unless it comes from a user's template that
+    /// does not.
     Text(String),
 }
 
-/// The world has formed, but cannot be written in this format.
+/// Why a formed world cannot be written in a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -54,20 +55,20 @@ pub enum Unfit {
     /// The text lists hosts by name, and two hosts have the same name.
     #[error("ranks {0} and {1} both have the host name {2:?}, and {by}", by = by_name(*.3))]
     SameName(Rank, Rank, String, Format),
-    /// The text lists hosts by name, and this name does not mean the same host everywhere, or reads as an
-    /// address or an option.
+    /// The text lists hosts by name, and this name may mean another host elsewhere, or reads as an address or
+    /// an option.
     #[error("rank {0} has the host name {1:?}, which other hosts cannot use for it, and {by}", by = by_name(*.2))]
     Name(Rank, String, Format),
-    /// The format cannot hold IPv6 addresses, and this node has one.
+    /// The format cannot hold IPv6 addresses, and this node has an IPv6 address.
     #[error("rank {0} has the address {1}, and the format {2} cannot hold IPv6 addresses; use IPv4")]
     Ipv6(Rank, IpAddr, Format),
-    /// The format cannot carry this character of the value of a variable.
+    /// The format cannot carry this character, which is in the value of a variable.
     #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
     Value(String, char),
-    /// The format writes the template in [`Facts`], and there is none.
+    /// The format writes the template in [`Facts`], and [`Facts::template`] is not set.
     #[error("the format template has no text to fill in")]
     NoTemplate,
-    /// A template has a placeholder for a port that is not held.
+    /// A template has a placeholder for a port, and this host does not hold so many ports.
     #[error("{{port{0}}} stands for a port that is not held")]
     NoPort(usize),
     /// A value did not pass the check for shells. This is a bug in mingle.
@@ -107,7 +108,7 @@ impl Format {
         self.0.about
     }
 
-    /// The shell that evaluates this format. None if the format is for another program.
+    /// The shell that evaluates this format; none if another program reads the format.
     pub const fn shell(self) -> Option<Shell> {
         match self.0.syntax {
             Syntax::Script(shell) => Some(shell),
@@ -118,7 +119,7 @@ impl Format {
     /// Whether this format can carry a setting of the user.
     ///
     /// # Errors
-    /// [`Unfit::Value`].
+    /// [`Unfit::Value`] if the format cannot carry a character of the setting's value.
     pub fn carries(self, setting: &Setting) -> Result<(), Unfit> {
         let refused = if self == Self::DOTENV { dotenv::refused(setting.value()) } else { None };
         refused.map_or(Ok(()), |c| Err(Unfit::Value(setting.name().to_owned(), c)))
@@ -129,23 +130,24 @@ impl Format {
         self.0.needs_roster
     }
 
-    /// Whether the job listens on the nodes' own ports alone, so that the paths to these are to be proved.
+    /// Whether the job listens only on the nodes' own ports, so that nodes should prove the paths to those
+    /// ports.
     pub const fn uses_own_ports(self) -> bool {
         self.0.own_ports
     }
 
-    /// Whether the launcher takes arguments that [`Format::arguments`] returns.
+    /// Whether the launcher takes the arguments that [`Format::arguments`] returns.
     pub const fn has_arguments(self) -> bool {
         self.0.arguments.is_some()
     }
 
-    /// Whether this is the text for another program, and neither for a shell nor JSON.
+    /// Whether another program reads the format, which is neither a shell's statements nor JSON.
     pub const fn is_text(self) -> bool {
         matches!(self.0.syntax, Syntax::Text(_))
     }
 
-    /// The arguments that the launcher takes, in the order in which they are given; none where it reads
-    /// variables or a file. `command` is the command line in which they will stand.
+    /// The arguments that the launcher takes, in their order on the command line; none where the launcher
+    /// reads variables or a file. `command` is the command line that will contain the arguments.
     ///
     /// ```
     /// # use mingle_core::env::Format;
@@ -155,9 +157,9 @@ impl Format {
         self.0.arguments.map_or_else(Vec::new, |arguments| arguments(Input { format: self, facts }, command))
     }
 
-    /// The variables of this format: those of every world, and those of its launcher. A program can set them
-    /// for the launcher that it starts, without a shell and without quoting; it removes [`Variables::unset`]
-    /// first.
+    /// The variables of this format: the variables of every world, and those that the format's launcher
+    /// reads. A program can set them for the launcher that it starts, without a shell and without quoting; it
+    /// removes [`Variables::unset`] first.
     ///
     /// `environment` returns the user's value of a variable, as in [`Variables::new`].
     ///
@@ -186,11 +188,10 @@ impl Format {
         Ok(Variables::with(facts, self.0.left_out, owned, advised, is_exported, environment))
     }
 
-    /// The world in this format. `variables` are those that [`Format::variables`] of the same format has
-    /// returned.
+    /// The world in this format. `variables` come from [`Format::variables`] of the same format.
     ///
     /// # Errors
-    /// [`Unfit`].
+    /// [`Unfit`] if the format cannot hold the world.
     pub fn render<'a>(self, facts: Facts<'a>, variables: &'a Variables) -> Result<Rendered<'a>, Unfit> {
         let input = Input { format: self, facts };
         Ok(match self.0.syntax {

@@ -15,26 +15,27 @@ use super::Variables;
 
 pub(super) use alphabet::{is_bracketed, is_name, is_plain};
 
-/// The shells, by the statements that they evaluate.
+/// The shells, grouped by the syntax of their statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shell {
-    /// Shells with the syntax of POSIX: bash, dash, busybox sh, zsh, ksh.
+    /// Shells with POSIX syntax: bash, dash, busybox sh, zsh, ksh.
     Posix,
-    /// fish.
+    /// The shell fish.
     Fish,
 }
 
 /// A text that is safe for a shell to evaluate. Every constructor runs the same check on the finished text,
-/// which does not depend on how the text was made.
+/// however the text was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script(String);
 
 impl Script {
-    /// The statement that is printed before anything else: `! true;`, or `false;` for fish.
+    /// The statement that mingle prints before anything else: `! true;`, or `false;` for fish.
     ///
-    /// If mingle is killed before it prints more, the guard makes `eval` fail; an empty text would not.
-    /// Statements after the guard replace its status, and `set -e` does not stop at it.
+    /// If mingle is killed before it prints more, the guard makes `eval` fail; `eval` of an empty text would
+    /// succeed. The statements after the guard replace the guard's status, and `set -e` does not stop at the
+    /// guard.
     ///
     /// # Errors
     /// None in practice; the type is that of [`Script::exports`].
@@ -46,16 +47,16 @@ impl Script {
         Self::checked(shell, text)
     }
 
-    /// The statements that set and remove the variables of a formed world, one a line.
+    /// The statements that set and remove the variables of a formed world, one statement a line.
     ///
     /// ```text
     /// export MASTER_ADDR='10.0.0.1';
     /// ```
     ///
     /// # Errors
-    /// [`UnsafeStatement`] if a value that is no [`Setting`](super::Setting) has a character outside of
-    /// `A-Z a-z 0-9 _ . , : = / @ % + -`, or a setting has a NUL. Two exceptions pass: brackets around an
-    /// IPv6 address at the value's beginning, and, for POSIX shells, line ends.
+    /// [`UnsafeStatement`] if a setting has a NUL, or if any other value has a character outside of
+    /// `A-Z a-z 0-9 _ . , : = / @ % + -`. Two exceptions pass: brackets around an IPv6 address at the
+    /// beginning of the value and, for POSIX shells, line ends.
     pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
         let is_ordinary = |value: &str| {
             value.chars().all(is_plain)
@@ -86,7 +87,7 @@ impl Script {
         Self::checked(shell, text)
     }
 
-    /// The text. It ends in a newline.
+    /// The text, which ends in a newline.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -104,7 +105,7 @@ impl Script {
     }
 }
 
-/// A statement that did not pass the check, and was not printed. This is a bug in mingle.
+/// A statement that did not pass the check, so mingle has not printed it. This is a bug in mingle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("refused to print a statement that a shell could misread: {0:?}")]
 pub struct UnsafeStatement(pub(super) String);

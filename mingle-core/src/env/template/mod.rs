@@ -18,17 +18,17 @@ use crate::model::Member;
 /// | --- | --- |
 /// | `{rank}`, `{host}`, `{addr}`, `{port}`, `{endpoint}`, `{slots}` | this node: rank, host name, address, the port that it held during the rendezvous, `ADDRESS:PORT`, number of workers |
 /// | `{world}`, `{job}`, `{master}`, `{master_addr}`, `{master_port}` | the number of nodes; the job ID as in [`job_to_env`](super::job_to_env); the master as `ADDRESS:PORT`, and its parts |
-/// | `{hosts}`, `{addrs}`, `{endpoints}` | those of all nodes by rank, with commas |
+/// | `{hosts}`, `{addrs}`, `{endpoints}` | the host names, addresses or endpoints of all nodes by rank, separated by commas |
 /// | `{port1}`, `{port2}`, ... | the ports in [`Facts::ports`] |
 /// | `{each node}` text `{end}` | the text for each node by rank, in which `{node.rank}`, `{node.host}`, `{node.addr}`, `{node.port}`, `{node.endpoint}` and `{node.slots}` stand for that node |
-/// | `{each other}` text `{end}` | the same without this node |
+/// | `{each other}` text `{end}` | the same for each node but this node |
 /// | `{between}` | in a block: begins the text that stands between two nodes |
 ///
 /// `{{` and `}}` are braces. An IPv6 address has brackets in an endpoint, and none elsewhere. A line that has
 /// nothing but `{each node}`, `{each other}`, `{between}` or `{end}` leaves no line behind.
 ///
-/// What is filled in has no other characters than `A-Z a-z 0-9 _ . , : = / @ % + -` and the brackets of IPv6
-/// addresses. A host name that would not lead to its node alone is refused.
+/// The values have only the characters `A-Z a-z 0-9 _ . , : = / @ % + -` and the brackets of IPv6 addresses.
+/// mingle refuses a host name that other hosts could take for another node.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Format, Rendered, Template};
@@ -70,18 +70,18 @@ enum Piece {
 #[error("{line}:{column}: {what}")]
 #[non_exhaustive]
 pub struct InvalidTemplate {
-    /// The line of the mistake, from 1 on.
+    /// The line of the mistake, counted from 1.
     pub line: usize,
-    /// Its column in characters, from 1 on.
+    /// The column of the mistake in characters, counted from 1.
     pub column: usize,
     what: String,
 }
 
 impl Template {
-    /// The template in a file, in which every brace means something.
+    /// The template in a file, where every brace must belong to a placeholder, a block, `{{` or `}}`.
     ///
     /// # Errors
-    /// [`InvalidTemplate`].
+    /// [`InvalidTemplate`], with the line and the column of the first mistake.
     pub fn strict(file: &[u8]) -> Result<Self, InvalidTemplate> {
         match str::from_utf8(file) {
             Ok(text) => parse::parse(text, false),
@@ -92,8 +92,8 @@ impl Template {
         }
     }
 
-    /// The template in a word of a command, where braces that hold no placeholder stay as they are. `{{` is
-    /// nothing special, and `{hostfile}` is a placeholder of the caller's.
+    /// The template in a word of a command, where braces without a placeholder stay as they are. `{{` has no
+    /// special meaning, and the caller fills in the placeholder `{hostfile}`.
     ///
     /// # Errors
     /// [`InvalidTemplate`] if a block has no end.
@@ -101,21 +101,22 @@ impl Template {
         parse::parse(word, true)
     }
 
-    /// Whether the placeholder of this name, such as `rank` or `port1`, is in the text.
+    /// Whether the text has the placeholder of this name, such as `rank` or `port1`.
     pub fn has(&self, name: &str) -> bool {
         self.names.iter().any(|own| own == name)
     }
 
-    /// Whether a value is of all nodes, so that the rendezvous must collect the roster.
+    /// Whether the text lists all nodes, so that the rendezvous must collect the roster.
     pub fn needs_roster(&self) -> bool {
         let has_block = self.pieces.iter().any(|piece| matches!(piece, Piece::Each { .. }));
         has_block || self.names.iter().any(|name| names::is_of_roster(name))
     }
 
-    /// The text of this world. What `given` returns for a name counts more than the facts, unchecked.
+    /// The text for this world. For a name, a value that `given` returns replaces the value of the facts, and
+    /// is not checked.
     ///
     /// # Errors
-    /// [`Unfit`].
+    /// [`Unfit`] if the facts lack the value of a placeholder, or if a value cannot be printed.
     pub fn fill(&self, facts: Facts<'_>, given: &dyn Fn(&str) -> Option<String>) -> Result<String, Unfit> {
         if self.has("hosts") || self.has("node.host") {
             launcher::check_names(roster(facts)?.iter().collect(), Format::TEMPLATE)?;

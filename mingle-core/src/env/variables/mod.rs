@@ -15,30 +15,31 @@ use super::{Facts, Setting, launcher, users_value};
 pub use own::is_own;
 pub(super) use result::is_result;
 
-/// The variable that lists which variables of this environment mingle itself has set, and to which values;
-/// see [`Variables`].
+/// The variable that lists the variables of this environment that mingle itself has set, each with a hash of
+/// its value; see [`Variables`].
 pub const MINGLE_SET: &str = "MINGLE_SET";
 
 /// The variable for the number of workers that torchrun starts on this node (`--nproc-per-node`).
 pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
 
-/// A variable's name and its value.
+/// The name of a variable and its value.
 pub type Variable = (Cow<'static, str>, String);
 
 /// The variables of a formed world.
 ///
-/// There are two kinds. The *result* (MASTER_ADDR, RANK and the other names of the world, and a launcher's
-/// own variables) replaces any value that the environment has. The *advice* (`NCCL_*`, `GLOO_*`, `UCX_*`,
-/// `NVSHMEM_*`, `FI_*`, PET_NPROC_PER_NODE, and the variables that a launcher is advised) does not: a user
-/// who has set such a variable knows more about the host than mingle does. A [`Setting`] replaces both the
-/// user's value and mingle's advice.
+/// There are two kinds of variables. The *result* (MASTER_ADDR, RANK and the other names of the world, and a
+/// launcher's own variables) replaces any value in the environment. The *advice* (`NCCL_*`, `GLOO_*`,
+/// `UCX_*`, `NVSHMEM_*`, `FI_*`, PET_NPROC_PER_NODE, and further variables for a launcher) replaces no value:
+/// a user who has set such a variable knows more about the host than mingle does. A [`Setting`] replaces both
+/// the user's value and mingle's advice.
 ///
-/// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it
-/// lists, with commas, the names of the advice that mingle has set, each with a hash of its value
-/// ([`is_own`]). Such a variable is replaced, or removed if it would now be wrong. If it has another value
-/// by now, that is the user's. The names of the world are not in this list, since they are always replaced. A
-/// launcher's own variables are, so that a later `mingle` with another format removes them: a
-/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another one.
+/// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells mingle's advice from
+/// the user's values: it lists, with commas, the names of the advice that mingle has set, each with a hash of
+/// its value ([`is_own`]). mingle replaces such a variable, or removes it if its value would now be wrong. A
+/// variable whose value has changed since is the user's. MINGLE_SET does not list the names of the world,
+/// which mingle always replaces. It lists a launcher's own variables, so that a later `mingle` with another
+/// format removes them: a PET_RDZV_BACKEND left over would turn torchrun's static world into a world of
+/// another kind.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
@@ -76,8 +77,8 @@ pub struct Kept {
 }
 
 impl Variables {
-    /// The variables for `facts`, without those of any launcher. `environment` returns the user's value of a
-    /// variable; an empty value counts as not set.
+    /// The variables for `facts`, without the variables of any launcher. `environment` returns the user's
+    /// value of a variable; an empty value counts as not set.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
         Self::with(facts, &[], Vec::new(), Vec::new(), false, environment)
     }
@@ -117,7 +118,7 @@ impl Variables {
         variables
     }
 
-    /// The advice for a host that is in no world: the variables in `fabric`, for its RDMA devices, and
+    /// The advice for a host that is in no world: the variables in `fabric`, for the host's RDMA devices, and
     /// `settings`.
     pub fn of_fabric(
         fabric: &[(&'static str, String)],
@@ -175,12 +176,12 @@ impl Variables {
         &self.set
     }
 
-    /// The variables to remove: an earlier `mingle` has set them, and they have no value now.
+    /// The variables to remove: an earlier `mingle` has set them, and they have no value in this world.
     pub fn unset(&self) -> &[String] {
         &self.unset
     }
 
-    /// Sets and removes them for a command that this process starts.
+    /// Sets and removes the variables for a command that this process starts.
     pub fn apply(&self, command: &mut Command) {
         for name in &self.unset {
             command.env_remove(name);
@@ -188,7 +189,7 @@ impl Variables {
         command.envs(self.set.iter().map(|(name, value)| (&**name, value)));
     }
 
-    /// The advice that was dropped, because the user has set these variables.
+    /// The advice that mingle dropped because the user has set these variables.
     pub fn kept(&self) -> &[Kept] {
         &self.kept
     }
@@ -198,9 +199,9 @@ impl Variables {
         self.settings.iter().any(|setting| setting == name)
     }
 
-    /// Whether the interface's name cannot be written in NCCL's list syntax or in the alphabet that is safe
-    /// in every shell. The variables for the interface are then left out: NCCL and Gloo choose one
-    /// themselves.
+    /// Whether the interface's name cannot be written in NCCL's list syntax or in characters that are safe in
+    /// every shell. mingle then leaves out the variables for the interface, and NCCL and Gloo choose an
+    /// interface themselves.
     pub fn interface_is_unnameable(&self) -> bool {
         self.unnameable
     }

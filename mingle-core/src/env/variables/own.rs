@@ -6,8 +6,7 @@ use super::Variable;
 /// The digits of a hash: 32 bits, to tell a value that a user has chosen from one of mingle.
 const DIGITS: usize = 8;
 
-/// Whether `value`, which the variable `name` has now, is the one that mingle has set. `listed` is the value
-/// of MINGLE_SET.
+/// Whether mingle has set `value`, which the variable `name` has now. `listed` is the value of MINGLE_SET.
 ///
 /// ```
 /// use mingle_core::env::is_own;

@@ -11,10 +11,11 @@ const HOSTS: usize = 65_536;
 
 /// A host where another node may be: a name or an address, with a port or without.
 ///
-/// A rendezvous tries all IPv4 and IPv6 addresses of a name and looks the name up again until the world has
-/// formed: a Kubernetes headless service resolves to all pods, some of which start later. Without a port, or
-/// with one that is none of these, it tries the given [`Network::master_port`](crate::Network::master_port)
-/// and the first eight of [`Network::ports`](crate::Network::ports).
+/// A rendezvous tries all IPv4 and IPv6 addresses of a name, and looks the name up again until the world has
+/// formed: a Kubernetes headless service resolves to all pods, some of which start later. If the seed has no
+/// port, or a port outside of these, the rendezvous tries
+/// [`Network::master_port`](crate::Network::master_port), if set, and the first eight of
+/// [`Network::ports`](crate::Network::ports).
 ///
 /// ```
 /// use mingle_core::Seed;
@@ -48,15 +49,15 @@ pub enum InvalidSeed {
     /// The brackets hold something other than ranges of numbers, or too many of them.
     #[error("{0:?} is no list of hosts such as gpu[01-04,07], of {max} at most", max = HOSTS)]
     Brackets(String),
-    /// The address does not identify a host.
+    /// The address identifies no host.
     #[error("{0} {why}; give another address, or a name", why = misleads(*.0).unwrap_or_default())]
     Address(IpAddr),
 }
 
 impl Seed {
-    /// Reads a list of seeds with commas or white space between them, such as the lines that a command has
-    /// printed. A host may have numbers in brackets, as in Slurm's node lists
-    /// (`SLURM_JOB_NODELIST`). The list may be empty, and names at most 65,536 hosts per item.
+    /// Reads a list of seeds, separated by commas or white space, such as the lines that a command has
+    /// printed. A host may have numbers in brackets, as in Slurm's node lists (`SLURM_JOB_NODELIST`). The
+    /// list may be empty; an item may name at most 65,536 hosts.
     ///
     /// # Errors
     /// [`InvalidSeed`] for the first invalid item.
@@ -85,7 +86,7 @@ impl Seed {
         wrong.map_or(Ok(self), |ip| Err(InvalidSeed::Address(ip)))
     }
 
-    /// The name or the address, without a port.
+    /// The name or the address, without the port.
     pub fn host(&self) -> &str {
         &self.host
     }

@@ -30,7 +30,7 @@ use crate::net::error::Error;
 const CHOSEN: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Ports that are held for a job: for TCP, on all addresses of both families.
+/// Ports that mingle holds for a job: TCP, on all addresses of both families.
 #[derive(Debug, Default)]
 pub struct HeldPorts {
     sockets: Vec<Socket>,
@@ -43,11 +43,11 @@ pub struct HeldPorts {
 pub struct Inherited<'a>(&'a [Socket]);
 
 impl HeldPorts {
-    /// Holds the first `count` ports that are free, in a sequence that follows from the job: two jobs on one
-    /// host rarely try the same, and never hold the same.
+    /// Holds the first `count` free ports of a sequence that follows from the job. Two jobs on the same host
+    /// rarely try the same ports, and never hold the same port.
     ///
     /// # Errors
-    /// [`Error::TooFewPorts`], and [`Error::Socket`] where no socket can be made.
+    /// [`Error::TooFewPorts`], and [`Error::Socket`] if no socket can be opened.
     pub fn hold(count: usize, job: &JobId, network: &Network) -> Result<Self, Error> {
         let mut held = Self::default();
         if count == 0 {
@@ -81,18 +81,18 @@ impl HeldPorts {
         &self.numbers
     }
 
-    /// Whether the descriptors of the sockets are `first` and those that follow, in the order of the ports.
+    /// Whether the descriptors of the sockets are `first`, `first + 1` and so on, in the order of the ports.
     pub fn begin_at(&self, first: RawFd) -> bool {
         !self.sockets.is_empty()
             && self.sockets.iter().zip(first..).all(|(socket, fd)| socket.as_raw_fd() == fd)
     }
 
-    /// Opens the ports for the command that starts next, and for the processes that it starts. Where an
-    /// earlier command has listened on the sockets themselves, they listen no more, and connections that it
-    /// has not accepted are reset.
+    /// Opens the ports for the command that starts next, and for the processes that the command starts. If an
+    /// earlier command has listened on the sockets themselves, the sockets stop listening, and connections
+    /// that the earlier command has not accepted are reset.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn hand_over(&self) -> io::Result<Inherited<'_>> {
         for socket in &self.sockets {
             if socket.is_listener()? {

@@ -21,7 +21,7 @@ const REJOIN: Duration = Duration::from_secs(60);
 /// How often the host's addresses are read again.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How a datagram was sent, as its receiver knows it.
+/// How a datagram was sent, as far as its receiver knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cast {

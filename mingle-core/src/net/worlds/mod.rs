@@ -30,13 +30,13 @@ pub use row::{Outlook, duration};
 /// From here on a limit is none.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// One node's part in a job whose worlds follow one another, from
+/// A node's part in a job whose worlds follow each other, from
 /// [`RendezvousBuilder::session`](crate::RendezvousBuilder::session).
 ///
-/// [`Session::next`] must be awaited while the command runs, or the node neither hears nor answers the
-/// others. The caller runs the command of each world, and says how it has [`ended`](Self::ended). Dropping
-/// the session leaves the world without a message, as a crash does; see [`leave`](Self::leave).
-/// The settings hold for all of its worlds.
+/// The caller runs the command of each world, and says how the command has [`ended`](Self::ended). While the
+/// command runs, the caller must await [`Session::next`], or the node neither hears nor answers the other
+/// nodes. Dropping the session leaves the world without a message, as a crash does; see
+/// [`leave`](Self::leave). The settings apply to all worlds of the session.
 ///
 /// ```no_run
 /// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,15 +121,16 @@ enum State {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Happening {
-    /// On the way to a world: progress, a warning.
+    /// An event of a formation that goes on, such as progress or a warning.
     Meeting(Event),
     /// The last world has ended for all nodes, and the formation of this generation begins.
     Restarting(u32),
-    /// The outcome of the first formation is not known here: nothing has started, and this node joins again.
+    /// This node does not know the outcome of the first formation. Nothing has started here, and this node
+    /// joins again.
     Unclear(Failure),
-    /// A world has formed: the command starts.
+    /// A world has formed: the caller starts its command.
     Formed(Box<Assignment>),
-    /// A change of the world that has formed.
+    /// Something has changed in the world that has formed.
     Running(Change),
 }
 
@@ -169,14 +170,15 @@ impl Session {
         self.state = State::Meets(Box::pin(driver::join(settings)));
     }
 
-    /// Waits for what happens next. Cancel-safe.
+    /// Waits for the next happening. Cancel-safe.
     ///
-    /// After [`Change::Over`] the caller stops its command, and says that it has [`ended`](Self::ended).
-    /// The session ends with [`Change::Finished`], or with an error.
+    /// After [`Change::Over`] the caller stops its command, and then says that the command has
+    /// [`ended`](Self::ended). The session ends with [`Change::Finished`] or with an error.
     ///
     /// # Errors
-    /// [`Error::Ended`] where no further world follows for this node, and otherwise as
-    /// [`Rendezvous::join`](crate::Rendezvous::join). After the end [`Failure::JobFinished`].
+    /// [`Error::Ended`] if no further world follows for this node; otherwise as
+    /// [`Rendezvous::join`](crate::Rendezvous::join). After its end a session returns
+    /// [`Failure::JobFinished`].
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
@@ -226,8 +228,8 @@ impl Session {
         }
     }
 
-    /// This node's command has ended, and nothing of it runs any more: as [`succeed`](Self::succeed) or
-    /// [`fail`](Self::fail), and [`stopped`](Self::stopped).
+    /// Says that this node's command has ended, and that none of its processes runs any more: calls
+    /// [`succeed`](Self::succeed) or [`fail`](Self::fail), and then [`stopped`](Self::stopped).
     pub fn ended(&mut self, status: ExitStatus) {
         let number = |number: i32| u8::try_from(number).unwrap_or(1).max(1);
         match (status.code(), status.signal()) {
@@ -239,15 +241,15 @@ impl Session {
         self.stopped();
     }
 
-    /// This node's command has ended well. The world runs until every node's command has.
+    /// Says that this node's command has succeeded. The world runs until the commands of all nodes have.
     pub fn succeed(&mut self) {
         if let State::Runs(running) = &mut self.state {
             running.succeed();
         }
     }
 
-    /// This node's command has failed, or with [`End::Left`] it has ended and this node leaves the job: the
-    /// world is over for all nodes.
+    /// Says that this node's command has failed, or, with [`End::Left`], that the command has ended and this
+    /// node leaves the job. The world is then over for all nodes.
     pub fn fail(&mut self, end: End) {
         if let State::Runs(running) = &mut self.state {
             running.fail(end);
@@ -255,13 +257,14 @@ impl Session {
         }
     }
 
-    /// Nothing of this node's command runs any more: once the world is over, the next may form.
+    /// Says that no process of this node's command runs any more. Once the world is over, the next world may
+    /// form.
     pub fn stopped(&mut self) {
         self.world.is_stopped = true;
     }
 
-    /// As [`stopped`](Self::stopped), but this process itself still listens on the port of the last world:
-    /// the next takes another at once.
+    /// Does the same as [`stopped`](Self::stopped). If `holds_port`, this process itself still listens on the
+    /// port of the last world, so the next world takes another port at once.
     pub fn stopped_with_port(&mut self, holds_port: bool) {
         if let State::Runs(running) = &mut self.state {
             running.set_port_grace(if holds_port { Duration::ZERO } else { self.settings.port_grace });
@@ -269,9 +272,9 @@ impl Session {
         self.stopped();
     }
 
-    /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
-    /// form the next world. A world that still runs is over for all, with this end. Returns when they have
-    /// read that, after some 3 seconds at most.
+    /// Leaves the job, once this node's command has ended: the other nodes form the next world without
+    /// waiting for this node. If the world still runs, it is over for all nodes, with this end. Returns when
+    /// the other nodes have read the end, or after about 3 seconds.
     pub async fn leave(&mut self, end: End) {
         let (State::Runs(mut running) | State::Pauses(mut running, _) | State::Leaves(mut running, _)) =
             std::mem::replace(&mut self.state, State::Ended(None))
@@ -288,8 +291,8 @@ impl Session {
         running.leave().await;
     }
 
-    /// As [`leave`](Self::leave), and no world follows: where this node leads, nodes that wait for a seat end
-    /// with [`Failure::JobFinished`].
+    /// Does the same as [`leave`](Self::leave), for a job that ends. If this node leads, nodes that wait for
+    /// a seat end with [`Failure::JobFinished`].
     pub async fn give_up(&mut self, end: End) {
         if let State::Runs(running) = &mut self.state {
             running.release_newcomers();
@@ -297,18 +300,18 @@ impl Session {
         self.leave(end).await;
     }
 
-    /// The number of the world that has formed last: how often the job has started again.
+    /// The generation of the world that has formed last: how often the job has restarted.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// What follows the world that is over, as far as this node knows.
+    /// What follows after the world that is over, as far as this node knows.
     pub fn outlook(&self) -> Outlook {
         self.row.outlook(self.end())
     }
 
-    /// What people should read of this, in one sentence; nothing where it concerns programs alone. A warning
-    /// begins with `warning: `.
+    /// A sentence for users about this happening; none if it concerns only programs. A warning begins with
+    /// `warning: `.
     pub fn sentence(&self, happening: &Happening) -> Option<String> {
         Some(match happening {
             Happening::Meeting(Event::Progress(progress)) => progress.to_string(),

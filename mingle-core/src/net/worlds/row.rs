@@ -28,24 +28,26 @@ pub(in crate::net) struct Restarts {
     pub(in crate::net) forget: Duration,
 }
 
-/// What follows a world that is over. Its text is the end of a sentence.
+/// What follows after a world that is over. Its text is the end of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outlook {
     /// All commands start again.
     Restart {
-        /// How long all nodes wait before.
+        /// How long all nodes wait before they start.
         delay: Duration,
-        /// Which restart in a row it is, and of how many; none if it does not count.
+        /// The number of this restart in the row, and the most restarts in a row; none if this restart does
+        /// not count.
         number: Option<(u32, u32)>,
     },
-    /// The caller decides: there is no limit of restarts.
+    /// The caller decides: the session has no limit of restarts.
     Open,
     /// No restart is left.
     Ends {
-        /// How many restarts in a row there may be.
+        /// The most restarts in a row.
         most: u32,
-        /// Whether the end may turn out to be that of a node that is gone, for which no restart counts.
+        /// Whether a dead node may turn out to have caused the end: then no restart counts, and the job goes
+        /// on.
         hopes: bool,
     },
     /// This node's command was the first to fail twice in a row, and the job goes on without this node.
@@ -53,7 +55,7 @@ pub enum Outlook {
 }
 
 impl Outlook {
-    /// Whether another world follows for this node, if its caller wants that.
+    /// Whether another world follows for this node, if its caller agrees.
     pub fn is_restart(&self) -> bool {
         matches!(self, Self::Restart { .. } | Self::Open)
     }
@@ -82,7 +84,7 @@ impl fmt::Display for Outlook {
     }
 }
 
-/// `12 ms`, `3.4 s`, `2 min 5 s`.
+/// The time as text, such as `12 ms`, `3.4 s` or `2 min 5 s`.
 pub fn duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

@@ -40,10 +40,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// ready one waits for 10 s. A host that is merely busy is never so late.
 const STOPPED: Duration = Duration::from_secs(5);
 
-/// The protocol of one node, from its start to its end.
+/// The protocol of a node, from its start to its end.
 ///
-/// The caller owns time, sockets and randomness: it hands in what happens, and after every call
-/// carries out what [`Node::poll_output`] returns until that is nothing.
+/// The caller owns time, sockets and randomness. It hands in each event, and after every call carries out
+/// what [`Node::poll_output`] returns, until that is none.
 #[derive(Debug, Clone)]
 pub struct Node {
     shared: Shared,
@@ -95,25 +95,25 @@ impl Node {
         node
     }
 
-    /// What to do next, in order. Ask again after every call until this is nothing.
+    /// The next instruction. Call this again after every other call, until it returns none.
     #[must_use = "what is not carried out is lost"]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.shared.next_output()
     }
 
-    /// When to call [`Node::handle_timeout`]. Changes with every other call.
+    /// When to call [`Node::handle_timeout`]. The time may change with every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.ended { None } else { self.shared.timers.next() }
     }
 
-    /// Whether the end was reported; nothing that is handed in afterwards has an effect.
+    /// Whether the node has reported its end. Events that are handed in later have no effect.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether a round is under way, or the world has formed: then this node must not leave without need.
+    /// Whether a round is under way, or the world has formed. Then this node must not leave without need.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.ended || self.follow.as_ref().is_some_and(Follow::in_round) || !self.lead.is_collecting()
@@ -126,7 +126,7 @@ impl Node {
         self.lead.is_about_to_commit()
     }
 
-    /// Whether any other node of the job was heard so far.
+    /// Whether this node has heard another node of its job so far.
     #[must_use]
     pub fn has_heard(&self) -> bool {
         !self.memory.is_empty()
@@ -152,7 +152,8 @@ impl Node {
         self.shared
     }
 
-    /// A datagram has arrived on the node's own port or for its group. A datagram of another job is dropped.
+    /// A datagram has arrived on the node's own port or for the node's group. The node drops datagrams of
+    /// other jobs.
     pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
         self.at(now);
         if self.ended {
@@ -210,14 +211,14 @@ impl Node {
         self.check_end();
     }
 
-    /// A connection that this node opened is established, with this own address. Call it before the hello is
-    /// written, so that no answer overtakes it.
+    /// A connection that this node dialed is established, with this local address. Call this before you write
+    /// the hello, so that no answer overtakes this call.
     pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
         self.at(now);
         self.with_follow(|follow, _| follow.connected(dial));
     }
 
-    /// A connection that this node opened has closed, or could not be opened.
+    /// A connection that this node dialed has closed, or could not be opened.
     pub fn handle_hung_up(&mut self, now: Time, dial: DialId) {
         self.at(now);
         if self.ended {
@@ -235,13 +236,13 @@ impl Node {
         }
     }
 
-    /// The part that answers the paths of other nodes to this one.
+    /// The part that answers when other nodes prove their paths to this node.
     #[must_use]
     pub fn path_target(&self) -> PathTarget {
         PathTarget::new(&self.shared)
     }
 
-    /// The hello has arrived on a connection that this node accepted, at its own address `local`, from the
+    /// A hello has arrived on a connection that this node accepted, at its own address `local`, from the
     /// address `remote`.
     pub fn handle_hello(&mut self, now: Time, conn: ConnId, local: IpAddr, remote: IpAddr, hello: &[u8]) {
         self.at(now);
@@ -292,7 +293,7 @@ impl Node {
         }
     }
 
-    /// Time has passed. Early and repeated calls do nothing.
+    /// Time has passed. Early and repeated calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
         self.catches_up = false;
@@ -311,8 +312,8 @@ impl Node {
         }
     }
 
-    /// The addresses of this host have changed. The preferred one, by which candidates are ordered, must be
-    /// the same: where it is gone, a new node takes this one's place.
+    /// The addresses of this host have changed. The preferred address, which orders candidates, must be the
+    /// same: if it is gone, a new node takes the place of this node.
     pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints, reach: Reach) {
         self.at(now);
         if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
@@ -321,8 +322,8 @@ impl Node {
         }
     }
 
-    /// The addresses where other nodes may be, all of them: names resolve to other addresses as pods come and
-    /// go. New ones are written to at once.
+    /// All addresses where other nodes may be: names resolve to other addresses as pods come and go. The node
+    /// writes to new addresses at once.
     pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
         self.at(now);
         if !self.seek.set_seeds(seeds, &self.shared) || self.ended {
@@ -334,15 +335,16 @@ impl Node {
         }
     }
 
-    /// Nobody of this job was heard by what was tried: these jobs form on the link, and maybe this host drops
-    /// multicast. The report says so.
+    /// This node has heard no other node of its job by the means in `tried`; the jobs in `jobs` form on the
+    /// link; and if `is_deaf`, this host drops its own multicasts. The report says so.
     pub fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
         self.memory.silence(tried, jobs, is_deaf);
     }
 
-    /// This node has waited for so long, and these jobs form on the link beside this one. The report names
-    /// those of the same size that have no more nodes than are missing here: they may have been meant for
-    /// this job. The user learns who is here and, if this node is still alone, why it may be.
+    /// This node has waited for `after`, and `jobs` form on the link beside its job. The report names each of
+    /// these jobs that has the same size and no more nodes than are missing here, since its nodes may have
+    /// been meant for this job. The user learns which nodes are here and, if this node is still alone, why it
+    /// may be alone.
     pub fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
         self.at(now);
         self.memory.jobs(jobs, self.shared.config.world);
@@ -367,13 +369,13 @@ impl Node {
         }
     }
 
-    /// Whether a multicast of this node has come back to it.
+    /// Whether this node has received a multicast of its own.
     pub fn hears_itself(&self) -> bool {
         self.memory.hears_itself()
     }
 
-    /// Another node is about to replace this one: its members look for that one at once, and need not wait
-    /// until their connections prove dead.
+    /// Another node is about to replace this node. The members of this node look for the new node at once,
+    /// and need not wait until their connections prove dead.
     pub fn handle_departure(&mut self, now: Time) {
         self.at(now);
         if !self.ended {

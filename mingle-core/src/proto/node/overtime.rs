@@ -86,7 +86,8 @@ impl Node {
 }
 
 impl Node {
-    /// Every seed has been looked up once, and the shared folder has been read once, or did not answer.
+    /// The driver has looked up every seed once, and has read the shared folder once or had no answer from
+    /// it.
     pub fn handle_searched(&mut self, now: Time) {
         self.at(now);
         self.seek.set_searched(&self.shared);

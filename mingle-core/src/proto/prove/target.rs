@@ -5,7 +5,8 @@ use crate::proto::config::Config;
 use crate::proto::shared::Shared;
 use crate::wire::{ANSWER, Codec, TOKEN};
 
-/// Answers the paths of other nodes to this one. It keeps no state: a path is only the prover's business.
+/// Answers when other nodes prove their paths to this node. It keeps no state: only the prover keeps track of
+/// a path.
 #[derive(Debug, Clone)]
 pub struct PathTarget {
     codec: Codec,
@@ -18,9 +19,9 @@ impl PathTarget {
         Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
     }
 
-    /// The answer to a connection that has brought this token, due when two more bytes, the length of the
-    /// padding (little endian), and the padding itself have arrived. None where the bytes are no token of a
-    /// path to this node: such a connection is closed.
+    /// The answer to a connection that has brought this token. The answer is due when two more bytes, the
+    /// length of the padding (little endian), and the padding itself have arrived. None if the bytes are not
+    /// a token of a path to this node: then close the connection.
     #[must_use]
     pub fn answer(&self, token: &[u8; TOKEN]) -> Option<[u8; ANSWER]> {
         self.codec.answer_path(token, self.me)

@@ -3,26 +3,26 @@
 use super::Over;
 use crate::model::{Peer, Rank};
 
-/// What has changed for a running world.
+/// A change of a running world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The world is over, and not by this node's own command: its command must stop.
+    /// The world is over, and this node's own command is not the cause: the caller must stop its command.
     Over(Over),
-    /// The world was over before, and this is the first cause: the node of this rank is gone or has left, and
-    /// the commands of others have failed because of that.
+    /// The first cause, for a world that is already over: the node of this rank is dead or has left, and the
+    /// commands of other nodes have failed because of that.
     Cause(Over),
-    /// The world is over, and this node may go on: to the next world, or to its own end.
+    /// The world is over, and this node may now go on to the next world, or end.
     Notified,
-    /// The node of this rank does not answer. It may be gone.
+    /// The node of this rank does not answer. The node may be dead.
     Suspected(Rank, Peer),
-    /// The node of this rank was suspected, and is there.
+    /// The node of this rank was suspected, and answers again.
     Back(Rank, Peer),
-    /// So few other nodes answer that this one may be cut off. Its command goes on: the job may have another
-    /// network.
+    /// So few other nodes answer that this node may be cut off. Its command goes on, since the job may use
+    /// another network.
     CutOff,
-    /// So many nodes wait for a seat now, as the leader says.
+    /// This many nodes now wait for a seat, as the leader says.
     Waiting(u32),
-    /// Every node's command has ended well.
+    /// The commands of all nodes have succeeded.
     Finished,
 }

@@ -12,86 +12,88 @@ use crate::wire::Notice;
 pub struct Report {
     /// The size of the world that was asked for.
     pub world: WorldSize,
-    /// This node's given rank.
+    /// The rank that the user gave to this node.
     pub rank: Option<Rank>,
-    /// How many members were here at once, at most, this node included where it was one.
+    /// The most members that were here at the same time, this node included if it was a member.
     pub joined: u32,
-    /// Other nodes that this node heard, or that a leader named; at most [`Report::NAMES`].
+    /// Other nodes that this node heard or that a leader named, at most [`Report::NAMES`].
     pub heard: Vec<Heard>,
-    /// Given ranks known to be missing.
+    /// Given ranks that are known to be missing.
     pub missing: Vec<RankRange>,
-    /// The hosts that are missing, where this node led and its seeds name them all.
+    /// The hosts that are missing. Known only if this node led and its seeds name all hosts.
     pub absent: Vec<String>,
-    /// A leader that was heard, but that could not be reached over TCP on any of these endpoints.
+    /// A leader that this node heard, but could not reach over TCP at any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,
-    /// This node's endpoint, where other nodes wanted to join it and none could connect.
+    /// This node's endpoint, if other nodes wanted to join this node and none could connect.
     pub unconnectable: Option<SocketAddr>,
-    /// A leader that is known, but never answered this node.
+    /// A leader that this node knows, but that never answered.
     pub unanswered: Option<Peer>,
-    /// An address of such a node, where it is in none of this host's networks.
+    /// An address of a node to which this node has no connection, if the address is in none of this host's
+    /// networks.
     pub elsewhere: Option<Elsewhere>,
-    /// Neither this node nor any node that was heard may be rank 0.
+    /// Whether neither this node nor any node that it heard may be rank 0.
     pub nobody_leads: bool,
-    /// A node that said that the job runs already, with all its nodes.
+    /// A node that said that the job already runs with all its nodes.
     pub running: Option<SocketAddr>,
-    /// Other protocol versions that were heard, with one node that speaks each.
+    /// Other protocol versions that this node heard, each with a node that speaks the version.
     pub versions: Vec<(u8, SocketAddr)>,
-    /// Nodes that could not be seated beside this one: they want another world, or run as another user.
+    /// Nodes that could not be seated beside this node: they want another world, or run as another user.
     pub misfits: Vec<Misfit>,
-    /// How this node has looked for others.
+    /// How this node has looked for other nodes.
     pub tried: Tried,
-    /// The jobs that were heard on the link while nobody of this one was.
+    /// The jobs that were heard on the link while no other node of this job was.
     pub jobs: Vec<OtherJob>,
-    /// This host drops even the multicasts that it sends itself.
+    /// Whether this host drops even the multicasts that it sends itself.
     pub is_deaf: bool,
-    /// This node uses no IPv4 address.
+    /// Whether this node uses no IPv4 address.
     pub has_ipv6_alone: bool,
-    /// The interfaces that this node would have used if they had multicast; it used loopback alone.
+    /// The interfaces that this node would have used if they had multicast. If there are any, this node used
+    /// only loopback.
     pub without_multicast: Vec<String>,
-    /// A path that could not be proved, where all nodes were here.
+    /// A path that could not be proved although all nodes were here.
     pub broken: Option<Box<BrokenPath>>,
-    /// Candidates that were heard to the end, and neither joined nor were joined.
+    /// Candidates that this node heard until the end, and that neither joined a leader nor were joined.
     pub apart: Vec<Peer>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
-    /// sent: the first senders alone, since an address can be forged.
+    /// sender sent. Only the first senders are kept, since addresses can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
-    /// How many such datagrams came from other senders.
+    /// How many such datagrams came from further senders.
     pub unauthentic_others: u64,
 }
 
-/// The most likely reason why no world formed, by a [`Report`]: the first of these that applies.
+/// The most likely reason why no world formed. A [`Report`] gives the first cause in this order that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The job runs already.
+    /// The job already runs.
     Running,
-    /// All nodes came, and not all paths between them were proved.
+    /// All nodes came, but not all paths between them were proved.
     Unproved,
-    /// A node wants another world, has a rank that another one has, or runs as another user.
+    /// A node wants another world, has the rank of another node, or runs as another user.
     Misfit,
-    /// A leader was heard, but could not be reached over TCP; or other nodes could not reach this one.
+    /// This node heard a leader, but could not reach it over TCP; or other nodes could not reach this node.
     Unreached,
-    /// A node leads for itself, although it is heard.
+    /// A node that this node hears leads a group of its own.
     Apart,
     /// A node speaks another version of the protocol.
     Version,
     /// A node has another secret.
     Secret,
-    /// A leader that is known never answered.
+    /// A leader that this node knows never answered.
     Unanswered,
-    /// No other node was heard.
+    /// This node heard no other node.
     NobodyHeard,
-    /// No node was heard that may be rank 0.
+    /// This node heard no node that may be rank 0.
     NobodyLeads,
-    /// Some nodes came, but not all.
+    /// Some nodes came, but too few.
     Incomplete,
 }
 
 impl Report {
-    /// Most names in a report.
+    /// The most nodes that a report names.
     pub const NAMES: usize = 16;
 
-    /// The report of a node with this given rank that has met nobody.
+    /// The report of a node that has this given rank and has heard no other node.
     pub fn new(world: WorldSize, rank: Option<Rank>) -> Self {
         Self {
             world,
@@ -291,14 +293,15 @@ pub(super) fn write_silence(
 /// What a candidate does that is heard, and neither joins nor is joined.
 pub(super) const APART: &str = " does not join: it does not hear this node, or cannot connect to it";
 
-/// A job that forms on the link, by the notice of its leader.
+/// A job that forms on the link, as its leader's notice says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherJob {
-    /// The notice.
+    /// The leader's notice.
     pub notice: Notice,
     /// The leader's address.
     pub address: IpAddr,
-    /// It has the ID of this node's own job: another port, group or interface keeps the two apart.
+    /// Whether the job has the ID of this node's own job: another port, group or interface keeps the two
+    /// apart.
     pub is_own: bool,
 }
 
@@ -320,14 +323,14 @@ impl OtherJob {
     }
 }
 
-/// Another node of the job, as far as it is known.
+/// Another node of the job, as far as this node knows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heard {
-    /// Its host's name.
+    /// The name of the node's host.
     pub host: HostName,
-    /// The source address of its datagrams; none where a leader named it.
+    /// The source address of the node's datagrams; none if a leader named the node.
     pub address: Option<SocketAddr>,
-    /// Its given rank.
+    /// The rank that the user gave to the node.
     pub rank: Option<u32>,
 }
 

@@ -14,11 +14,11 @@ use crate::model::{BrokenPath, Peer, Rank, Sameness, User, WorldSize};
 pub enum Failure {
     /// The timeout passed.
     Deadline(Box<Report>),
-    /// Another node holds the rank that was given to this one, and that node answers.
+    /// Another node, which answers, holds the rank that was given to this node.
     RankTaken {
         /// The rank.
         rank: Rank,
-        /// The node that holds it.
+        /// The node that holds the rank.
         holder: Peer,
     },
     /// The leader of this job expects a world of another size.
@@ -34,54 +34,54 @@ pub enum Failure {
     UserDiffers {
         /// The user of this node.
         ours: Box<User>,
-        /// The user of the others.
+        /// The user of the other nodes.
         theirs: Box<User>,
-        /// The node that says so.
+        /// The node that says which user runs the job.
         node: Peer,
-        /// How many nodes that user has here; 0 where their world runs.
+        /// How many nodes of that user are here; 0 if their world already runs.
         joined: u32,
     },
-    /// The world formed while this node was a standby.
+    /// The world formed while this node was a standby: it had joined, but all seats were taken.
     WorldFull {
         /// The size that was asked for.
         world: WorldSize,
         /// The leader.
         leader: Peer,
     },
-    /// A node has IPv6 alone, and another IPv4 alone.
+    /// A node has only IPv6, and another node has only IPv4.
     NoCommonFamily {
-        /// A node with IPv6 alone.
+        /// A node with only IPv6.
         six: Peer,
-        /// A node with IPv4 alone.
+        /// A node with only IPv4.
         four: Peer,
     },
     /// Some paths that the job needs could not be proved.
     PathsBroken {
-        /// The paths, two at most.
+        /// The broken paths, two at most.
         paths: Vec<BrokenPath>,
-        /// How many more there are.
+        /// How many further paths are broken.
         more: u32,
     },
-    /// Nodes that had joined answered, and were not ready in one round after another.
+    /// Some nodes had joined and answered, but were not ready in several rounds in succession.
     Unready {
-        /// The nodes, six at most.
+        /// The nodes that were not ready, six at most.
         nodes: Vec<Peer>,
     },
-    /// Not all ranks can use RDMA together, and a node requires it or the world before used it.
+    /// The ranks cannot all use RDMA together, and a node requires RDMA or the last world used RDMA.
     NoRdma {
-        /// Which ranks differ, and in what.
+        /// Which ranks differ, and how.
         verdict: Verdict,
-        /// Whether a node requires it.
+        /// Whether a node requires RDMA.
         is_required: bool,
     },
-    /// All commands of the world that this node waited for have ended well, so no seat will be free.
+    /// All commands of the world that this node waited for have succeeded, so no seat will become free.
     JobFinished,
-    /// A node requires that what should be the same on all nodes is, and it is not.
+    /// Traits differ between the nodes, and a node requires that they are the same.
     Differs {
-        /// What differs, and on which ranks.
+        /// Which traits differ, and on which ranks.
         sameness: Sameness,
     },
-    /// This node was ready, and the leader fell silent before it said whether the world formed.
+    /// This node was ready, but the leader fell silent before it said whether the world formed.
     OutcomeUnknown {
         /// The leader.
         leader: Peer,

@@ -7,37 +7,37 @@ use mingle_rdma::Verdict;
 
 use crate::model::{Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
 
-/// A formed world, as one of its nodes sees it.
+/// A formed world, as a node of the world sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Formed {
     /// This node's rank.
     pub rank: Rank,
-    /// The world's size.
+    /// The size of the world, in nodes.
     pub world: World,
     /// The size that was asked for, which may be a range.
     pub asked: WorldSize,
     /// MASTER_ADDR and MASTER_PORT: an endpoint of rank 0 to which this node has had a connection.
     pub master: SocketAddr,
-    /// This node's own address, at which the others reach it: the one in their rosters.
+    /// This node's own address at which the other nodes reach it, and which their rosters have.
     pub local: IpAddr,
-    /// The same on every node of this world.
+    /// The digest of the roster, which is the same on every node of this world.
     pub digest: Digest,
-    /// All members, where this node asked for them.
+    /// All members, if this node asked for the roster.
     pub roster: Option<Roster>,
-    /// The transport that the ranks use, and which of them differ: the same on every rank.
+    /// The transport that the ranks use, and which ranks differ. Every rank has the same verdict.
     pub verdict: Verdict,
-    /// The traits that differ between the ranks: the same on every rank.
+    /// The traits that differ between the ranks. Every rank has the same value.
     pub sameness: Sameness,
-    /// How many workers there are, here and in all.
+    /// How many workers run on this node, on lower ranks and on all nodes.
     pub slots: Slots,
-    /// How many nodes have joined and got no seat, because all were taken.
+    /// How many nodes have joined but got no seat, because all seats were taken.
     pub left_over: u32,
 }
 
 impl Formed {
-    /// A world of the size that was asked for, of nodes with one worker each, of which neither the roster nor
-    /// RDMA is known.
+    /// A world of the size that was asked for, whose nodes have a single worker each and whose roster and
+    /// RDMA are not known.
     pub fn new(rank: Rank, world: World, master: SocketAddr, local: IpAddr, digest: Digest) -> Self {
         let (before, total) = (rank.get().into(), world.get().into());
         let slots = Slots { own: 1, before, total };
@@ -62,8 +62,8 @@ impl Formed {
 /// Why a running world ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {
-    /// The rank whose command failed, or that is gone. None where this node knows only that the job has
-    /// started again.
+    /// The rank whose command failed or whose node is dead. None if this node knows only that the job has
+    /// restarted.
     pub rank: Option<Rank>,
     /// The node of that rank.
     pub peer: Option<Peer>,

@@ -10,11 +10,11 @@ use crate::wire::Announce;
 pub struct Progress {
     /// The number of members, the leader included.
     pub joined: u32,
-    /// The size of the world that is asked for.
+    /// The size of the world that was asked for.
     pub world: WorldSize,
-    /// Hosts that joined last, newest first; not always all of those that are new.
+    /// The hosts that joined last, the newest first. The list may leave out some new hosts.
     pub newest: Vec<HostName>,
-    /// The given ranks that are still missing. Known only while every member was given a rank.
+    /// The given ranks that are still missing. Known only while every member has a given rank.
     pub missing: Vec<RankRange>,
     /// The leader.
     pub leader: Peer,
@@ -44,17 +44,17 @@ impl Announce {
     }
 }
 
-/// A run of ranks, both ends included.
+/// A range of ranks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RankRange {
-    /// The lowest.
+    /// The lowest rank.
     pub first: u32,
-    /// The highest.
+    /// The highest rank.
     pub last: u32,
 }
 
 impl RankRange {
-    /// The ranks of `0..world` that are not in `present`, which is ordered; at most `limit` runs.
+    /// The ranks of `0..world` that are not in `present`, which must be sorted; at most `limit` ranges.
     pub fn missing(present: impl IntoIterator<Item = u32>, world: u32, limit: usize) -> Vec<Self> {
         let mut runs = Vec::new();
         let mut next = 0;
@@ -67,7 +67,7 @@ impl RankRange {
         runs
     }
 
-    /// The runs as text: `rank 3`, or `ranks 1, 4-7`.
+    /// The ranges as text: `rank 3`, or `ranks 1, 4-7`.
     pub fn list(runs: &[Self]) -> String {
         let list = runs.iter().map(Self::to_string).collect::<Vec<_>>().join(", ");
         let single = matches!(runs, [one] if one.first == one.last);

@@ -9,98 +9,99 @@ use super::deadline::{APART, lacking, write_silence, write_unreached, write_vers
 use super::{Failure, OtherJob, Report};
 use crate::model::{BrokenPath, Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
-/// A problem that does not end the rendezvous. Its text states the fact alone.
+/// A problem that does not end the rendezvous. Its text states only the fact.
 ///
-/// A field `error` holds what the operating system said.
+/// A field `error` holds the operating system's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// No other node has been heard for this long.
+    /// This node has heard no other node for this long.
     NobodyHeard {
         /// How long this node has waited.
         after: Duration,
-        /// How it has looked for others.
+        /// How this node has looked for other nodes.
         tried: Tried,
-        /// The jobs that it has heard on the link.
+        /// The jobs that this node has heard on the link.
         jobs: Vec<OtherJob>,
-        /// This host drops even the multicasts that it sends itself.
+        /// Whether this host drops even the multicasts that it sends itself.
         is_deaf: bool,
-        /// This node uses no IPv4 address.
+        /// Whether this node uses no IPv4 address.
         has_ipv6_alone: bool,
     },
-    /// This node has heard others, and after this long no world has formed. Where nothing is known to be
-    /// wrong, its cause is [`Cause::Incomplete`](super::Cause::Incomplete).
+    /// This node has heard other nodes, but no world has formed after this long. If the report shows no
+    /// fault, its cause is [`Cause::Incomplete`](super::Cause::Incomplete).
     Waiting {
-        /// How long it has waited.
+        /// How long this node has waited.
         after: Duration,
-        /// What it knows.
+        /// What this node knows.
         report: Box<Report>,
     },
-    /// Another candidate goes on leading, and neither joins nor is joined. Reported once.
+    /// Another candidate goes on leading, and neither joins a leader nor is joined. Reported once.
     Apart {
-        /// The candidate.
+        /// The other candidate.
         candidate: Peer,
-        /// Its address, where that is in none of this host's networks.
+        /// The candidate's address, if it is in none of this host's networks.
         elsewhere: Option<Elsewhere>,
     },
-    /// A leader is heard, and could not be reached over TCP. Reported once for each leader in turn.
+    /// This node hears a leader, but cannot reach it over TCP. Reported once for each leader.
     Unreached {
         /// The leader.
         leader: Peer,
-        /// Its endpoints.
+        /// The leader's endpoints.
         endpoints: Vec<SocketAddr>,
-        /// Its address, where that is in none of this host's networks.
+        /// The leader's address, if it is in none of this host's networks.
         elsewhere: Option<Elsewhere>,
     },
-    /// Others join, but none of them can connect to this node, which therefore steps down.
+    /// Other nodes want to join this node, but none can connect, so this node steps down.
     Unconnectable {
         /// This node's preferred endpoint.
         endpoint: SocketAddr,
-        /// The address of one of them, where that is in none of this host's networks.
+        /// The address of a node that wants to join, if the address is in none of this host's networks.
         elsewhere: Option<Elsewhere>,
     },
-    /// The job runs already, so this node can only take the seat of a node that fails.
+    /// The job already runs, so this node can only take the seat of a node that fails.
     AlreadyRunning {
         /// The node that said so.
         from: SocketAddr,
     },
-    /// A node cannot be seated beside this one. Of 16 nodes at most.
+    /// A node cannot be seated beside this node. Reported for at most 16 nodes.
     Misfit {
-        /// The node.
+        /// The node that cannot be seated.
         node: Misfit,
         /// The size that this node expects.
         ours: WorldSize,
     },
     /// A node speaks another version of the protocol. Reported once for each version.
     VersionDiffers {
-        /// That version.
+        /// The other version.
         version: u8,
         /// The node's source address.
         from: SocketAddr,
     },
-    /// A node has another secret than this node, or either has none. Reported once for each address.
+    /// A node has another secret than this node, or only the node or only this node has a secret. Reported
+    /// once for each address.
     SecretDiffers {
-        /// The node's address.
+        /// The other node's address.
         from: IpAddr,
         /// Whether this node has a secret.
         has_secret: bool,
     },
-    /// The world forms without a node, which has a seat and with which it could not form.
+    /// The world forms without a node that has a seat, since it cannot form with this node.
     LeftOut {
-        /// The node.
+        /// The node that is left out.
         node: Peer,
-        /// Why it could not.
+        /// Why the world cannot form with the node.
         failure: Box<Failure>,
     },
-    /// No network interface can be used so far.
+    /// This host has no usable network interface so far.
     NoInterface {
-        /// Which interfaces there are, and why each is not used.
+        /// The host's interfaces, and why each interface is not used.
         reasons: String,
         /// Whether the caller's filters leave interfaces out.
         is_filtered: bool,
     },
-    /// This node uses loopback alone, since these interfaces lack multicast, and it has no other way to find
-    /// nodes.
+    /// This node uses only loopback, since these interfaces lack multicast and this node has no other way to
+    /// find nodes.
     WithoutMulticast {
         /// The names of the interfaces.
         interfaces: Vec<String>,
@@ -110,7 +111,7 @@ pub enum Warning {
         /// The path.
         path: Box<BrokenPath>,
     },
-    /// The interfaces have changed, and not all of the new ones could be taken.
+    /// The interfaces have changed, and some of the new interfaces cannot be used.
     Interfaces {
         /// What failed.
         error: String,
@@ -121,39 +122,39 @@ pub enum Warning {
     NotJoined {
         /// The interface's name.
         interface: String,
-        /// Why.
+        /// The operating system's error.
         error: String,
     },
     /// No interface has joined the multicast group.
     NoneJoined,
-    /// The group cannot be reached by an interface. Reported once for each interface and family.
+    /// An interface cannot send to the group. Reported once for each interface and family.
     NotSent {
         /// The group.
         group: IpAddr,
         /// The interface's name.
         interface: String,
-        /// Why.
+        /// The operating system's error.
         error: String,
     },
     /// A connection could not be accepted. Reported once.
     NotAccepted {
-        /// Why.
+        /// The operating system's error.
         error: String,
     },
-    /// A seed's name resolves to an address that stands for no host.
+    /// A seed's name resolves to an address that identifies no host.
     SeedMisleads {
         /// The seed.
         seed: String,
         /// The address.
         address: IpAddr,
-        /// What is wrong with it.
+        /// What is wrong with the address.
         reason: &'static str,
     },
     /// The names of some seeds do not resolve so far.
     SeedUnresolved {
-        /// The first of these seeds, and how many more there are.
+        /// The first of these seeds, and how many further seeds there are.
         seed: String,
-        /// Why.
+        /// The resolver's error for the first of these seeds.
         error: String,
     },
     /// The shared folder of addresses does not answer.
@@ -162,24 +163,24 @@ pub enum Warning {
     SeedDirUnwritable {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The operating system's error.
         error: String,
     },
 }
 
-/// How a node has looked for others.
+/// How a node has looked for other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tried {
-    /// By multicast alone.
+    /// By multicast only.
     Multicast,
     /// By multicast and broadcast.
     Broadcast,
-    /// By multicast; seeds or a shared folder were given, but no address is known from them.
+    /// By multicast only: seeds or a shared folder were given, but have yielded no address.
     NoSeedKnown,
     /// By multicast and by UDP to the seeds' addresses.
     Seeds,
-    /// By UDP to the seeds' addresses.
+    /// By UDP to the seeds' addresses only.
     SeedsAlone,
 }
 

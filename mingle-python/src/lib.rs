@@ -24,8 +24,8 @@ use queue::{Item, Queue};
 /// A kind, a text or a dictionary, and a descriptor.
 type Taken<'py> = (&'static str, Bound<'py, PyAny>, Option<i32>);
 
-/// A rendezvous, from the arguments of the program. It begins at once. One that stays goes on after the world
-/// has formed, until Python says that this node leaves, or all have finished.
+/// A rendezvous with the arguments of the program, which begins at once. If `stays`, it goes on after the
+/// world has formed, until Python says that this node leaves, or until all nodes have finished.
 #[pyclass(frozen, weakref, module = "mingle._mingle")]
 struct Joining(Arc<Part>);
 
@@ -84,13 +84,12 @@ impl Joining {
     }
 
     /// The program wants to start again. A world that is not over yet ends for all nodes, with this exit
-    /// code.
-    /// With `holds_port` the next world takes another port at once.
+    /// code. With `holds_port` the next world takes another port at once.
     fn next(&self, code: u8, holds_port: bool) {
         self.0.queue.say(Word::Next { code: code.max(1), holds_port });
     }
 
-    /// The program has ended well.
+    /// The program has succeeded.
     fn succeed(&self) {
         self.0.queue.say(Word::Finish);
     }
@@ -116,7 +115,7 @@ impl Joining {
         self.finish(py);
     }
 
-    /// In a child that `fork` has made: the thread is not there, and its sockets neither.
+    /// For a child that `fork` has made, which has neither the thread nor the thread's sockets.
     #[pyo3(name = "_forget")]
     fn forget(&self) {
         self.0.forget();
@@ -153,7 +152,7 @@ fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// The options of `join`, or of a world that stays, each with how many values it takes; 2 is for several.
+/// The options of `join`, or of a world that stays. Each has the number of its values: 0, 1, or 2 for many.
 #[pyfunction]
 fn options(stays: bool) -> BTreeMap<String, u8> {
     let number = |takes| match takes {

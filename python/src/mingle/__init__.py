@@ -5,11 +5,11 @@
     with mingle.join("foo", 4) as node:
         print(node.rank, node.world, node.master)
 
-Each node calls :func:`join`, which waits until all have come and each has proved that it reaches the others. It reads the
-same ``MINGLE_*`` variables as the program ``mingle``, takes missing values from the same schedulers, and forms worlds
-together with it. :class:`RunningWorld` stays with its world, so that lost nodes are noticed and replaced.
-``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch, and ``import mingle.jax`` lets
-``jax.distributed.initialize()`` find everything by itself.
+Each node calls :func:`join`, which waits until all nodes have come and each node has proved that it reaches the others.
+:func:`join` reads the same ``MINGLE_*`` variables as the program ``mingle``, takes missing values from the same schedulers,
+and forms worlds together with the program. :class:`RunningWorld` stays with its world, so that it notices and replaces lost
+nodes. ``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch, and ``import mingle.jax`` lets
+``jax.distributed.initialize()`` work without arguments.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ LOOK = 50
 
 
 class Error(Exception):
-    """No world has formed. ``str()`` says why, and what can be done about it.
+    """No world has formed. ``str()`` says why, and what you can do about it.
 
-    ``code`` is the exit code of the program, ``kind`` the kind in the error of ``--format json``. ``facts`` has what is
-    known by name: after a timeout ``world``, ``joined``, ``heard``, ``missing`` and ``absent``; ``port`` where one is taken.
+    ``code`` is the exit code of the program, ``kind`` the kind in the error of ``--format json``. ``facts`` has the known
+    facts by name: ``world``, ``joined``, ``heard``, ``missing`` and ``absent`` after a timeout; ``port`` if it is taken.
     """
 
     def __init__(self, message="", code=1, kind="other", facts=None):
@@ -63,7 +63,7 @@ class DeadlineError(Error, TimeoutError):
 
 
 class ConflictError(Error):
-    """The nodes want different things, such as one rank twice: code 4."""
+    """The nodes ask for contradicting things, such as the same rank: code 4."""
 
 
 class NetworkError(Error, ConnectionError):
@@ -71,7 +71,7 @@ class NetworkError(Error, ConnectionError):
 
 
 class SecretError(DeadlineError):
-    """The timeout has passed, and datagrams were heard that the secret of the job does not open: code 6."""
+    """The timeout has passed, and the job's secret did not open some datagrams that arrived: code 6."""
 
 
 ERRORS = {2: UsageError, 3: DeadlineError, 4: ConflictError, 5: NetworkError, 6: SecretError}
@@ -87,17 +87,18 @@ class Assignment:
     ``job``, ``rank``, ``world``: the job ID, this node's rank and the number of nodes
     ``master``: the address and the port of rank 0, a pair
     ``roster``: all nodes in the order of ranks, a tuple of :class:`Member`
-    ``generation``: how many worlds of the job were before this one
-    ``local``, ``interface``: this node's address, and the name of the interface that has it, or None
-    ``slots``: how many workers run on this node, on those of lower ranks and on all: ``own``, ``before``, ``total``
-    ``digest``: a hash of all that the nodes agreed on, the same on each
-    ``env``, ``unset``: the variables that the program prints, and the names of those that it removes; see :meth:`export`
+    ``generation``: how many worlds of the job formed before this world
+    ``local``, ``interface``: this node's address, and the name of the interface that has the address, or None
+    ``slots``: how many workers run on this node, on nodes of lower ranks and on all nodes: ``own``, ``before``, ``total``
+    ``digest``: a hash of everything that the nodes agreed on, the same on every node
+    ``env``, ``unset``: the variables that the program prints, and the names that it removes; see :meth:`export`
     ``fabric``, ``differences``: what all ranks use for RDMA, and texts about ranks that differ
     ``timings``: milliseconds from the start to each step
-    ``listener``: on rank 0 a descriptor that listens on the port of ``master``, so nobody else can take it; else None
+    ``listener``: on rank 0 a descriptor that listens on the port of ``master``, so no other program can take the port;
+    None on other ranks
 
-    The listener is closed by :meth:`close`, at the end of a ``with``, and with the object; a library that takes descriptors
-    gets it from :meth:`take_listener`. A copy of the object, also in another process, has none.
+    :meth:`close`, the end of a ``with`` and the deletion of the object close the listener. A library that takes descriptors
+    gets the listener from :meth:`take_listener`. A copy of the object, also in another process, has no listener.
     """
 
     def __init__(self, facts, listener):
@@ -112,7 +113,7 @@ class Assignment:
         return {**self.__dict__, "listener": None}
 
     def to_dict(self):
-        """The fields as ``--format json`` has them, and ``generation``: dictionaries, lists, texts and numbers alone."""
+        """The fields of ``--format json``, and ``generation``, as dictionaries, lists, strings and numbers."""
         address, port = self.master
         fields = {**self.__dict__, "master": {"address": address, "port": port}}
         fields["roster"] = [dict(vars(member)) for member in self.roster]
@@ -120,18 +121,18 @@ class Assignment:
         return fields
 
     def take_listener(self):
-        """Returns the listening descriptor, which is the caller's from now on; None if this node is not rank 0."""
+        """Returns the listening descriptor, which the caller must close; None if this node is not rank 0."""
         listener, self.listener = self.listener, None
         return listener
 
     def export(self, environ=os.environ):
-        """Sets the variables in this process, whose children inherit them."""
+        """Sets the variables of the world in ``environ``: by default in this process, whose children inherit them."""
         for name in self.unset:
             environ.pop(name, None)
         environ.update(self.env)
 
     def close(self):
-        """Closes the listening descriptor, if it is still here."""
+        """Closes the listening descriptor, unless :meth:`take_listener` has returned it."""
         listener = self.take_listener()
         if listener is not None:
             os.close(listener)
@@ -153,20 +154,20 @@ class Assignment:
 
 
 def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
-    """Joins the world of ``world`` nodes called ``job_id``, waits until it has formed, and returns an :class:`Assignment`.
+    """Joins the job ``job_id`` of ``world`` nodes, waits until its world has formed, and returns an :class:`Assignment`.
 
-    ``options`` are those of the program, with ``_`` for ``-``: ``rank=2``, ``interface="10.1.0.0/16"``, ``seed=["gpu1"]``,
-    ``timeout=90`` or a ``timedelta``. A flag is ``True``, and an option that can be repeated takes a list. What is not given
-    comes from the variable ``MINGLE_...`` or from a scheduler, as for the program.
+    ``options`` are the options of the program, with ``_`` for ``-``: ``rank=2``, ``interface="10.1.0.0/16"``,
+    ``seed=["gpu1"]``, ``timeout=90`` (seconds) or a ``timedelta``. A flag is ``True``, and an option that you can repeat
+    takes a list. Options that you leave out come from the variable ``MINGLE_...`` or from a scheduler, as for the program.
 
-    With ``listener=False`` rank 0 closes its listening socket before the world forms, for a program that opens the port by
-    itself: whoever connects before that is refused, and may try again.
+    With ``listener=False`` rank 0 closes its listening socket before the world forms, for a program that opens the port
+    itself. Until the program has opened the port, connections are refused, and clients must try again.
 
-    ``on_event`` is called with each event, a dictionary as ``--events`` writes it. Without it the logger ``mingle`` gets the
-    lines that the program prints: warnings, and the rest as ``INFO``.
+    ``join`` calls ``on_event`` with each event, a dictionary as ``--events`` writes it. Without ``on_event`` the logger
+    ``mingle`` gets the lines that the program prints: warnings as ``WARNING``, other lines as ``INFO``.
 
-    Raises :class:`Error`: its :class:`UsageError`, which is a ``ValueError``, for a wrong value; and TypeError for an option
-    that does not exist or a value of a wrong type. Ctrl-C and every other exception leave the world at once.
+    Raises :class:`Error` if no world forms, its subclass :class:`UsageError`, also a ``ValueError``, for a wrong value, and
+    ``TypeError`` for an unknown option or a value of a wrong type. Ctrl-C and every other exception leave the world at once.
     """
     joining = _begin(job_id, world, listener, options)
     try:
@@ -183,7 +184,7 @@ def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
 
 
 async def join_async(job_id=None, world=None, *, listener=True, on_event=None, **options):
-    """As :func:`join`, in an event loop of asyncio. To cancel the task leaves the world at once."""
+    """Does the same as :func:`join` in an asyncio event loop. Cancelling the task leaves the world at once."""
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A training that goes on in the processes that live: :class:`Group`, which ``mingle.torch`` has."""
+"""A training that goes on in the surviving processes: :class:`Group`, which ``mingle.torch`` exports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BACKENDS = ("gloo", "nccl", "cpu:gloo,cuda:nccl")
 
 
 class Group:
-    """torch's default process group over the nodes that live. A dead node costs the others the running step, and no process.
+    """torch's default process group over the living nodes. A dead node costs the survivors the running step, but no process.
 
         with mingle.torch.Group("foo", "3:4") as group:
             while group.goes_on(group.steps < 1000):
@@ -48,25 +48,25 @@ class Group:
     Each process is a node. The arguments are those of :class:`mingle.RunningWorld`; a range of sizes turns ``grow`` on.
     ``backend`` is "gloo", "nccl" or "cpu:gloo,cuda:nccl".
 
-    When a node dies, the collectives of the survivors fail within milliseconds after mingle has found it dead, the block
-    of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some not:
-    an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first block of
-    each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank :attr:`source`,
-    which has finished most steps, and the block counts as no step. So all nodes have equal states and equal :attr:`steps`,
-    and no step is lost that a survivor has finished.
+    When a node dies, the collectives of the survivors fail within milliseconds after mingle has found the node dead, the
+    block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
+    not: an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first
+    block of each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank
+    :attr:`source`, which has finished the most steps, and the block does not count as a step. So all nodes have equal
+    states and equal :attr:`steps`, and the job keeps every step that a survivor has finished.
 
-    Three rules make this right. A block changes the state after its last collective, so that a block that fails has changed
-    nothing; on GPUs call :meth:`check` between the two. A node receives the whole state before it loads any of it, so
-    that a sender may die. Whatever keeps a process group, such as DistributedDataParallel, is made anew when
-    :attr:`is_new`.
+    You must keep three rules. A block changes the state after its last collective, so that a failed block has changed
+    nothing; on GPUs call :meth:`check` between the last collective and the change. A node receives the whole state before
+    it loads any part of the state, so that the sender may die. When :attr:`is_new` is true, create every object that keeps
+    a process group, such as DistributedDataParallel, anew.
 
-    Newcomers enter between two steps, and cost none. Use the object in the thread that has made it.
+    Newcomers enter between two steps, and no step is lost. Use the object in the thread that has created it.
 
     ``rank``, ``world``: the rank of this node, and the number of nodes
     ``steps``: how many steps count, the same on all nodes
     ``is_new``: whether this block transfers the state
-    ``source``: the rank that has the state
-    ``generation``: how many worlds of the job were before this world
+    ``source``: the rank whose state every node loads
+    ``generation``: how many worlds of the job formed before this world
     ``assignment``: the :class:`mingle.Assignment` of this world
     """
 
@@ -88,12 +88,13 @@ class Group:
         self._world = RunningWorld(job_id, world, listener=TAKES_SOCKET, on_event=on_event, **options)
 
     def goes_on(self, wants=True):
-        """Call this before each block of :meth:`step`; run the block if it returns True. The world changes in this call alone.
+        """Call this before each block of :meth:`step`; run the block if it returns True. Only this call changes the world.
 
-        ``wants``: whether this node has steps left, which equal states must answer equally. With False the call waits until
-        all nodes have finished. If the world ends before that, it returns True again: the others need this node's state.
+        ``wants``: whether this node has steps left. Nodes with equal states must give the same answer. With False the call
+        waits until all nodes have finished. If the world ends before that, the call returns True again: the other nodes need
+        this node's state.
 
-        It also returns False to a spare that the job did not need, whose ``rank`` is None.
+        The call also returns False to a spare that the job did not need. The ``rank`` of such a spare is None.
         """
         self._check_use()
         while not self._is_done:
@@ -113,8 +114,8 @@ class Group:
     def step(self):
         """A block that counts as a step if it ends without an exception.
 
-        The block ends early, and the program goes on after it, if a RuntimeError, such as that of a collective, leaves it
-        and mingle says within 5 seconds that the world is over. You get every other exception.
+        If the block raises a RuntimeError, as a failed collective does, and mingle finds within 5 seconds that the world is
+        over, the program goes on after the block. You get every other exception.
         """
         self._check_use()
         if not self._may_step:
@@ -136,7 +137,7 @@ class Group:
             self._is_inside = False
 
     def check(self):
-        """Waits for the GPU, and ends the block of :meth:`step` if its collectives were aborted.
+        """Waits for the GPU, and ends the block of :meth:`step` if the collectives of the block were aborted.
 
         An aborted collective of NCCL leaves wrong numbers and raises nothing, so call this after the last collective of a
         block, before the state changes. Collectives of Gloo raise by themselves.

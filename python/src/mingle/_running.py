@@ -1,4 +1,4 @@
-"""Worlds that stay: :class:`RunningWorld`, which the module ``mingle`` has."""
+"""Worlds that stay: :class:`RunningWorld`, which the module ``mingle`` exports."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LOST = ("gone", "left")
 class Over:
     """How a world has ended.
 
-    ``how`` is ``"exited"`` (with the exit code ``code``), ``"killed"`` (by the signal ``code``), ``"gone"`` (the node answers
-    nobody), ``"left"`` (it was asked to leave), ``"grows"`` (nodes that wait are taken in) or ``"unknown"``. ``rank`` and
-    ``host`` are those of the node that has ended it, None where that is not known. ``str()`` is a sentence.
+    ``how`` is ``"exited"`` (with the exit code ``code``), ``"killed"`` (by the signal ``code``), ``"gone"`` (a node is dead),
+    ``"left"`` (a node was asked to leave), ``"grows"`` (the world takes in waiting nodes) or ``"unknown"``. ``rank`` and
+    ``host`` name the node that has ended the world, or are None if that node is not known. ``str()`` is a sentence.
     """
 
     def __init__(self, how, rank=None, host=None, code=None, text=""):
@@ -37,26 +37,26 @@ class Over:
 
 
 class RunningWorld:
-    """A node's part in the worlds of a job, one generation after the other.
+    """A node's part in the worlds of a job, generation after generation.
 
         with mingle.RunningWorld("foo", "2:4", grow=True) as world:
             for node in world:
                 if train(node, stop=lambda: world.state != "running"):
                     world.finish()
 
-    The arguments are those of :func:`mingle.join`; ``options`` has those of ``mingle run`` as well that say when a world is
-    over: ``gone_after``, ``grow``, ``allow_split`` and ``stop_timeout``. The node begins to look for the others at once, and
-    stays with each world that forms. A thread that needs no Python hears and answers the other nodes, so a program that
-    stalls is not taken for dead, while one that is killed is gone within a second.
+    The arguments are those of :func:`mingle.join`. ``options`` may also have the options of ``mingle run`` that decide when a
+    world is over: ``gone_after``, ``grow``, ``allow_split`` and ``stop_timeout``. The node begins to look for the other nodes
+    at once, and stays with each world that forms. A thread that needs no Python hears and answers the other nodes, so they
+    do not take a stalled program for dead. They notice a killed program within a second.
 
-    A world is over for all its nodes when one of them says so, leaves, or is gone. Then each calls :meth:`next`, and the
-    world of the next generation forms, with new nodes in the places of those that are lost.
+    A world is over for all its nodes when a node says so, leaves, or dies. Then each node calls :meth:`next`, and the world
+    of the next generation forms, in which new nodes replace the lost nodes.
 
-    An exception in a ``with`` or in a method, or one that ends the process, is a failure of this node: the world is over
-    for all with the exit code 1, or that of SystemExit. So is the end of the process with another code than 0. Ctrl-C, a
-    task that is cancelled, ``sys.exit(0)`` and the end with code 0 are a farewell, as :meth:`close` is.
+    If an exception leaves a ``with`` block or a method, or ends the process, this node has failed: the world is over for all
+    nodes with exit code 1, or with the code of SystemExit. If the process ends with another code than 0, this node has
+    failed too. After Ctrl-C, a cancelled task, ``sys.exit(0)`` or an end with code 0, this node leaves as by :meth:`close`.
 
-    What the object knows is up to date whenever an attribute is read. It is for one thread at a time.
+    Attributes are up to date whenever you read them. Use the object in a single thread at a time.
     """
 
     def __init__(self, job_id=None, world=None, *, listener=True, on_event=None, **options):
@@ -70,106 +70,108 @@ class RunningWorld:
 
     @property
     def state(self):
-        """``"forming"``: no world has formed yet. ``"running"``. ``"over"``: the program should stop what it does in this
-        world and call :meth:`next`. ``"finished"``: all nodes have. ``"left"``: this node has. ``"failed"``: no world
-        formed, and :meth:`next` raises why.
+        """``"forming"``: no world has formed yet. ``"running"``: a world has formed. ``"over"``: stop what the program does
+        in this world, and call :meth:`next`. ``"finished"``: all nodes have finished. ``"left"``: this node has left.
+        ``"failed"``: no world has formed, and :meth:`next` raises the reason.
         """
         self._take()
         return self._state
 
     @property
     def assignment(self):
-        """The :class:`Assignment` in the world that runs or is over; None while none has formed."""
+        """The :class:`Assignment` in the world that runs or is over; None until a world has formed."""
         self._take()
         return self._assignment
 
     @property
     def over(self):
-        """How the world has ended: an :class:`Over`; None while it runs. The first cause replaces what was heard first."""
+        """How the world has ended: an :class:`Over`; None while the world runs. May change once the first cause is known."""
         self._take()
         return self._over
 
     @property
     def gone(self):
-        """The members that are gone or have left, as far as this node knows."""
+        """The members that are dead or have left, as far as this node knows."""
         return self._members(self._gone)
 
     @property
     def suspected(self):
-        """The members that do not answer, and may be gone."""
+        """The members that do not answer, and may be dead."""
         return self._members(self._suspected)
 
     @property
     def waiting(self):
-        """How many nodes wait for a seat, as the leader has said last."""
+        """How many nodes wait for a seat, by the leader's last message."""
         self._take()
         return self._waiting
 
     @property
     def is_cut_off(self):
-        """Whether so few other nodes answer that this one may be cut off from them."""
+        """Whether so few other nodes answer that this node may be cut off."""
         self._take()
         return self._is_cut_off
 
     def fileno(self):
-        """A descriptor that is readable when something has happened, for ``select``; -1 after the end."""
+        """A descriptor for ``select``, which is readable when something has happened; -1 after the end."""
         return self._joining.fileno()
 
     def next(self, *, code=1, holds_port=False, timeout=None):
-        """Waits for the world of the next generation, and returns its :class:`Assignment`; None if the job has finished or
-        this node has left, or after ``timeout`` seconds: :attr:`state` is "forming" then, and another call waits on.
+        """Waits for the world of the next generation, and returns its :class:`Assignment`. Returns None if the job has
+        finished or this node has left. Also returns None after ``timeout`` seconds: then :attr:`state` is "forming", and
+        another call goes on waiting.
 
-        The first call waits for the first world; one that is over before that is left out. A later call ends a world that
-        still runs, for all its nodes, as if this program had failed with the exit code ``code`` (1 to 255). The listening
-        socket of the last world is closed if it is still here. With ``holds_port=True`` the program has a socket on the port of
-        the last world for some time more, and the next world takes another port at once.
+        The first call waits for the first world, and skips worlds that are over before it returns. A later call ends a world
+        that still runs, for all its nodes, as if this program had failed with the exit code ``code`` (1 to 255). It closes
+        the listening socket of the last world, unless you have taken the socket. Set ``holds_port=True`` if the program still
+        has a socket on the port of the last world: the next world then takes another port at once.
 
-        Raises :class:`Error`. Ctrl-C and every other exception, such as one of ``on_event``, end this node's part at once.
+        Raises :class:`Error` if no world forms. Ctrl-C and every other exception, also of ``on_event``, end this node's part
+        at once.
         """
         self._again(code, holds_port)
         self._wait(lambda: self._state != "forming", timeout)
         return self._formed()
 
     async def next_async(self, *, code=1, holds_port=False):
-        """As :meth:`next`, in an event loop of asyncio. To cancel the task leaves the job at once."""
+        """Does the same as :meth:`next` in an asyncio event loop. Cancelling the task leaves the job at once."""
         self._again(code, holds_port)
         await self._wait_async(lambda: self._state != "forming")
         return self._formed()
 
     def wait(self, timeout=None):
-        """Waits until the world no longer runs, ``timeout`` seconds at most, and returns whether that is so."""
+        """Waits until the world has ended, but at most ``timeout`` seconds. Returns whether the world has ended."""
         return self._wait(lambda: self._state != "running", timeout)
 
     async def wait_async(self):
-        """As :meth:`wait`, in an event loop of asyncio."""
+        """Does the same as :meth:`wait` in an asyncio event loop, without a timeout."""
         await self._wait_async(lambda: self._state != "running")
 
     def finish(self, timeout=None):
-        """Says that the program has ended well here, and waits until all others have, ``timeout`` seconds at most. Returns
-        whether they have: if the world is over before, all start again, and this node too by :meth:`next`.
+        """Says that the program has succeeded on this node, and waits until it has succeeded on all nodes, but at most
+        ``timeout`` seconds. Returns whether it has. If the world is over before, all nodes start again: call :meth:`next`.
         """
         if self.state == "running":
             self._joining.succeed()
         return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
 
     async def finish_async(self):
-        """As :meth:`finish`, in an event loop of asyncio."""
+        """Does the same as :meth:`finish` in an asyncio event loop, without a timeout."""
         if self.state == "running":
             self._joining.succeed()
         await self._wait_async(lambda: self._state != "running")
         return self._state == "finished"
 
     def fail(self, code=1):
-        """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. Nodes that
-        wait for a seat end as well when it is the leader that fails. Waits until all have heard it, 5 seconds at most.
+        """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. If this node is
+        the leader, nodes that wait for a seat end too. Waits until all nodes know, but at most 5 seconds.
         """
         if self.state in ("running", "over"):
             self._joining.fail(_code(code))
             self._end()
 
     def close(self):
-        """Leaves: the world is over for its other nodes, and none takes this one for gone. Waits until they know, three
-        seconds at most. Does nothing after the end.
+        """Leaves the job. The world is over for its other nodes, and they do not take this node for dead. Waits until the
+        other nodes know, but at most 3 seconds. Does nothing after the end.
         """
         self._leave(0)
 
@@ -180,7 +182,7 @@ class RunningWorld:
         self._leave(_code_of(error))
 
     def __iter__(self):
-        """The assignment of each generation, as :meth:`next` returns it."""
+        """Iterates over the assignments of all generations, as :meth:`next` returns them."""
         return iter(self.next, None)
 
     def __repr__(self):

@@ -3,14 +3,14 @@
     import jax, mingle.jax
     jax.distributed.initialize()
 
-The job ID and the number of processes come from ``MINGLE_JOB_ID`` and ``MINGLE_WORLD``, or from a call before:
+The job ID and the number of processes come from ``MINGLE_JOB_ID`` and ``MINGLE_WORLD``, or from an earlier call:
 
     mingle.jax.join("foo", 4)
 
-A process that ``mingle run`` or ``eval "$(mingle ...)"`` has started belongs to a world already, and takes its place in that.
+A process that already has a rank, from ``mingle run`` or ``eval "$(mingle ...)"``, keeps it.
 
-JAX opens the port of process 0 by itself (gRPC takes no descriptor), so the listening socket is closed right before, and
-another program has some milliseconds in which it can take the port.
+JAX opens the port of process 0 itself, since gRPC takes no descriptor. mingle therefore closes its listening socket just
+before, and another program could take the port in the milliseconds between.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class _Place(NamedTuple):
 
 
 def join(job_id: Optional[str] = None, world: Optional[int] = None, **options: Any) -> Assignment:
-    """Joins as :func:`mingle.join`, for the next ``jax.distributed.initialize()``. ``world`` counts processes. Sets the
-    variables of the world in this process, such as those for NCCL.
+    """Joins a world for the next ``jax.distributed.initialize()``, with the arguments of :func:`mingle.join`. ``world``
+    counts processes. Sets the variables of the world in this process, for NCCL and other libraries.
     """
     assignment = _join(job_id, world, **options)
     assignment.export()
@@ -62,7 +62,7 @@ def join(job_id: Optional[str] = None, world: Optional[int] = None, **options: A
 
 
 class MingleCluster(ClusterEnv):
-    """What JAX asks for the places of its processes. ``cluster_detection_method="mingle"`` names it."""
+    """Tells JAX the coordinator, the process count and the process ID. Its ``cluster_detection_method`` is ``"mingle"``."""
 
     name = "mingle"
 

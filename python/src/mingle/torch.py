@@ -2,16 +2,16 @@
 
     torch.distributed.init_process_group(init_method="mingle://foo?world_size=4")
 
-PyTorch before 2.5 loads no extensions by itself and says "No rendezvous handler": ``import mingle.torch`` before.
+PyTorch before 2.5 loads no extensions and says "No rendezvous handler": write ``import mingle.torch`` first.
 
-``foo`` is the job ID, percent-encoded. ``world_size`` counts processes, and is the argument of ``init_process_group`` or
-stands in the URL; more options of mingle stand there too, such as ``&interface=eth0&ipv6=true``. Each process joins by
-itself, takes its rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
+``foo`` is the job ID, percent-encoded. ``world_size`` counts processes; give it in the URL or as the argument of
+``init_process_group``. The URL may have further options of mingle, such as ``&interface=eth0&ipv6=true``. Each process joins
+by itself, takes its rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` from the order of the ranks on its host.
 
-Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
-port itself, and another program has some milliseconds in which it can take the port.
+Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take a socket: it
+opens the port itself, and another program could take the port in the milliseconds before.
 
-:class:`Group` is for a training that goes on in the processes that live when a node dies.
+With :class:`Group` a training goes on in the surviving processes when a node dies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
 
 
 def rendezvous(url, timeout=timedelta(minutes=10), **_):
-    """Yields the store, the rank and the number of processes of the world that this URL names."""
+    """Joins the job in ``url``, and yields the store, the rank and the number of processes. ``timeout`` is a timedelta."""
     options = _options(url, timeout)
     use_libuv = options.pop("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
     try:

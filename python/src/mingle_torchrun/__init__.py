@@ -1,23 +1,23 @@
 """torchrun --rdzv-backend=mingle: torchrun's agents find each other with mingle.
 
-Each agent is a node that stays with its world (:class:`mingle.RunningWorld`), on a thread that torch cannot hold up:
+Each agent is a node that stays with its world (:class:`mingle.RunningWorld`), on a thread that torch cannot block:
 
 * ``next_rendezvous`` waits for the world of the next generation. The agent of rank 0 serves a TCPStore on the socket on
-  which it has listened, so the port is never free; the agents and their workers use this store. It returns once all
-  agents have reached the store, and begins again if the world is over before that.
-* ``num_nodes_waiting``, which torch asks every 0.1 s while its workers are well, is 1 once the world is over: because
-  another agent starts its workers again, leaves, or is gone, or because a newcomer is to be taken in. The agents then stop
-  their workers and meet again, which uses up no restart.
-* ``shutdown`` closes the rendezvous for all. After success it waits until all agents have ended well; agents that wait for
-  a seat end then, with code 0. After a failure the other agents end as well. torch does not say which of the two it is:
-  it calls ``shutdown`` while it handles an exception, or not.
+  which it has listened, so the port is never free; the agents and their workers use this store. The call returns once all
+  agents have reached the store, and begins again if the world ends earlier.
+* ``num_nodes_waiting``, which torch asks every 0.1 s while its workers are healthy, is 1 once the world is over: another
+  agent restarts its workers, leaves or is dead, or the world takes in a newcomer. The agents then stop their workers and
+  meet again, which uses up no restart.
+* ``shutdown`` closes the rendezvous for all agents. After success it waits until all agents have succeeded; agents that
+  wait for a seat then end with code 0. After a failure the other agents end too. torch does not say whether the workers
+  have succeeded: mingle looks whether torch handles an exception while it calls ``shutdown``.
 
-An agent that is asked to end by a signal does not close: it says farewell at the end of its process, and the others wait for
-another one. While the agents meet, torch keeps the store of the last world, so the next one takes another port.
+An agent that a signal asks to end does not close the rendezvous: it leaves at the end of its process, and the other agents
+wait for a replacement. While the agents meet, torch keeps the store of the last world, so the next world takes another port.
 
-A world that ends with the exit code ``AGAIN`` starts again; every other exit code closes the rendezvous. An agent that
-closes while the others start again takes part once more and closes that world: nothing else reaches agents that wait
-for each other.
+A world that ends with the exit code ``AGAIN`` starts again; every other exit code closes the rendezvous. If an agent closes
+the rendezvous while other agents start again, it takes part once more and closes the next world: nothing else reaches
+agents that wait for each other.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ const COMMAND: &str = "The command";
     override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct RunArgs {
-    /// Restart all commands, up to N times in a row, if one fails [default: 0]
+    /// Restart all commands, up to N times in a row, if a command fails [default: 0]
     ///
-    /// For jobs with snapshots. If a command fails or a node is gone, all nodes restart their commands in a
-    /// new world. After TIME without a failure, 1h by default, the count begins again: 3/30m, or 3/0 for
-    /// never. The same on every node.
+    /// For jobs with snapshots. If a command fails or a node dies, all nodes restart their commands in a new
+    /// world. After TIME without a failure, 1h by default, mingle counts from 0 again: 3/30m, or 3/0 for
+    /// never. Must match on all nodes.
     #[arg(long, value_name = "N[/TIME]", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
@@ -42,9 +42,9 @@ pub(crate) struct RunArgs {
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// All nodes name a silent node after about 12 s. After this time more, at least 9 s, it is gone, if
-    /// most nodes answer and none reaches it. A killed mingle is gone within a second. --gone-after 2m
-    /// survives longer outages; 0 is never.
+    /// mingle names a silent node after about 12 s. It is dead after this time more, at least 9 s, if most
+    /// nodes answer and none reaches it. A killed mingle is dead within a second. --gone-after 2m survives
+    /// longer outages; 0 waits forever.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
@@ -58,16 +58,16 @@ pub(crate) struct RunArgs {
     /// Restart a world that has room once another node waits for a seat
     ///
     /// For a range in --world, if your program writes snapshots often. The leader ends the world once the
-    /// node has waited for --last-call, at most every 5 minutes. Such a restart does not count. Without it,
+    /// node has waited for --last-call, at most every 5 minutes. This restart does not count. Without --grow,
     /// a late node waits until a member is gone. Needs --max-restarts.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) grow: bool,
 
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
-    /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so
-    /// on, as torchrun defines them, and its lines of output begin with its rank. The first worker that
-    /// fails stops all. Needed on every node; numbers may differ.
+    /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so on,
+    /// as torchrun defines them, and its lines of output begin with its rank. If a worker fails, all stop.
+    /// Give it on every node; N may differ.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) workers: Option<String>,
 
@@ -156,10 +156,10 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
 
-    /// Also measure transfers between all hosts, and name a slow one; give it on all hosts
+    /// Also measure transfers between all hosts, and name slow hosts; give it on all hosts
     ///
     /// Each host sends to each other host over a TCP connection, at most 0.3 s and 64 MiB. N hosts take about
-    /// a second times N. A host is slow if the median of its transfers is below half of all hosts' median.
+    /// N seconds. A host is slow if the median of its transfers is below half of the median of all hosts.
     #[arg(long)]
     pub(crate) bandwidth: bool,
 

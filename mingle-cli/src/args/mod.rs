@@ -78,17 +78,17 @@ pub(crate) struct JoinArgs {
 
     /// The number of nodes, or a range MIN:MAX: 4, or 3:4
     ///
-    /// Needed, unless a scheduler gives it. With a range mingle starts as soon as MAX nodes have joined, or,
-    /// once MIN have joined, when --last-call passes without another node; never with fewer than MIN. A
-    /// range takes no --rank. Without --max-restarts MIN must be more than half of MAX.
+    /// Required, unless a scheduler sets it. With a range mingle starts as soon as MAX nodes have joined, or,
+    /// once MIN have joined, when --last-call passes without another node; never with fewer than MIN. A range
+    /// excludes --rank. Without --max-restarts MIN must be more than half of MAX.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
 
     /// With a range in --world, how long to wait for another node [default: 15s]
     ///
-    /// The wait begins when MIN nodes have joined, and again with each further node, for four times as long
-    /// at most. It is longer while mingle hears a node that has not joined. Give --last-call 2m where nodes
-    /// start far apart; 0 waits until --timeout.
+    /// The wait begins when MIN nodes have joined, and restarts with each further node, up to four times TIME
+    /// in total. It lasts longer while mingle hears a node that has not joined. Give --last-call 2m where
+    /// nodes start minutes apart; 0 waits until --timeout.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) last_call: Option<String>,
 
@@ -97,9 +97,9 @@ pub(crate) struct JoinArgs {
 
     /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
     ///
-    /// 'all' sends long TCP segments between all nodes; 'ring' only to rank 0, to NCCL's roots, and to ranks
-    /// 1, 2, 4 and so on away. 'auto' is 'all' up to 64 nodes, and 'ring' above. --paths master proves
-    /// MASTER_ADDR and MASTER_PORT alone.
+    /// 'all' sends long TCP segments between all nodes; 'ring' only to rank 0, to NCCL's roots, and 1, 2, 4
+    /// and so on ranks away. 'auto' is 'all' up to 64 nodes, then 'ring'. --paths master proves only
+    /// MASTER_ADDR and MASTER_PORT, for jobs without other ports.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
 
@@ -107,7 +107,7 @@ pub(crate) struct JoinArgs {
     ///
     /// For networks on which you do not trust everybody. Every datagram is encrypted, and nobody without the
     /// secret can take a rank or learn which nodes there are. 'mingle secret' generates a secret.
-    /// MINGLE_SECRET holds the secret itself; no argument does, since all users can see arguments.
+    /// MINGLE_SECRET can hold the secret itself; an argument cannot, since all users can see arguments.
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
@@ -129,33 +129,33 @@ pub(crate) struct JoinArgs {
 
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
-    /// Where a host must have a certain rank: --rank 2, or --rank hostname for the number after the last '-'
-    /// of the host name. Some nodes may have a rank and others not; at least one node must have rank 0 or
-    /// none. A scheduler's rank is the default.
+    /// For hosts that must have a certain rank: --rank 2, or --rank hostname for the number after the last
+    /// '-' of the host name. You need not give every node a rank, but at least one node must have rank 0 or
+    /// none. By default mingle takes a scheduler's rank.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
-    /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
+    /// How long to wait for all nodes, such as 90s; 0 is forever [default: 10m]
     ///
-    /// A number with ms, s, m or h; a number alone is seconds. Give --timeout 1h where nodes start far
-    /// apart, as pods do. If nodes are missing then, a message names those that were here, and the exit code
-    /// is 3.
+    /// A number with ms, s, m or h; without a unit, seconds. Give --timeout 1h where nodes start far apart,
+    /// as pods do. If nodes are missing at the end, a message names the nodes that were here, and the exit
+    /// code is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
     /// Use RDMA: auto, require or off [default: auto]
     ///
-    /// 'auto' uses RDMA where all ranks can use it together. If a rank cannot, all use sockets, and a
-    /// warning names that rank; NCCL by itself would hang. With --rdma require on a rank, all ranks end with
-    /// code 4 instead, for jobs that need RDMA. 'off' looks at no device.
+    /// 'auto' uses RDMA if all ranks can use it together. If a rank cannot, all ranks use sockets, and a
+    /// warning names that rank; NCCL by itself would hang. For jobs that need RDMA, --rdma require on any
+    /// rank ends all ranks with code 4 instead. 'off' ignores RDMA devices.
     #[arg(long, value_name = "USE", help_heading = FABRIC)]
     pub(crate) rdma: Option<String>,
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
     ///
     /// For variables that a platform's guide asks for and that mingle cannot detect. The value may have any
-    /// character, and is quoted for the shell. It wins over mingle's own and over the environment. A warning
-    /// names it if ranks were given other values. This option has no variable.
+    /// character, and is quoted for the shell. It replaces mingle's own value and the environment's. A
+    /// warning names the variable if ranks get different values. This option has no variable.
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
     pub(crate) set: Vec<String>,
 
@@ -176,17 +176,17 @@ pub(crate) struct JoinArgs {
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
-    /// Where a host should run more or fewer workers than it has GPUs, such as --slots 4. Nodes may differ.
-    /// torchrun reads the number in PET_NPROC_PER_NODE. --slots wins over a number that you have set in that
+    /// For hosts that should run more or fewer workers than they have GPUs: --slots 4. Nodes may differ.
+    /// torchrun reads the number in PET_NPROC_PER_NODE. --slots replaces a number that you have set in that
     /// variable; the default does not.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
     /// Hold N more ports on this host for the job's own use, 1 to 64 [default: 0]
     ///
-    /// For servers beside MASTER_PORT. With --ports 2 mingle holds two TCP ports of 20000-29399 until the
-    /// command of 'mingle run' has them: as {port1} and {port2}, in MINGLE_PORT_LIST and as descriptors.
-    /// Each node has its own ports. Without 'run', mingle releases them.
+    /// For servers beside MASTER_PORT. With --ports 2 mingle holds two TCP ports of 20000-29399, and passes
+    /// them to the command of 'mingle run' as {port1} and {port2}, in MINGLE_PORT_LIST and as descriptors.
+    /// Each node has its own. Without 'run', mingle releases the ports.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ports: Option<String>,
 
@@ -198,8 +198,8 @@ pub(crate) struct JoinArgs {
     ///
     /// For programs that read a file: --output hostfile=/tmp/hostfile, or template=TEMPLATE=FILE. mingle
     /// writes each file as a whole, once the world has formed and before it prints anything. In
-    /// hosts=/etc/hosts it changes only its own blocks, and removes those of jobs that are over. In
-    /// MINGLE_OUTPUT, separate several with commas.
+    /// hosts=/etc/hosts it changes only its own blocks, and removes blocks of jobs that are over.
+    /// MINGLE_OUTPUT takes a list with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 

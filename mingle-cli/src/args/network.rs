@@ -18,19 +18,19 @@ pub(crate) struct NetworkArgs {
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) ipv6: bool,
 
-    /// MASTER_PORT, where this node is rank 0 [default: a free port]
+    /// MASTER_PORT, if this node becomes rank 0 [default: a free port]
     ///
-    /// Where a firewall opens a certain port: --master-port 29555 on every node. TCP and UDP must pass
-    /// there. The default is the first free port of a sequence within 29500-29999 that follows from the job
-    /// ID, so two jobs on the same hosts rarely collide.
+    /// For firewalls that open a certain port to TCP and UDP: --master-port 29555 on every node. The default
+    /// is the first free port of a sequence within 29500-29999 that follows from the job ID, so two jobs on
+    /// the same hosts rarely collide.
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
     /// Other nodes, for networks without multicast; repeatable
     ///
-    /// Addresses or names, with commas or spaces between them, or as Slurm writes them: --seed 'gpu[01-04]'.
-    /// A single node that all others can reach is enough. If you list all nodes, the message at the timeout
-    /// names those that are missing. mingle looks names up again and again.
+    /// Addresses or names, separated by commas or spaces, or a list as Slurm writes it: --seed 'gpu[01-04]'.
+    /// A single node that all other nodes can reach is enough. If you list all nodes, the message at the
+    /// timeout names the missing nodes. mingle looks names up again and again.
     #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
     pub(crate) seed: Vec<String>,
 
@@ -46,19 +46,20 @@ pub(crate) struct NetworkArgs {
 /// The options of all that send or listen, an observer among them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct AirArgs {
-    /// Use only this: a name, eth*, CIDR or ^not; repeatable [default: all]
+    /// Interface to use: a name, eth*, CIDR or ^not; repeatable [default: all]
     ///
     /// For hosts with several networks: --interface 10.1.0.0/16 where names differ between the nodes, or
     /// eth0, or 'eth*'; '^docker*' excludes. Repeat the option or give a list with commas; mingle prefers
-    /// the first. By default the interface of the default route comes first, and virtual bridges come last.
+    /// earlier entries. By default the interface of the default route comes first, and virtual bridges come
+    /// last.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
 
     /// Multicast group, UDP port and TTL, or 'off' [default: by job ID, 29499, 1]
     ///
-    /// GROUP:PORT/TTL, or a part: 239.1.2.3, :29498, /4. You choose a group where the network passes only
-    /// registered groups; a TTL, 1 to 255, where routers between the nodes forward multicast. 'off' neither
-    /// joins nor sends to groups, and needs --seed or --seed-dir.
+    /// GROUP:PORT/TTL, or a part: 239.1.2.3, :29498, /4. Choose a group where the network passes only
+    /// registered groups, and a TTL, 1 to 255, where routers between the nodes forward multicast. 'off'
+    /// neither joins groups nor sends to them, and needs --seed or --seed-dir.
     #[arg(long, value_name = "GROUP:PORT/TTL", help_heading = SAME, hide_short_help = true)]
     pub(crate) multicast: Option<String>,
 

@@ -62,8 +62,8 @@ pub enum Output {
         /// The bytes, at most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM).
         datagram: Vec<u8>,
     },
-    /// Open a TCP connection, write the hello, and keep the connection open. Report each roster that arrives on it by
-    /// [`Node::handle_roster`](crate::proto::Node::handle_roster).
+    /// Open a TCP connection, write the hello, and keep the connection open. Report each roster that arrives
+    /// there by [`Node::handle_roster`](crate::proto::Node::handle_roster).
     Dial {
         /// The number of the connection.
         dial: DialId,

@@ -26,8 +26,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an accepted connection of a path may take in all. The prover gives up earlier.
 const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between two rosters of one connection: a leader sends one each round, and a stranger in its place
-/// must not fill this node's memory.
+/// The pause between two rosters of one connection: a leader sends one each round, and a stranger in its
+/// place must not fill this node's memory.
 const NEXT_ROSTER: Duration = Duration::from_millis(50);
 
 /// A report from a task beside the driver. A connection's task sends its events in order, and its end last.

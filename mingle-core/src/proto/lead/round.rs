@@ -119,8 +119,9 @@ impl Round {
         }
     }
 
-    /// Tells the roster on each connection of a member: TCP repeats it by itself, but not on a connection that
-    /// has broken, and in a job without a secret others can open connections in a member's name.
+    /// Tells the roster on each connection of a member: TCP repeats the roster by itself, but not on a
+    /// connection that has broken, and in a job without a secret others can open connections in a member's
+    /// name.
     fn tell_roster(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
         let Self { plan, roster, told, .. } = self;
         let roster = roster.get_or_insert_with(|| shared.encode_roster(plan.number, &plan.roster));

@@ -340,9 +340,9 @@ impl Network {
         }
     }
 
-    /// When the last of so many bytes arrives that are sent now: in segments, each by itself, and after all that
-    /// was sent on the connection before. Where three segments or more follow a lost segment, the kernel repeats
-    /// it after a round trip (RFC 5681, 3.2).
+    /// When the last of so many bytes arrives that are sent now: in segments, each by itself, and after all
+    /// that was sent on the connection before. Where three segments or more follow a lost segment, the kernel
+    /// repeats it after a round trip (RFC 5681, 3.2).
     fn stream(&mut self, conn: u64, length: usize) -> Time {
         let mut last = self.now;
         for following in (0..length.div_ceil(SEGMENT)).rev() {

@@ -131,15 +131,13 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
             format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
             format!("let TCP 29500-29999 pass to {b}, or one port that --master-port names (here {port})"),
         ),
-        (Cell::Works, ..) if multicast == Cell::Broken && !silent => Some(Finding::new(
-            Severity::Warning,
-            "multicast",
-            looked.clone(),
-            "multicast is lost, while unicast passes",
-            format!(
+        (Cell::Works, ..) if multicast == Cell::Broken && !silent => {
+            let seen = "multicast is lost, while unicast passes";
+            let cure = format!(
                 "give --seed on {b} or {a}; look at the firewall of {b} for 224.0.0.0/4, and at IGMP snooping"
-            ),
-        )),
+            );
+            Some(Finding::new(Severity::Warning, "multicast", looked.clone(), seen, cure))
+        }
         _ => None,
     }
 }

@@ -19,17 +19,14 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
             "bring one up and give it an address (ip link set eth0 up), or choose one with --interface";
         findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", "none can be used", cure));
     } else if used().all(|nic| nic.kind == Kind::Loopback) {
-        findings.push(Finding::new(
-            if chosen { Severity::Warning } else { Severity::Problem },
-            CHECK,
-            "network interfaces",
-            "only loopback can be used, which no other host can reach",
-            if all.iter().any(|nic| nic.needs_seeds) {
-                "give --seed with the address of another node: an interface without multicast is used then"
-            } else {
-                "bring a NIC up and give it an address, unless all nodes are on this host"
-            },
-        ));
+        let status = if chosen { Severity::Warning } else { Severity::Problem };
+        let seen = "only loopback can be used, which no other host can reach";
+        let cure = if all.iter().any(|nic| nic.needs_seeds) {
+            "give --seed with the address of another node: an interface without multicast is used then"
+        } else {
+            "bring a NIC up and give it an address, unless all nodes are on this host"
+        };
+        findings.push(Finding::new(status, CHECK, "network interfaces", seen, cure));
     }
     findings.extend(used().enumerate().map(|(at, nic)| in_use(nic, at + 1, count)));
     let refused = all.iter().filter_map(|nic| Some((&nic.interface, nic.refused.as_deref()?)));
@@ -47,13 +44,11 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
     let route = if nic.default_route { ", the default route" } else { "" };
     let seen = format!("{}{route}; used, number {number} of {count}", addresses.join(", "));
     match nic.kind {
-        Kind::Virtual => Finding::new(
-            Severity::Note,
-            CHECK,
-            looked,
-            format!("{seen}, after all real ones: other hosts often have the same address there"),
-            format!("exclude it with --interface '^{}', or name the right one", nic.name),
-        ),
+        Kind::Virtual => {
+            let seen = format!("{seen}, after all real ones: other hosts often have the same address there");
+            let cure = format!("exclude it with --interface '^{}', or name the right one", nic.name);
+            Finding::new(Severity::Note, CHECK, looked, seen, cure)
+        }
         _ => Finding::ok(CHECK, looked, seen),
     }
 }

@@ -203,9 +203,7 @@ fn visit(
         Ok(mut station) => {
             let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
             findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
-            let sockets =
-                ["tcp", "tcp6"].map(|name| HERE.text(&format!("/proc/net/{name}")).unwrap_or_default());
-            findings.push(ports::own(&sockets.concat()));
+            findings.push(ports::own());
             let tried = runtime.block_on(multicast::own(&mut station, job.tag(), id, network.broadcast));
             findings.extend(multicast::examine(&tried, station.warnings().iter().map(advice::warning)));
             Some(station)

@@ -86,22 +86,17 @@ fn back(tried: &Trial) -> Finding {
     };
     match (&tried.sent, tried.came_back) {
         (_, true) => Finding::ok(check, looked, "came back"),
-        (Err(error), _) => Finding::new(
-            Severity::Problem,
-            check,
-            looked,
-            format!("cannot be sent: {error}"),
-            "look for a firewall rule on output, or exclude the interface with --interface",
-        ),
+        (Err(error), _) => {
+            let cure = "look for a firewall rule on output, or exclude the interface with --interface";
+            Finding::new(Severity::Problem, check, looked, format!("cannot be sent: {error}"), cure)
+        }
         // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
         // interface.
-        (Ok(()), false) => Finding::new(
-            Severity::Problem,
-            check,
-            looked,
-            "did not come back: this host itself drops it",
-            format!("let {what} pass on this host, or give --seed on each node"),
-        ),
+        (Ok(()), false) => {
+            let seen = "did not come back: this host itself drops it";
+            let cure = format!("let {what} pass on this host, or give --seed on each node");
+            Finding::new(Severity::Problem, check, looked, seen, cure)
+        }
     }
 }
 

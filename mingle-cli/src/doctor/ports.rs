@@ -1,9 +1,15 @@
 //! Whether the node's port and the group can be opened, whether another program may take the port, and which
-//! of the ports that `--ports` chooses from are in use.
+//! programs use ports that `--ports` chooses from.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use mingle_core::{Error, JobId};
 
 use super::finding::{Finding, Severity};
+use crate::host::HERE;
+use crate::process;
 
 const CHECK: &str = "master port";
 /// The most ranges of used ports that are named.
@@ -13,11 +19,14 @@ const NAMED: usize = 8;
 pub(super) fn failed(error: &Error) -> Finding {
     match error {
         Error::PortTaken { port, .. } => {
+            let (sockets, processes) = (table(&["tcp", "tcp6", "udp", "udp6"]), processes());
+            let user = users(&sockets, &processes).get(port).copied().flatten();
+            let taken = format!("taken by {}", user.map_or_else(|| "another program".to_owned(), program));
             let cure = format!(
-                "see which program has it (ss -lptn 'sport = :{port}') and end that, choose another --master-port, or \
-                 leave the option away for a free port"
+                "end that program (root sees it by ss -lptn 'sport = :{port}'), choose another --master-port, or leave \
+                 the option away for a free port"
             );
-            Finding::new(Severity::Problem, CHECK, format!("port {port}"), "taken by another program", cure)
+            Finding::new(Severity::Problem, CHECK, format!("port {port}"), taken, cure)
         }
         Error::Socket { what, source } => {
             let cure = "choose another port, or end the program that has it (ss -lpn)";
@@ -40,47 +49,68 @@ pub(super) fn free(port: u16, given: bool, range: Option<&str>) -> Finding {
     let limits: Vec<u16> =
         range.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     match *limits {
-        [low, high] if (low..=high).contains(&port) => Finding::new(
-            Severity::Note,
-            CHECK,
-            format!("port {port}"),
-            format!(
-                "{seen}, but net.ipv4.ip_local_port_range ({low}-{high}) includes it: any outgoing connection may take it"
-            ),
-            format!(
+        [low, high] if (low..=high).contains(&port) => {
+            let range = format!("net.ipv4.ip_local_port_range ({low}-{high})");
+            let seen = format!("{seen}, but {range} includes it: any outgoing connection may take it");
+            let cure = format!(
                 "sysctl -w net.ipv4.ip_local_reserved_ports={port}, or choose a --master-port outside that range"
-            ),
-        ),
+            );
+            Finding::new(Severity::Note, CHECK, format!("port {port}"), seen, cure)
+        }
         _ => Finding::ok(CHECK, format!("port {port}"), format!("{seen}, for TCP and UDP")),
     }
 }
 
-/// Which of the ports that `--ports` chooses from other programs use. `sockets` are net/tcp and net/tcp6, in
-/// which each line has the local port of a socket.
-pub(super) fn own(sockets: &str) -> Finding {
-    let local = |line: &str| {
-        let (_, port) = line.split_ascii_whitespace().nth(1)?.rsplit_once(':')?;
-        u16::from_str_radix(port, 16).ok().filter(|port| JobId::OWN_PORTS.contains(port))
-    };
-    let mut used: Vec<u16> = sockets.lines().filter_map(local).collect();
-    used.sort_unstable();
-    used.dedup();
-    let range = |ports: &[u16]| match ports {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => ports.first().map(u16::to_string).unwrap_or_default(),
-    };
-    let mut ranges: Vec<String> = used.chunk_by(|port, next| port + 1 == *next).map(range).collect();
+/// Which of the ports that `--ports` chooses from are in use, and by which programs.
+pub(super) fn own() -> Finding {
+    let (low, high) = JobId::OWN_PORTS.into_inner();
+    let seen = format!("used: {}", ranges(&users(&table(&["tcp", "tcp6"]), &processes())));
+    Finding::ok("own ports", format!("ports {low}-{high}, of which --ports holds some"), seen)
+}
+
+fn ranges(users: &BTreeMap<u16, Option<i32>>) -> String {
+    let used: Vec<(u16, Option<i32>)> =
+        users.range(JobId::OWN_PORTS).map(|(port, user)| (*port, *user)).collect();
+    let mut ranges: Vec<String> = Vec::new();
+    for range in used.chunk_by(|(port, user), next| (port + 1, *user) == *next) {
+        let ((first, user), (last, _)) = (range[0], range[range.len() - 1]);
+        let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        ranges.push(user.map_or_else(|| ports.clone(), |user| format!("{ports} by {}", program(user))));
+    }
     if ranges.len() > NAMED {
         let more = ranges.split_off(NAMED).len();
         ranges.push(format!("{more} more"));
     }
-    let seen = if ranges.is_empty() { "none".to_owned() } else { ranges.join(", ") };
-    let (low, high) = JobId::OWN_PORTS.into_inner();
-    Finding::ok(
-        "own ports",
-        format!("ports {low}-{high}, of which --ports holds some"),
-        format!("used: {seen}"),
-    )
+    if ranges.is_empty() { "none".to_owned() } else { ranges.join(", ") }
+}
+
+/// The tables of sockets in /proc/net. A table is longer than other files.
+fn table(names: &[&str]) -> String {
+    names.iter().filter_map(|name| fs::read_to_string(format!("/proc/net/{name}")).ok()).collect()
+}
+
+/// The ports in a table of sockets, and the process that has the first socket of each, if it is known:
+/// sockets that listen come first.
+fn users(table: &str, processes: &BTreeMap<PathBuf, i32>) -> BTreeMap<u16, Option<i32>> {
+    let socket = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let port = u16::from_str_radix(words.next()?.rsplit_once(':')?.1, 16).ok()?;
+        Some((port, processes.get(Path::new(&format!("socket:[{}]", words.nth(7)?))).copied()))
+    };
+    table.lines().rev().filter_map(socket).collect()
+}
+
+/// The process that has each open file, a parent rather than its children. Only root sees those of all users.
+fn processes() -> BTreeMap<PathBuf, i32> {
+    let all: Vec<i32> = process::all().collect();
+    let files = |pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let of = |pid| files(pid).filter_map(move |file| Some((fs::read_link(file.path()).ok()?, pid)));
+    all.into_iter().rev().flat_map(of).collect()
+}
+
+fn program(pid: i32) -> String {
+    let name = HERE.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{name} (process {pid})")
 }
 
 #[cfg(test)]
@@ -96,13 +126,16 @@ mod tests {
 
     #[test]
     fn the_ports_that_other_programs_use_are_named_as_ranges() {
-        let line = |port: u16| format!("   0: 0100007F:{port:04X} 00000000:0000 0A 00000000:00000000\n");
-        let sockets = |ports: &[u16]| ports.iter().map(|port| line(*port)).collect::<String>();
-        let used =
-            sockets(&[21_002, 19_999, 21_000, 21_001, 29_400, 25_000, 21_000]) + "  sl  local_address\n";
-        assert_eq!(own(&used).seen, "used: 21000-21002, 25000");
-        assert_eq!(own("").seen, "used: none");
-        let many: Vec<u16> = (0..20).map(|at| 20_000 + 2 * at).collect();
-        assert!(own(&sockets(&many)).seen.ends_with("20012, 20014, 12 more"));
+        let sockets = |ports: &[u16]| {
+            let line = |port| format!("0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 0 0 1{port} 1 0\n");
+            ports.iter().map(line).collect::<String>()
+        };
+        let own = nix::unistd::getpid().as_raw();
+        let processes = BTreeMap::from([21_001, 21_002].map(|at| (format!("socket:[1{at}]").into(), own)));
+        let seen = |ports: &[u16]| ranges(&users(&(sockets(ports) + "  sl  local_address\n"), &processes));
+        let used = seen(&[21_002, 19_999, 21_000, 21_001, 21_003, 29_400, 21_004, 25_000, 21_000]);
+        assert_eq!(used, format!("21000, 21001-21002 by {}, 21003-21004, 25000", program(own)));
+        assert_eq!(seen(&[]), "none");
+        assert!(seen(&(0..20).map(|at| 20_000 + 2 * at).collect::<Vec<_>>()).ends_with("20014, 12 more"));
     }
 }

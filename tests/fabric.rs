@@ -3,6 +3,9 @@
 mod asked;
 mod groups;
 
+use std::fmt::Write as _;
+use std::fs;
+
 use crate::lab::fabric::{
     Node, Vars, and, expect, four, ipv6, lines, own, pinned, sockets, start, vars, warnings_of,
 };
@@ -92,6 +95,44 @@ fn hosts_with_the_same_networks_in_another_order_use_that_of_rank_0() {
     let nodes = ["lag-vlan", "lag-vlan-first", "lag-vlan", "lag-vlan-first"].map(Node::of);
     let [own, pinned] = [own(port), pinned(port, "5")];
     expect(&lab, "networks", &nodes, &[own.clone(), pinned.clone(), own, pinned], &[]);
+}
+
+/// A DGX Spark with these networks, 192.168.N.0/24, on its enp1s0f0np0, enP2p1s0f0np0, enp1s0f1np1 and
+/// enP2p1s0f1np1, as host 1 or 2 of each.
+fn spark(name: &str, addresses: [(u8, u8); 4]) -> Node {
+    let machine = Machine::like("dgx-spark", name);
+    let devices = ["rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "roceP2p1s0f1"];
+    let mut held = "enP7s7 inet 192.168.100.5/24\n".to_owned();
+    for ((device, interface), (network, host)) in
+        devices.iter().zip(["enp0", "enp2", "enp1", "enp3"]).zip(addresses)
+    {
+        let gid = format!("0000:0000:0000:0000:0000:ffff:c0a8:{network:02x}{host:02x}");
+        machine.set_gid(device, 2, [&gid, "IB/RoCE v1", interface]);
+        machine.set_gid(device, 3, [&gid, "RoCE v2", interface]);
+        writeln!(held, "{interface} inet 192.168.{network}.{host}/24").unwrap();
+    }
+    fs::write(machine.0.join("addrs.txt"), held).unwrap();
+    Node::on(machine.0)
+}
+
+#[test]
+fn three_sparks_in_a_ring_get_what_nccl_needs_for_cables() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let mut nodes = [
+        spark("ring 1", [(0, 1), (1, 1), (2, 1), (3, 1)]),
+        spark("ring 2", [(4, 1), (5, 1), (0, 2), (1, 2)]),
+        spark("ring 3", [(2, 2), (3, 2), (4, 2), (5, 2)]),
+    ];
+    let ports = "roceP2p1s0f0:1,roceP2p1s0f1:1,rocep1s0f0:1,rocep1s0f1:1";
+    let routed = and(own(ports), &[("NCCL_IB_SUBNET_AWARE_ROUTING", "1"), ("NCCL_IB_MERGE_NICS", "0")]);
+    let without_plugin = and(routed.clone(), &[("NCCL_NET_PLUGIN", "none")]);
+    let used = format!("RoCE v2 over IPv4, cables between each two hosts, on {}", ports.replace(',', ", "));
+    for outcome in expect(&lab, "ring", &nodes, &vec![without_plugin; 3], &[]) {
+        assert_eq!(lines(&outcome, "RDMA: "), [used.as_str()], "{}", outcome.render());
+    }
+    nodes[1] = nodes[1].clone().set("NCCL_NET", "IB");
+    let differs = "NCCL_NET differs: \"IB\" on rank 1, none on the others";
+    expect(&lab, "ring with a network", &nodes, &vec![routed; 3], &[differs]);
 }
 
 #[test]

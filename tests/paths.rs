@@ -119,8 +119,9 @@ fn packets_of_ethernet_that_vanish_above_1400_bytes_are_named_with_the_length_th
 fn packets_that_vanish_on_the_way_to_the_leader_are_named_although_what_nodes_compare_is_longer() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.drop_at_bridge(&["ip saddr 10.77.0.13 ip daddr 10.77.0.10 ip length > 1400"]);
-    let same: String =
-        (0..32).map(|key| format!("--same a-key-of-usual-length-{key:02}={} ", "v".repeat(32))).collect();
+    let same: Vec<String> =
+        (0..32).map(|key| format!("--same a-key-of-usual-length-{key:02}={}", "v".repeat(32))).collect();
+    let same = same.join(" ");
     let words = ["TCP segments from node3 (10.77.0.13) to node0 (10.77.0.10) vanish"];
     fails(&lab, "long hellos", &[same.as_str(); 4], &words);
 }

@@ -62,7 +62,10 @@ impl Wanted {
         let summary = Summary::new(&machine).required(self.rdma == Use::Require);
         let value = |name: &str| users_value(name, &self.settings, &environment);
         let off = rdma::is_switched_off(choice.kind, value);
-        let summary = if off { summary.disabled() } else { summary };
+        let own_net = ["NCCL_NET", "NCCL_NET_PLUGIN"]
+            .into_iter()
+            .any(|name| value(name).is_some_and(|own| !own.is_empty()));
+        let summary = if off { summary.disabled() } else { Summary { own_net, ..summary } };
         Ok(Found { machine: Some(machine), summary, users: Users::new(value), same: Default::default() })
     }
 }
@@ -129,7 +132,8 @@ impl Found {
         let choice = machine.choose_in(verdict.transport);
         let (used, unused) = (ports(&choice, true), ports(&choice, false));
         let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };
-        stderr::say(format_args!("RDMA: {} on {used}{unused}", verdict.transport));
+        let joined = if verdict.cables.is_some() { ", cables between each two hosts," } else { "" };
+        stderr::say(format_args!("RDMA: {}{joined} on {used}{unused}", verdict.transport));
     }
 }
 

@@ -17,7 +17,8 @@ pub(crate) mod examples {
     pub(crate) fn largest_summary() -> Summary {
         let group = GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX };
         let (groups, networks) = ([Some(group); 3], Some(Networks::default()));
-        Summary { capability: Capability::Efa, groups, networks, peer_memory: true, required: true }
+        let (peer_memory, own_net, required) = (true, true, true);
+        Summary { capability: Capability::Efa, groups, networks, peer_memory, own_net, required }
     }
 
     /// The longest verdict on the wire.
@@ -37,7 +38,7 @@ pub(crate) mod examples {
         let differences = vec![difference; NAMED];
         let transport = Transport::Roce(Addressing::ALL[3]);
         let networks = vec![Network::default(); 16];
-        Verdict { transport, differences, unnamed: u32::MAX, networks }
+        Verdict { transport, differences, unnamed: u32::MAX, networks, cables: Some(true) }
     }
 
     /// Rank 3 has no RDMA device.

@@ -371,7 +371,7 @@ impl Source<'_> {
             // A few networks, so that hosts have some in common.
             bytes.extend((0..32).flat_map(|_| [self.byte() & 0x80, self.byte() % 9]));
         }
-        bytes.extend([!self.flag(), !self.flag()].map(u8::from));
+        bytes.extend([!self.flag(), self.flag(), !self.flag()].map(u8::from));
         take(&bytes, super::config()).unwrap_or_default()
     }
 

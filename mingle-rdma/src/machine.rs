@@ -27,6 +27,8 @@ pub struct Machine {
     pub preferred: Vec<(usize, Address)>,
     /// The networks on which the world has agreed, from best to worst; see [`Machine::agree`].
     pub agreed: Vec<Network>,
+    /// Whether cables join the hosts of the world; see [`Verdict::cables`].
+    pub cables: Option<bool>,
     /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without such a module,
     /// GPUDirect RDMA needs DMA-BUF; no file shows whether DMA-BUF works.
     pub peer_memory: Option<String>,
@@ -49,10 +51,12 @@ impl Machine {
         self
     }
 
-    /// Prefers the networks on which the ranks of this verdict's world have agreed.
+    /// Prefers the networks on which the ranks of this verdict's world have agreed, and knows how they are
+    /// joined.
     #[must_use]
     pub fn agree(mut self, verdict: &Verdict) -> Self {
         self.agreed.clone_from(&verdict.networks);
+        self.cables = verdict.cables;
         self
     }
 

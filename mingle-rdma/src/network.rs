@@ -12,7 +12,7 @@ use super::summary::Capability;
 pub struct Network([u8; 2]);
 
 /// The most networks of a host that it tells the others.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
 /// The networks of a host: the best network of each port first, and empty slots at the end.
 pub type Networks = [Network; MOST];

@@ -20,6 +20,8 @@ pub struct Summary {
     pub networks: Option<Networks>,
     /// Whether a kernel module for GPUDirect RDMA is loaded.
     pub peer_memory: bool,
+    /// Whether the user has chosen NCCL's network or a plugin for it (`NCCL_NET`, `NCCL_NET_PLUGIN`).
+    pub own_net: bool,
     /// Whether this node's job requires RDMA.
     pub required: bool,
 }
@@ -88,6 +90,7 @@ impl Summary {
             groups,
             networks: machine.networks(),
             peer_memory: machine.peer_memory.is_some(),
+            own_net: false,
             required: false,
         }
     }

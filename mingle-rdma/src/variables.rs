@@ -5,7 +5,7 @@
 //! | no node has RDMA devices | none |
 //! | sockets, although some nodes have RDMA | `NCCL_NET=Socket` |
 //! | InfiniBand | the HCA trio; no index, which is not needed, but which UCX and NVSHMEM would follow |
-//! | RoCE | the HCA trio, and for each library what makes it choose the right GIDs ([`GidRule`]) |
+//! | RoCE | the HCA trio, and for each library what makes it choose the right GIDs ([`GidRule`]); where cables join the hosts, what NCCL needs for that |
 //! | EFA | `FI_PROVIDER=efa` |
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`.
@@ -50,6 +50,7 @@ pub fn beside(
                     Err(_) => {}
                 }
             }
+            cables(machine, &choice, &mut advice);
         }
         // In the last case the host has changed since it reported its devices. NCCL_IB_DISABLE switches off
         // NCCL's own transport alone, while NCCL tries plugins first (`src/plugin/net.cc`): those of HPC-X
@@ -75,6 +76,24 @@ fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
     if let Some(class) = choice.traffic_class() {
         variables.push(("NCCL_IB_TC", class.to_string()));
     }
+}
+
+/// Appends what NCCL needs where cables join each two hosts, as NVIDIA's playbook for three DGX Spark has it
+/// (connect-three-sparks, `spark_cluster_setup.py:250-259`). Else each end of a connection takes a port by
+/// itself, which may lead to another host (`ncclIbFindDevBySubnet`, `net_ib/connect.cc:524`, since 2.30.7); a
+/// device that is merged of two ports leads to two (`net_ib/init.cc:198`); and plugins know nothing of it.
+fn cables(machine: &Machine, choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
+    let Some(without_plugin) = machine.cables else { return };
+    variables.push(("NCCL_IB_SUBNET_AWARE_ROUTING", "1".to_owned()));
+    variables.push(("NCCL_IB_MERGE_NICS", "0".to_owned()));
+    if without_plugin {
+        variables.push(("NCCL_NET_PLUGIN", "none".to_owned()));
+    }
+    let gids = choice.gids().into_iter();
+    let mut lengths = gids.filter_map(|(_, gid)| Some(machine.held(gid)?.net.prefix_len()));
+    // NCCL compares this many bits of IPv4 addresses on each side by itself, 24 by default.
+    let length = lengths.next().filter(|first| *first != 24 && lengths.all(|other| other == *first));
+    variables.extend(length.map(|length| ("NCCL_IB_SUBNET_PREFIX_LEN", length.to_string())));
 }
 
 /// A warning for a host that has RDMA devices if a job can use none of them; otherwise none.

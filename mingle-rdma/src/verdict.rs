@@ -5,7 +5,7 @@
 //! (#2428). So each node sends a [`Summary`] when it joins, the leader compares them, and the commit brings
 //! the same [`Verdict`] to every rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choose::Choice;
 use super::frequent::most_frequent;
-use super::gid::Addressing;
-use super::network::Network;
+use super::gid::{AddressFamily, Addressing, RoceVersion};
+use super::network::{self, Network};
 use super::reason::Rate;
 use super::summary::{Capability, KINDS, PortCounts, Summary};
 
@@ -104,6 +104,9 @@ pub struct Verdict {
     /// Empty if each rank chooses its networks by itself.
     #[serde(deserialize_with = "few::<AGREED, _, _>")]
     pub networks: Vec<Network>,
+    /// Whether cables join each two hosts, without a switch, and if so, whether NCCL can do without plugins
+    /// on all ranks: no user has chosen its network or a plugin.
+    pub cables: Option<bool>,
 }
 
 /// A list from the network: no longer than a leader makes it.
@@ -472,9 +475,31 @@ impl<'a> Comparison<'a> {
         agreed
     }
 
+    /// Whether the hosts are those of a ring of three or of a larger mesh, where each two have cables between
+    /// them, with a network for each: at least three hosts, each network on two of them, and each two with
+    /// one in common. A switch, rails, and a pair have a network that is on all hosts. Two networks with one
+    /// hash make a ring of none, unless each was on a single host.
+    fn cables(&self) -> Option<bool> {
+        let mut hosts: BTreeMap<IpAddr, BTreeSet<Network>> = BTreeMap::new();
+        for RankSummary { address, summary } in self.ranks {
+            // With all slots in use, some networks may have found none.
+            let networks = summary.networks.filter(|all| all[network::MOST - 1] == Network::default())?;
+            let used = networks.into_iter().map(Network::plain).filter(|own| *own != Network::default());
+            hosts.entry(*address).or_default().extend(used);
+        }
+        let (sets, most) = (hosts.into_values().collect::<Vec<_>>(), network::MOST);
+        let of_two = |network| sets.iter().filter(|own| own.contains(network)).count() == 2;
+        let is_mesh = (3..=most).contains(&sets.len())
+            && sets.iter().flatten().all(of_two)
+            && (1..sets.len()).all(|at| sets[..at].iter().all(|other| !other.is_disjoint(&sets[at])));
+        is_mesh.then(|| !self.ranks.iter().any(|rank| rank.summary.own_net))
+    }
+
     fn verdict(self, transport: Transport) -> Verdict {
         let is_roce = matches!(transport, Transport::Roce(_));
         let networks = if is_roce { self.networks() } else { Vec::new() };
+        let usual = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
+        let cables = if transport == Transport::Roce(usual) { self.cables() } else { None };
         let unnamed = self.differences.len().saturating_sub(NAMED);
         let differences = self.differences.into_iter().map(|(rank, difference)| RankDifference {
             rank: u32::try_from(rank).unwrap_or(u32::MAX),
@@ -486,6 +511,7 @@ impl<'a> Comparison<'a> {
             differences: differences.take(NAMED).collect(),
             unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
             networks,
+            cables,
         }
     }
 }
@@ -493,7 +519,6 @@ impl<'a> Comparison<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gid::{AddressFamily, RoceVersion};
     use crate::summary::GroupSummary;
 
     const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };

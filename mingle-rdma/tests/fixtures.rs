@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use machines::cables::{OTHERS, RING, spark};
 use machines::machines;
 use mingle_rdma::{Capability, Machine, RankSummary, Summary, Transport, Users, Verdict};
 
@@ -369,4 +370,86 @@ fn a_network_chooses_among_the_addresses_of_an_interface() {
         machine("secondary").addresses.iter().map(|held| held.net.addr().to_string()).collect();
     assert!(all.len() >= 2, "{all:?}");
     assert_ne!(of(&all[0]), of(&all[1]), "{all:?}");
+}
+
+/// The verdict of a world of these hosts, with some ranks on each.
+fn world(hosts: &[Machine], ranks: usize) -> Verdict {
+    let rank = |(at, host): (usize, &Machine)| {
+        let address = [10, 9, 0, u8::try_from(at).expect("few hosts")].into();
+        vec![RankSummary { address, summary: Summary::new(host) }; ranks]
+    };
+    Verdict::of(&hosts.iter().enumerate().flat_map(rank).collect::<Vec<_>>())
+}
+
+/// The variables for cables that each host of such a world prints.
+fn for_cables(hosts: &[Machine], verdict: &Verdict) -> Vec<String> {
+    let of = |host: &Machine| {
+        let host = host.clone().agree(verdict);
+        let all = mingle_rdma::beside(&host, verdict.transport, &Users::default()).0.into_iter();
+        let names = ["NCCL_IB_SUBNET", "NCCL_IB_MERGE", "NCCL_NET"];
+        let own = all.filter(|(name, _)| names.iter().any(|beginning| name.starts_with(beginning)));
+        own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    hosts.iter().map(of).collect()
+}
+
+const FOR_CABLES: &str = "NCCL_IB_SUBNET_AWARE_ROUTING=1 NCCL_IB_MERGE_NICS=0 NCCL_NET_PLUGIN=none";
+
+#[test]
+fn a_ring_of_three_gets_what_nvidias_playbook_sets_and_no_other_network_does() {
+    let ring = RING.map(spark);
+    for ranks in [1, 4] {
+        assert_eq!(for_cables(&ring, &world(&ring, ranks)), [FOR_CABLES; 3], "{ranks} ranks on each host");
+    }
+    for (name, hosts) in OTHERS {
+        let hosts: Vec<Machine> = hosts.iter().map(|addresses| spark(*addresses)).collect();
+        for ranks in [1, 4] {
+            let verdict = world(&hosts, ranks);
+            assert_eq!(verdict.cables, None, "{name}");
+            assert!(for_cables(&hosts, &verdict).iter().all(String::is_empty), "{name}");
+        }
+    }
+    assert_eq!(world(&vec![machine("rail8-same"); 4], 1).cables, None);
+}
+
+#[test]
+fn two_nodes_on_a_host_are_no_ring_with_a_third_host() {
+    let pair = [spark(RING[0]), spark(RING[1])];
+    assert_eq!(world(&pair, 2).cables, None);
+    assert_eq!(world(&[spark(RING[0]), spark(RING[0]), spark(RING[1])], 1).cables, None);
+}
+
+#[test]
+fn four_hosts_of_which_each_two_share_a_cable_are_a_mesh() {
+    let mesh = [
+        ["10.0.1.1/30", "10.0.2.1/30", "10.0.3.1/30", ""],
+        ["10.0.1.2/30", "10.0.4.1/30", "10.0.5.1/30", ""],
+        ["10.0.2.2/30", "10.0.4.2/30", "10.0.6.1/30", ""],
+        ["10.0.3.2/30", "10.0.5.2/30", "10.0.6.2/30", ""],
+    ];
+    let mut hosts = mesh.map(spark);
+    let with_length = format!("{FOR_CABLES} NCCL_IB_SUBNET_PREFIX_LEN=30");
+    assert_eq!(for_cables(&hosts, &world(&hosts, 1)), [with_length.as_str(); 4]);
+    // The prefixes of the first and the second host differ among themselves.
+    hosts[0] = spark(["10.0.1.1/29", mesh[0][1], mesh[0][2], ""]);
+    hosts[1] = spark(["10.0.1.2/29", mesh[1][1], mesh[1][2], ""]);
+    let expected = [FOR_CABLES, FOR_CABLES, with_length.as_str(), with_length.as_str()];
+    assert_eq!(for_cables(&hosts, &world(&hosts, 1)), expected);
+}
+
+#[test]
+fn a_user_with_a_network_or_a_plugin_of_their_own_keeps_all_ranks_from_doing_without_plugins() {
+    let ring = RING.map(spark);
+    let with = |change: fn(&mut Summary)| {
+        let mut ranks = ring.each_ref().map(Summary::new);
+        change(&mut ranks[1]);
+        let rank = |(at, summary)| RankSummary { address: [10, 9, 0, at].into(), summary };
+        Verdict::of(&(0..).zip(ranks).map(rank).collect::<Vec<_>>())
+    };
+    let verdict = with(|summary| summary.own_net = true);
+    let expected = "NCCL_IB_SUBNET_AWARE_ROUTING=1 NCCL_IB_MERGE_NICS=0";
+    assert_eq!(for_cables(&ring, &verdict), [expected; 3]);
+    // The networks of a rank that was not examined are unknown, and sockets need no rule.
+    assert_eq!(with(|summary| *summary = Summary::default()).cables, None);
+    assert_eq!(with(|summary| *summary = summary.disabled()).cables, None);
 }

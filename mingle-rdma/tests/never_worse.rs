@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 
+use machines::cables::{OTHERS, RING, spark};
 use machines::machines;
 use mingle_rdma::{
     AddressFamily, Device, Distance, Gid, GidEntry, LinkLayer, Machine, NodeType, Port, PortState,
-    RoceVersion, Transport, Users, Verbs, beside, is_switched_off, nccl_list_has,
+    RankSummary, RoceVersion, Summary, Transport, Users, Verbs, Verdict, beside, is_switched_off,
+    nccl_list_has,
 };
 
 /// Cases in which the model says that mingle's choice is worse, and why it stays.
@@ -304,5 +306,89 @@ fn no_job_is_worse_off_with_mingles_variables_than_without_them() {
     assert!(new.is_empty(), "{} cases are worse with mingle:\n{}", new.len(), new.join("\n"));
     for (name, why) in KNOWN {
         assert!(known.iter().any(|case| case.starts_with(name)), "{name} ({why}) is no longer worse");
+    }
+}
+
+/// The ports of each of NCCL's devices, by GID and the length of its network. It merges the functions of a
+/// card (src/transport/net_ib/init.cc:198, src/graph/topo.cc).
+fn devices_of(host: &Machine, env: &Env) -> Vec<Vec<(Gid, u32)>> {
+    let is_merging = env.get("NCCL_IB_MERGE_NICS").is_none_or(|value| value != "0");
+    let mut devices: BTreeMap<String, Vec<(Gid, u32)>> = BTreeMap::new();
+    for (device, port) in ports(host).filter(|(device, port)| is_open(device, port)) {
+        let name =
+            if is_merging { device.name.rsplit_once('f').expect("a function").0 } else { &device.name };
+        let index = nccls_gid(port, |name| env.get(name).map(String::as_str));
+        let gid = port.gids.iter().find(|entry| entry.index == index).expect("its own index").gid;
+        let held = host.addresses.iter().find(|held| held.net.addr() == gid.address());
+        let length = held.map_or(64, |held| u32::from(held.net.prefix_len()));
+        devices.entry(name.to_owned()).or_default().push((gid, length));
+    }
+    devices.into_values().collect()
+}
+
+/// src/transport/net_ib/connect.cc:524-593, since 2.30.7: the device whose ports all share a network with the
+/// other side's, first the one at hand.
+fn routed(devices: &[Vec<(Gid, u32)>], others: &[(Gid, u32)], at: usize, env: &Env) -> usize {
+    if env.get("NCCL_IB_SUBNET_AWARE_ROUTING").is_none_or(|value| value == "0") {
+        return at;
+    }
+    let length = env.get("NCCL_IB_SUBNET_PREFIX_LEN").map_or(24, |length| length.parse().expect("a number"));
+    let meets = |gid: &Gid| others.iter().any(|(other, _)| is_in(*gid, (other.address(), length)));
+    let suits = |at: &usize| devices[*at].iter().all(|(gid, _)| meets(gid));
+    std::iter::once(at).chain(0..devices.len()).find(suits).unwrap_or(at)
+}
+
+/// Whether each host reaches the next one: channel by channel each end takes a device, the one that listens
+/// tells two of its GIDs (src/transport/net_ib/connect.cc:608 and :802), the one that connects all
+/// (:1465-1480), and each port of a device meets its counterpart.
+fn is_joined(hosts: &[Machine], env: &[Env]) -> bool {
+    let devices: Vec<_> = hosts.iter().zip(env).map(|(host, env)| devices_of(host, env)).collect();
+    let joins = |from: usize, channel: usize| {
+        let to = (from + 1) % hosts.len();
+        let (listens, starts) = (channel % devices[to].len(), channel % devices[from].len());
+        let told: Vec<_> = devices[to][listens].iter().take(2).copied().collect();
+        let sender = &devices[from][routed(&devices[from], &told, starts, &env[from])];
+        let receiver = &devices[to][routed(&devices[to], sender, listens, &env[to])];
+        let meets =
+            |((own, _), (other, length)): (&(Gid, u32), &(Gid, u32))| is_in(*own, (other.address(), *length));
+        sender.len() == receiver.len() && sender.iter().zip(receiver).all(meets)
+    };
+    (0..hosts.len()).all(|from| (0..devices[from].len()).all(|channel| joins(from, channel)))
+}
+
+#[test]
+fn no_world_is_worse_off_with_mingles_variables_and_a_ring_of_cables_works_with_them_alone() {
+    let of_ring = [("the ring of three", &RING as &[_])];
+    for users in
+        ["", "NCCL_IB_MERGE_NICS=1", "NCCL_IB_SUBNET_AWARE_ROUTING=0", "NCCL_IB_SUBNET_PREFIX_LEN=16"]
+    {
+        for (name, hosts) in OTHERS.into_iter().chain(of_ring) {
+            let hosts: Vec<Machine> = hosts.iter().map(|addresses| spark(*addresses)).collect();
+            let rank =
+                |(at, host)| RankSummary { address: [10, 9, 0, at].into(), summary: Summary::new(host) };
+            let verdict = Verdict::of(&(0..).zip(&hosts).map(rank).collect::<Vec<_>>());
+            let pairs = users.split_whitespace().filter_map(|pair| pair.split_once('='));
+            let own: Env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let with = |host: &Machine| {
+                let host = host.clone().agree(&verdict);
+                let mut env = own.clone();
+                let advice = beside(&host, verdict.transport, &Users::new(|name| own.get(name).cloned())).0;
+                for (name, value) in advice {
+                    env.entry(name.to_owned()).or_insert(value);
+                }
+                env
+            };
+            let before = is_joined(&hosts, &vec![own.clone(); hosts.len()]);
+            let after = is_joined(&hosts, &hosts.iter().map(with).collect::<Vec<_>>());
+            println!("{name}, {users:?}: {before} without, {after} with");
+            assert!(after || !before, "{name}, {users:?}");
+            if users.is_empty() {
+                assert_eq!(
+                    (before, after),
+                    (!name.contains("ring"), !name.contains("ring of four") && !name.contains("without")),
+                    "{name}"
+                );
+            }
+        }
     }
 }

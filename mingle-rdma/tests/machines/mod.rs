@@ -1,5 +1,7 @@
 //! The saved machines (`tests/fixtures/rdma.tar.gz`).
 
+pub(crate) mod cables;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

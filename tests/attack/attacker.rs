@@ -27,8 +27,8 @@ pub(crate) fn leads(
     (dial, rank, round): (u32, u32, u64),
 ) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // No verdict and network of RDMA, no trait that differs, nobody left over.
-    let commit = Body::default().number(round).bytes(&[0; 9]).0;
+    // No verdict, network and cables of RDMA, no trait that differs, nobody left over.
+    let commit = Body::default().number(round).bytes(&[0; 10]).0;
     vec![
         // It has a seat, and another node has a rank twice.
         (

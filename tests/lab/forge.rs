@@ -92,7 +92,7 @@ impl Body {
         // In a world of four, with this rank and no former one.
         let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
-        let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
         // roster, has no port for sessions; RoCE; nothing to compare; paths to the master alone; no key; no
         // user.

@@ -27,6 +27,7 @@ use crate::model::{NodeId, Traits};
 /// The length of a hello without traits, in bytes.
 pub(crate) const HELLO: usize = TOKEN + 2;
 /// The most bytes that follow it.
+#[cfg(any(feature = "net", test))]
 pub(crate) const LONGEST_TRAITS: usize = 16 * 1024;
 /// The length of a roster's clear length, and of what precedes the roster.
 const LENGTH: usize = 4;

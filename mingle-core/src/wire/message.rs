@@ -30,6 +30,7 @@ pub(crate) const REFUSED: usize = 2;
 /// The most addresses of the leader of a running world.
 pub(crate) const LEADERS: usize = 8;
 /// An upper limit of the length of one roster entry, in bytes.
+#[cfg(any(feature = "net", test))]
 pub(crate) const LONGEST_ENTRY: usize = 512;
 
 /// To whom a kind of message may be addressed. Any other recipient makes a datagram malformed, so a message

@@ -39,12 +39,14 @@ pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
 #[cfg(feature = "net")]
 pub(crate) use lease::{HELLO, rest_of_hello, rest_of_roster};
+#[cfg(any(feature = "net", test))]
+pub(crate) use message::LONGEST_ENTRY;
 #[cfg(feature = "net")]
 pub(crate) use message::Status;
 pub(crate) use message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, Message,
-    NEWEST, PARTNERS, Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble, UNREADY, Welcome,
-    decode_roster, encode_roster,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, Message, NEWEST, PARTNERS,
+    Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble, UNREADY, Welcome, decode_roster,
+    encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};

@@ -387,7 +387,8 @@ impl Follow {
 
     /// A roster has arrived on a connection to the leader.
     pub(crate) fn on_roster(&mut self, dial: DialId, bytes: &[u8], shared: &mut Shared) {
-        if let Some(dials) = self.dials.as_ref().filter(|dials| dials.has(dial))
+        if shared.config.node.attributes.wants_roster
+            && let Some(dials) = self.dials.as_ref().filter(|dials| dials.has(dial))
             && let Some(told) = shared.codec.decode_roster(self.leader.id(), bytes)
         {
             self.told.retain(|dial, _| dials.has(*dial));

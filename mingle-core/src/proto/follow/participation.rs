@@ -29,8 +29,6 @@ pub(super) struct Participation {
     /// The address at which the others reach this node.
     address: IpAddr,
     proofs: PathProofs,
-    /// Whether this node wants the roster.
-    wants_roster: bool,
     roster: Option<Roster>,
     ready: bool,
     /// The proofs have taken too long.
@@ -69,7 +67,6 @@ impl Participation {
             digest: prepare.digest,
             proofs,
             address: prepare.address,
-            wants_roster: shared.config.node.attributes.wants_roster,
             roster: None,
             ready: false,
             unproved: false,
@@ -116,7 +113,7 @@ impl Participation {
 
     /// Takes an encoded roster, if it is that of the prepare.
     pub(super) fn take_roster(&mut self, bytes: &[u8]) {
-        if !self.wants_roster || self.roster.is_some() {
+        if self.roster.is_some() {
             return;
         }
         let roster = decode_roster(bytes, self.place.world);
@@ -136,7 +133,7 @@ impl Participation {
 
     /// Becomes ready, once all paths are proved and the roster is there, and tells the leader.
     pub(super) fn proceed(&mut self, leader: &Leader, shared: &mut Shared) {
-        let has_roster = self.roster.is_some() || !self.wants_roster;
+        let has_roster = self.roster.is_some() || !shared.config.node.attributes.wants_roster;
         if self.ready || self.unproved {
             self.tell(leader, shared);
         } else if has_roster && self.proofs.are_proved() {

@@ -72,9 +72,9 @@ impl Sameness {
         if ranks.iter().all(|traits| traits == &ranks[0]) {
             return Self::default();
         }
-        let kinds: BTreeSet<&Traits> = ranks.iter().copied().filter(|traits| !traits.is_empty()).collect();
         let traits: Vec<Option<&Traits>> =
             ranks.iter().map(|traits| Some(*traits).filter(|traits| !traits.is_empty())).collect();
+        let kinds: BTreeSet<&Traits> = traits.iter().copied().flatten().collect();
         let keys: BTreeSet<&TraitKey> = kinds.iter().flat_map(|traits| traits.0.keys()).collect();
         // Those that are few before those that are many: what each node has for itself comes last.
         let mut differing: Vec<(usize, &TraitKey)> = keys

@@ -1,5 +1,5 @@
-//! The cipher of what TCP carries in a job with a secret: ChaCha20-Poly1305 (RFC 8439), with a key for each
-//! direction of a connection and a number as the nonce.
+//! The cipher of what TCP carries in a job with a secret: ChaCha20-Poly1305 (RFC 8439), with a number as the
+//! nonce, which is used once with each key.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
@@ -7,7 +7,7 @@ use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 /// How many bytes longer what is sealed is: the tag at its end.
 pub(super) const SEAL: usize = 16;
 
-/// The cipher of one direction of a connection.
+/// The cipher with one key.
 pub(super) struct Cipher(ChaCha20Poly1305);
 
 impl Cipher {

@@ -26,7 +26,7 @@ use crate::net::error::Error;
 use crate::proto::{ConnId, DialId, PathDial, PathTarget, Warning};
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
-/// connections come fast, the runtime would run no task, and no token would be read.
+/// connections come fast, the runtime would run no task, and no hello would be read.
 const ENDING: usize = 64;
 /// The pause after a failure to accept.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -217,7 +217,7 @@ impl Connections {
         is_first.then_some(Warning::NotAccepted { error })
     }
 
-    /// Closes a connection that has sent its token, if there are too many of these. Returns the connection,
+    /// Closes a connection that has sent its hello, if there are too many of these. Returns the connection,
     /// and a warning the first time.
     pub(crate) fn make_room(&mut self) -> Option<(ConnId, Option<Warning>)> {
         let conn = self.guests.evict_prover()?;

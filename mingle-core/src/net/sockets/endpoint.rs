@@ -200,13 +200,13 @@ const WATCH: Duration = Duration::from_secs(2);
 const WATCH_PROBES: u32 = 3;
 
 /// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by
-/// default), and sends the token without delay.
+/// default), and sends the hello without delay.
 pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
     let stream = SockRef::from(stream);
     stream.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
     stream.set_tcp_keepalive(&keepalive)?;
-    // While a token is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
+    // While a hello is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
     stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
 }
 

@@ -1,8 +1,8 @@
 //! The connections that a node has accepted, and which of them must make room for another.
 //!
-//! A stranger has sent no token yet. If there are too many strangers, the address that has most of them loses
+//! A stranger has sent no hello yet. If there are too many strangers, the address that has most of them loses
 //! its oldest. So an address that opens many loses only its own, and a stranger that has just come has time
-//! to send its token. Of connections with a token the address that has most loses its newest, since the older
+//! to send its hello. Of connections with a hello the address that has most loses its newest, since the older
 //! ones may hold seats.
 
 use std::cmp::Reverse;
@@ -68,14 +68,14 @@ impl Guests {
         }
     }
 
-    /// Notes that a connection has sent its token. Returns false if none was awaited.
+    /// Notes that a connection has sent its hello. Returns false if none was awaited.
     pub(crate) fn identify(&mut self, conn: ConnId) -> bool {
         let source = self.tasks.get(&conn).map(|(source, _)| *source);
         let is_stranger = source.filter(|source| self.strangers.remove(*source, conn));
         is_stranger.inspect(|source| self.provers.insert(*source, conn)).is_some()
     }
 
-    /// Ends the task of a connection with a token, if there are too many of these, and returns the
+    /// Ends the task of a connection with a hello, if there are too many of these, and returns the
     /// connection.
     pub(crate) fn evict_prover(&mut self) -> Option<ConnId> {
         let is_full = self.provers.count > self.room.provers;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_with_a_token_is_no_stranger_and_its_token_comes_once() {
+    async fn a_connection_with_a_hello_is_no_stranger_and_its_hello_comes_once() {
         let mut guests = guests(&[A, A, A]);
         assert!(guests.identify(ConnId(1)) && !guests.identify(ConnId(1)) && !guests.identify(ConnId(9)));
         add(&mut guests, 3, A);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_tokens_cost_the_address_with_most_its_newest_connection_and_else_the_newcomer() {
+    async fn too_many_hellos_cost_the_address_with_most_its_newest_connection_and_else_the_newcomer() {
         for (from, lost) in [([A, B, A, B, A], 4), ([A, A, A, A, B], 3), ([1, 2, 3, 4, 5], 4)] {
             let mut guests = guests(&[]);
             let mut evicted = Vec::new();

@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
 use crate::model::World;
 
-/// The most connections without a token, however many files may be open.
+/// The most connections without a hello, however many files may be open.
 const STRANGERS: usize = 1024;
 /// The least of either kind. If the files run out before, accepting fails and closes a stranger.
 const LEAST: usize = 16;
@@ -47,9 +47,9 @@ impl Drop for OpenFiles {
 /// How many accepted connections a node keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Without a token.
+    /// Connections without a hello.
     pub(crate) strangers: usize,
-    /// With one.
+    /// Connections with a hello.
     pub(crate) provers: usize,
 }
 
@@ -61,7 +61,7 @@ impl Room {
         Self::of(usize::try_from(limit).unwrap_or(usize::MAX), usize::try_from(newest).unwrap_or(0), world)
     }
 
-    /// Strangers get at most half of what the nodes of the world leave. Of the rest, forged tokens get no
+    /// Strangers get at most half of what the nodes of the world leave. Of the rest, forged hellos get no
     /// more than a leader can use: four connections for each of the nodes that it remembers.
     fn of(limit: usize, open: usize, world: World) -> Self {
         let free = limit.saturating_sub(open).saturating_sub(RESERVED);

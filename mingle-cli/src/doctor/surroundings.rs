@@ -13,8 +13,21 @@ const SEED: &str = "give each node --seed with a headless service (publishNotRea
                     hostNetwork: true; docs/networks.md has each network";
 /// The beginnings of names of interfaces that exist only in a host's own network namespace: bridges of
 /// containers, and interfaces of Calico, Cilium, Antrea, OVN-Kubernetes, Kube-OVN and flannel.
-const OF_HOST: &str =
-    "antrea cali cilium cni docker flannel kube- lxc ovn-k8s ovn0 podman tunl0 vxlan.calico";
+const OF_HOST: [&str; 13] = [
+    "antrea",
+    "cali",
+    "cilium",
+    "cni",
+    "docker",
+    "flannel",
+    "kube-",
+    "lxc",
+    "ovn-k8s",
+    "ovn0",
+    "podman",
+    "tunl0",
+    "vxlan.calico",
+];
 
 pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
     let names = all.iter().map(|nic| nic.interface.name.as_str());
@@ -36,7 +49,7 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
 }
 
 fn is_of_host<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
-    names.any(|name| OF_HOST.split(' ').any(|prefix| name.starts_with(prefix)))
+    names.any(|name| OF_HOST.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 fn kubernetes<'a>(names: impl Iterator<Item = &'a str>) -> Finding {

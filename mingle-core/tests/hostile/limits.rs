@@ -22,9 +22,8 @@ const AMPLIFICATION: usize = 12;
 const WATCHED: Duration = Duration::from_secs(20);
 /// Senders and connections that a node may remember.
 const CROWD: u32 = 5_000;
-/// The most bytes that a node takes for one of them in its Debug text, which has all that it remembers. Those
-/// that have joined over a connection of their own stand by, and take more: the driver limits connections.
-const EACH: usize = 60;
+/// The most bytes that a node takes for one of them in its Debug text, which has all that it remembers.
+const EACH: usize = 50;
 
 /// The most that one forged datagram of this kind draws from a node in this situation, and its length.
 fn drawn_by(stage: &Stage, kind: u8, fields: &[u8]) -> Option<(Drawn, usize)> {

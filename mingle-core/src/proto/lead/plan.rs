@@ -59,12 +59,13 @@ pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> V
     // Among equally frequent ones, the least.
     met.sort_unstable();
     let lease = most_frequent(met.into_iter());
-    let traits = Arc::clone(&shared.config.traits);
+    let own_traits = &shared.config.traits;
+    let traits = Arc::clone(own_traits);
     let own = Applicant { id: shared.me(), node: shared.node_info(), lease, met: None, traits };
     let members = book.members().map(|(id, entry)| {
         let arrival = arrivals.lease(id);
         let (lease, met) = (arrival.map(|lease| lease.ends.remote), arrival.map(|lease| lease.ends.local));
-        let traits = arrivals.traits(id).cloned().unwrap_or_default();
+        let traits = Arc::clone(arrivals.differing(id).unwrap_or(own_traits));
         Applicant { id, node: entry.node.clone(), lease, met, traits }
     });
     std::iter::once(own).chain(members).collect()

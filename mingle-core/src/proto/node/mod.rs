@@ -16,7 +16,6 @@ mod steps;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::Config;
@@ -263,11 +262,10 @@ impl Node {
         }
         self.shared.set_unreached(false);
         self.memory.connected();
-        let own = &self.shared.config.traits;
-        let traits = if traits == **own { Arc::clone(own) } else { Arc::new(traits) };
+        let differing = Some(traits).filter(|traits| *traits != *self.shared.config.traits);
         let arrival = Arrival { conn, dial: token.dial, ends: Ends { local, remote } };
         let is_stranger = self.is_stranger(token.prover);
-        if let Some(excess) = self.arrivals.add(token.prover, arrival, traits, is_stranger) {
+        if let Some(excess) = self.arrivals.add(token.prover, arrival, differing, is_stranger) {
             self.shared.close(excess);
         }
         self.close_strangers();

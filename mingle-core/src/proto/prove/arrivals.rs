@@ -1,4 +1,4 @@
-//! The connections that have brought a token for this node.
+//! The connections that have brought a hello for this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,21 +19,16 @@ const WINDOW: u32 = 1024;
 /// The connections of each node that has proved that it reaches this one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
-    by_prover: BTreeMap<NodeId, Prover>,
+    /// The connections of each prover, oldest first.
+    by_prover: BTreeMap<NodeId, Vec<Arrival>>,
+    /// The traits of the provers that do not have this node's own, by their first hello: in a job without a
+    /// secret others can send hellos in their names later.
+    differing: BTreeMap<NodeId, Arc<Traits>>,
     provers: BTreeMap<ConnId, NodeId>,
     /// The dials that have arrived, in a job with a secret: only its nodes can make this grow.
     used: BTreeMap<NodeId, Used>,
     /// How many tokens have arrived, in a job with a secret.
     tokens: u64,
-}
-
-/// A node that has proved that it reaches this one.
-#[derive(Debug, Clone)]
-struct Prover {
-    /// By its first hello: in a job without a secret others can send hellos in its name later.
-    traits: Arc<Traits>,
-    /// Its connections, oldest first.
-    arrivals: Vec<Arrival>,
 }
 
 /// A connection on which a hello has arrived.
@@ -87,18 +82,21 @@ impl Arrivals {
         used.is_first(dial)
     }
 
-    /// Adds a connection. Returns the one to close where the prover has too many.
+    /// Adds a connection, and the prover's traits where they differ from this node's own. Returns the
+    /// connection to close where the prover has too many.
     pub(crate) fn add(
         &mut self,
         prover: NodeId,
         arrival: Arrival,
-        traits: Arc<Traits>,
+        differing: Option<Traits>,
         is_stranger: bool,
     ) -> Option<ConnId> {
         let kept = if is_stranger { KEPT_OF_STRANGER } else { KEPT };
         self.provers.insert(arrival.conn, prover);
-        let new = Prover { traits, arrivals: Vec::new() };
-        let arrivals = &mut self.by_prover.entry(prover).or_insert(new).arrivals;
+        if let Some(traits) = differing.filter(|_| !self.has(prover)) {
+            self.differing.insert(prover, Arc::new(traits));
+        }
+        let arrivals = self.by_prover.entry(prover).or_default();
         arrivals.push(arrival);
         (arrivals.len() > kept).then(|| {
             let excess = arrivals.remove(0).conn;
@@ -110,18 +108,20 @@ impl Arrivals {
     /// Removes a connection that has closed. Returns its prover where that was its last.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<NodeId> {
         let prover = self.provers.remove(&conn)?;
-        let arrivals = &mut self.by_prover.get_mut(&prover)?.arrivals;
+        let arrivals = self.by_prover.get_mut(&prover)?;
         arrivals.retain(|arrival| arrival.conn != conn);
         if !arrivals.is_empty() {
             return None;
         }
         self.by_prover.remove(&prover);
+        self.differing.remove(&prover);
         Some(prover)
     }
 
     /// Removes a prover, and returns its connections.
     pub(crate) fn evict(&mut self, prover: NodeId) -> Vec<ConnId> {
-        let arrivals = self.by_prover.remove(&prover).map(|prover| prover.arrivals).unwrap_or_default();
+        self.differing.remove(&prover);
+        let arrivals = self.by_prover.remove(&prover).unwrap_or_default();
         for arrival in &arrivals {
             self.provers.remove(&arrival.conn);
         }
@@ -131,23 +131,24 @@ impl Arrivals {
     /// Removes all provers, and returns their connections.
     pub(crate) fn evict_all(&mut self) -> Vec<ConnId> {
         self.by_prover.clear();
+        self.differing.clear();
         std::mem::take(&mut self.provers).into_keys().collect()
     }
 
     /// The prover's lease: the last connection that arrived. Until the prover knows of one, any would do.
     /// Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<&Arrival> {
-        self.by_prover.get(&prover)?.arrivals.last()
+        self.by_prover.get(&prover)?.last()
     }
 
     /// The connections of this prover.
     pub(crate) fn connections(&self, prover: NodeId) -> impl Iterator<Item = ConnId> {
-        let prover = self.by_prover.get(&prover);
-        prover.into_iter().flat_map(|prover| &prover.arrivals).map(|arrival| arrival.conn)
+        self.by_prover.get(&prover).into_iter().flatten().map(|arrival| arrival.conn)
     }
 
-    pub(crate) fn traits(&self, prover: NodeId) -> Option<&Arc<Traits>> {
-        self.by_prover.get(&prover).map(|prover| &prover.traits)
+    /// The traits of this prover, where they differ from this node's own.
+    pub(crate) fn differing(&self, prover: NodeId) -> Option<&Arc<Traits>> {
+        self.differing.get(&prover)
     }
 
     /// The number of the dial that is the prover's lease.
@@ -193,7 +194,7 @@ mod tests {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
         assert!(arrivals.is_first(id(0), 1, 100));
-        arrivals.add(id(0), arrival(1), Arc::default(), false);
+        arrivals.add(id(0), arrival(1), None, false);
         for dial in 2..20_000 {
             assert!(arrivals.is_first(id(0), dial, 100) && !arrivals.is_first(id(0), dial, 100), "{dial}");
         }
@@ -212,7 +213,7 @@ mod tests {
             let mut arrivals = Arrivals::default();
             let prover = NodeId([1; 16]);
             for number in 1..=100 {
-                let excess = arrivals.add(prover, arrival(number), Arc::default(), is_stranger);
+                let excess = arrivals.add(prover, arrival(number), None, is_stranger);
                 assert_eq!(excess, number.checked_sub(kept).filter(|&oldest| oldest > 0).map(ConnId));
             }
             assert_eq!(arrivals.remove(ConnId(100 - kept)), None, "it is not known any more");

@@ -1,7 +1,5 @@
 //! The book of members: who has a seat, who is forgotten, and who takes the seat of another.
 
-use std::sync::Arc;
-
 use super::{Leader, endpoint, endpoints, id, job, ms, sent};
 use crate::model::{HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
@@ -34,7 +32,7 @@ impl Fixture {
     fn prove(&mut self, node: u8) {
         let ends = Ends { local: endpoint(1).ip(), remote: endpoint(node).ip() };
         let arrival = Arrival { conn: ConnId(node.into()), dial: 1, ends };
-        self.arrivals.add(id(node), arrival, Arc::default(), false);
+        self.arrivals.add(id(node), arrival, None, false);
     }
 
     /// A member that was given the rank of its number.

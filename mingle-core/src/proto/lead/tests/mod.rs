@@ -8,10 +8,12 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, User, WorldSize};
+use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, Traits, User, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, PathNews, Warning};
-use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Refusal, Token};
+use crate::wire::{
+    Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Refusal, Token, encode_traits,
+};
 use mingle_rdma::Summary;
 use rounds::path_dials;
 
@@ -91,9 +93,14 @@ impl Leader {
 
     /// The connection of a node that has asked arrives.
     fn prove(&mut self, from: u8) -> Vec<Output> {
+        self.hello(from, from, &Traits::default())
+    }
+
+    /// A connection arrives whose hello names this node and has these traits.
+    fn hello(&mut self, from: u8, conn: u8, traits: &Traits) -> Vec<Output> {
         let token = Token { prover: id(from), target: id(1), dial: 1, dialled: endpoint(1) };
-        let hello = codec().encode_hello(&token, &[]);
-        self.node.handle_hello(self.now, ConnId(from.into()), endpoint(1).ip(), endpoint(1).ip(), &hello);
+        let hello = codec().encode_hello(&token, &encode_traits(traits));
+        self.node.handle_hello(self.now, ConnId(conn.into()), endpoint(1).ip(), endpoint(1).ip(), &hello);
         self.outputs()
     }
 

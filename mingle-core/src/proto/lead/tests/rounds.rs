@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Leader, announced_by, dials, endpoints, id, is_refusal, is_void, masters, ms, sent, to};
-use crate::model::{Fault, Link, Paths, Rank};
+use crate::model::{Fault, Link, Paths, Rank, Trait, Traits};
 use crate::proto::timer::Time;
-use crate::proto::{DialId, Event, Failure, Output, PathDial, PathNews};
+use crate::proto::{ConnId, DialId, Event, Failure, Output, PathDial, PathNews};
 use crate::wire::{Broken, BrokenTo, Message, NodeInfo, Prepare, Reach, Refusal, Welcome};
 
 /// The rounds that were prepared.
@@ -93,6 +93,34 @@ fn no_other_node_nor_another_round_nor_the_master_itself_voids_a_round() {
         leader.hear(from, &message);
         let outputs = leader.run(ms(1000));
         assert_eq!((to(&outputs, 3, is_void), rounds(&outputs)), (0, vec![]), "{from}: {message:?}");
+    }
+}
+
+#[test]
+fn a_strangers_hello_in_a_members_name_takes_neither_its_roster_nor_its_traits() {
+    let ring: Traits = [Trait::shown("NCCL_ALGO", "Ring")].into_iter().collect();
+    // The leader has no traits, and requires that all have the same.
+    for (own, of_stranger, is_same) in
+        [(Traits::default(), ring.clone(), true), (ring, Traits::default(), false)]
+    {
+        let mut leader = Leader::of(3, |config| config.node.attributes.requires_same = true);
+        leader.ask(2, |node| node.attributes.wants_roster = true);
+        leader.hello(2, 2, &own);
+        leader.hello(2, 99, &of_stranger);
+        let mut outputs = leader.join(3, |_| {});
+        outputs.extend(leader.run(ms(300)));
+        let told: Vec<ConnId> = outputs
+            .iter()
+            .filter_map(|output| match output {
+                Output::Tell(conn, _) => Some(*conn),
+                _ => None,
+            })
+            .collect();
+        if is_same {
+            assert_eq!((prepared(&outputs, 1), told), (vec![2, 3], vec![ConnId(2), ConnId(99)]));
+        } else {
+            assert!(to(&outputs, 3, is_refusal) > 0 && told.is_empty(), "{told:?}");
+        }
     }
 }
 

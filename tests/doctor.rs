@@ -6,6 +6,7 @@ mod cures;
 mod duplicates;
 mod families;
 mod paths;
+mod wiring;
 
 use std::time::{Duration, Instant};
 

@@ -79,7 +79,7 @@ fn filter_of(filters: &[Filter], address: &Address) -> Option<usize> {
 }
 
 /// This machine, or the one that was saved in a folder.
-fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
+pub(crate) fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
     match root {
         None => rdma::probe().map_err(|error| Stop::System("list this host's addresses", error)),
         Some(folder) => Machine::from_snapshot(folder)

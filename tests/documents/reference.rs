@@ -439,8 +439,15 @@ fn every_field_of_json_is_in_the_reference() {
     fields(&failed.into_iter().collect(), "", &listed, &mut found);
     same(&listed, &found, "no world");
 
-    let other = lab.spawn(1, &["doctor", "--job-id", "look", "--world", "2"]);
-    let both = json(&lab, 0, &["doctor", "--job-id", "look", "--world", "2"]);
+    let doctor = |node| {
+        let mut command = lab.command(node, lab::MINGLE);
+        command.args(["doctor", "--job-id", "look", "--world", "2", "--format", "json"]);
+        // The interface of its port is eth0.
+        command.env("MINGLE_SYSFS_ROOT", fixture("soft-roce-host"));
+        lab.start(node, command)
+    };
+    let other = doctor(1);
+    let both = doctor(0).finish().stdout;
     other.finish();
     same_fields(&[&both], "the-doctor");
 

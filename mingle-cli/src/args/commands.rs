@@ -139,9 +139,10 @@ pub(crate) struct RdmaArgs {
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
 /// If it runs with --job-id and --world on several hosts at the same time, it also tests which host reaches
-/// which: by multicast, by UDP, by TCP on the master's port, and by the paths that a rendezvous proves. It
-/// needs no root; without root it lists what it could not read. Exit codes: 0 a world can form, 3 some hosts
-/// did not appear, 5 the network keeps a world from forming.
+/// which: by multicast, by UDP, by TCP on the master's port, and by the paths that a rendezvous proves; and
+/// which cables or switches join their Ethernet ports for RDMA. It needs no root; without root it lists what
+/// it could not read. Exit codes: 0 a world can form, 3 some hosts did not appear, 5 the network keeps a
+/// world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {

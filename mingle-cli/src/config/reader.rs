@@ -84,8 +84,13 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
             rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(),
             settings: settings(&low.set)?,
             interfaces: Vec::new(),
-            root: (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from),
+            root: self.root(),
         })
+    }
+
+    /// The folder of RDMA devices to use instead of this machine's.
+    pub(crate) fn root(&self) -> Option<PathBuf> {
+        (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
     /// What the options for sameness say.

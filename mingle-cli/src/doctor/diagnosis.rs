@@ -2,6 +2,7 @@
 
 use super::finding::{Finding, Severity};
 use super::matrix::{Board, Cell, Way};
+use super::wiring::Wiring;
 use super::{duplicates, rates};
 use crate::advice;
 
@@ -31,6 +32,7 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     if board.transfers() {
         findings.extend(rates::examine(board));
     }
+    findings.extend(Wiring::of(board).findings());
     findings
 }
 
@@ -179,7 +181,7 @@ mod tests {
 
     /// A host, and what it knows of others.
     fn row(card: Card, about: impl IntoIterator<Item = (u32, Contact)>) -> Row {
-        Row { card, about: about.into_iter().collect() }
+        Row { about: about.into_iter().collect(), ..Row::new(card) }
     }
 
     /// Node 1's view, where each host's row has the given flags for the two others.

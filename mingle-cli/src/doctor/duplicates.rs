@@ -78,7 +78,7 @@ mod tests {
     /// The findings of host 9 about hosts 1 and 2, which have these cards and know each other by these flags.
     fn found(first: Card, second: Card, flags: Flags, sources: [&str; 2]) -> Vec<&'static str> {
         let mut board = board_at(card(9), 3, false);
-        let row = |card, id| Row { card, about: [(id, Contact::new(flags))].into() };
+        let row = |card, id| Row { about: [(id, Contact::new(flags))].into(), ..Row::new(card) };
         board.learn(row(first, 2));
         board.learn(row(second, 1));
         for (id, source) in [(1, sources[0]), (2, sources[1])] {

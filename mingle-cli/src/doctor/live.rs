@@ -14,9 +14,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::exchange::{dial, framed, receive};
 use super::matrix::{Board, Way};
-use super::notice::{Card, HostNotice, MULTICAST, TCP, UNICAST, decode, encode};
-use super::rates;
+use super::notice::{Card, HOSTS, HostNotice, MULTICAST, Rail, TCP, UNICAST, decode, encode};
 use super::transfer::Transfers;
+use super::{rails, rates};
 
 /// The pause between two messages of a host to all. It grows by `TURN` for each host of the world, since each
 /// receives the messages of all.
@@ -53,6 +53,8 @@ pub(super) enum Arrived {
     Rate { id: u32, rate: u32 },
     /// The transfers are over.
     Transferred,
+    /// This host's port for RDMA hears that of host `id`.
+    Rail { here: usize, id: u32, there: usize },
 }
 
 /// One of several hosts that run the doctor at once, and all that it knows.
@@ -61,6 +63,8 @@ pub(super) struct Meeting {
     prover: Prover,
     job: JobId,
     board: Board,
+    /// This host's ports for RDMA, until all others have had the time to be heard.
+    rails: Option<Vec<Rail>>,
     /// How long to wait for the other hosts; none means for ever.
     limit: Option<Duration>,
     started: Instant,
@@ -94,6 +98,7 @@ impl Meeting {
         prover: Prover,
         job: &JobId,
         board: Board,
+        rails: Vec<Rail>,
         limit: Option<Duration>,
     ) -> Result<Self, Error> {
         let (latest, answer) = watch::channel(Arc::default());
@@ -105,12 +110,14 @@ impl Meeting {
                 listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
             receive(listener, answer.clone(), transfers.clone());
         }
+        rails::listen(&rails, board.me, job, &board.network, &transfers.sender);
         let started = Instant::now();
         Ok(Self {
             station,
             prover,
             job: job.clone(),
             board,
+            rails: Some(rails),
             limit,
             started,
             last_newcomer: started,
@@ -166,7 +173,13 @@ impl Meeting {
                 self.board.proved(*id, *to, verdict);
             }
         }
-        let (now, board) = (Instant::now(), &self.board);
+        let now = Instant::now();
+        let is_graced = now - self.last_newcomer > GRACE;
+        if let Some(mut rails) = self.rails.take_if(|rails| is_graced || rails.is_empty()) {
+            rails::update(&mut rails, &self.board.network);
+            self.board.rows.entry(self.board.me).and_modify(|own| own.rails = Some(rails));
+        }
+        let board = &self.board;
         match self.stage {
             Stage::Hosts => {
                 let is_late = self.limit.is_some_and(|limit| now - self.started > limit);
@@ -181,8 +194,8 @@ impl Meeting {
                 is_late && self.proving.is_empty()
             }
             Stage::Paths(since) => {
-                let is_graced = now - self.last_newcomer > GRACE && board.paths_are_known();
-                if board.is_complete() || is_graced || now - since > PATHS {
+                let is_known = board.is_complete() || is_graced && board.paths_are_known();
+                if is_known && board.rails_are_known() || now - since > PATHS {
                     self.stage = self.transfer().unwrap_or(Stage::Done(now));
                 }
                 false
@@ -251,6 +264,15 @@ impl Meeting {
             }
             Arrived::Rate { id, rate } => self.board.change(id, |contact| contact.rate = Some(rate)),
             Arrived::Transferred => self.stage = Stage::Done(Instant::now()),
+            Arrived::Rail { here, id, there } => {
+                let rail = self.rails.as_mut().and_then(|rails| rails.get_mut(here));
+                // A stranger can make up any number of hosts.
+                if let Some(rail) =
+                    rail.filter(|rail| rail.heard.len() < HOSTS || rail.heard.contains_key(&id))
+                {
+                    rail.heard.entry(id).or_default().insert(there);
+                }
+            }
         }
     }
 
@@ -283,9 +305,11 @@ impl Meeting {
             for bytes in news {
                 card.places.iter().for_each(|place| self.station.send(place.at, bytes));
             }
-            // A host that hears no datagrams gets the news over a new connection.
-            let is_deaf = !hears(MULTICAST) && !hears(UNICAST) && turn.is_multiple_of(AGAIN);
-            if (is_deaf || !board.has(me, card.id, TCP)) && self.dialling.insert(card.id) {
+            // A host that hears no datagrams gets the news over a new connection, and one that now knows what
+            // its ports hear tells it.
+            let is_due = turn.is_multiple_of(AGAIN);
+            let is_asked = !hears(MULTICAST) && !hears(UNICAST) || board.lacks_rails_of(card.id);
+            if (is_due && is_asked || !board.has(me, card.id, TCP)) && self.dialling.insert(card.id) {
                 let (at, own) = (board.ways_to(card), Arc::clone(&self.latest.borrow()));
                 tokio::spawn(dial(card.id, at, own, self.transfers.sender.clone()));
             }

@@ -32,7 +32,7 @@ pub(super) struct Board {
     /// The fewest hosts that can form a world, and the most, which are compared.
     pub(super) least: usize,
     pub(super) world: usize,
-    network: Network,
+    pub(super) network: Network,
     /// Whether the world would use IPv6; none where the hosts have no family in common.
     pub(super) is_ipv6: Option<bool>,
     pub(super) rows: BTreeMap<u32, Row>,
@@ -208,6 +208,16 @@ impl Board {
     pub(super) fn paths_are_known(&self) -> bool {
         let is_tried = |from, to| self.entry(from, to).is_some();
         self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to) != Cell::Unknown)
+    }
+
+    /// Whether a host that this one connects to has not told yet what its ports for RDMA hear.
+    pub(super) fn lacks_rails_of(&self, id: u32) -> bool {
+        self.cell(Way::Tcp, self.me, id).works() && self.rows.get(&id).is_some_and(|row| row.rails.is_none())
+    }
+
+    /// Whether all hosts that this one connects to have told what their ports for RDMA hear, as has this one.
+    pub(super) fn rails_are_known(&self) -> bool {
+        self.rows[&self.me].rails.is_some() && !self.peers().any(|card| self.lacks_rails_of(card.id))
     }
 
     /// Whether each third host hears this one's datagrams.

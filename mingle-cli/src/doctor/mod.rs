@@ -5,6 +5,7 @@
 //! live, exchange, transfer   several hosts at once: what each does, and their connections
 //! notice, matrix, table      what they tell each other, which reaches which, and how that is shown
 //! diagnosis, duplicates, route   what breaks the rest
+//! rails, wiring              the ports for RDMA of this host, and how those of all hosts are joined
 //! rates                      which host is slow
 //! ```
 
@@ -21,15 +22,18 @@ mod matrix;
 mod multicast;
 mod notice;
 mod ports;
+mod rails;
 mod rates;
 mod route;
 mod surroundings;
 mod system;
 mod table;
 mod transfer;
+mod wiring;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
@@ -42,6 +46,7 @@ use crate::args::DoctorArgs;
 use crate::config::values::{Timeout, timeout};
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
+use crate::fabric;
 use crate::host::HERE;
 use crate::runtime::runtime;
 use crate::scheduler::{HostList, Scheduler};
@@ -51,6 +56,7 @@ use finding::{Finding, Severity};
 use live::Meeting;
 use matrix::Board;
 use notice::{Card, ENDPOINTS, HostPlace, LARGEST};
+use wiring::Wiring;
 
 pub(crate) use system::lookup;
 
@@ -64,7 +70,7 @@ const SHORT: usize = 6;
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
+    let Examined { job, world, network, limit, transfers, root } = Examined::read(args)?;
     let runtime = runtime()?;
     let id = tools::run_id().map_err(Stop::Rendezvous)?;
     let (mut findings, opened) = visit(id, &job, &network, &runtime)?;
@@ -74,11 +80,13 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     if let Some(world) = world
         && let Some(station) = opened
     {
+        let machine = fabric::machine(root.as_ref())?;
+        let rails = rails::of_host(&machine, interfaces(&network)?.iter().map(|judged| &judged.interface));
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
             let card = card(id, &station, prover.port(), transfers);
             let start = Board::new(card, world, &network);
-            Meeting::open(station, prover, &job, start, limit)?.hold().await
+            Meeting::open(station, prover, &job, start, rails, limit)?.hold().await
         });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
@@ -139,6 +147,8 @@ struct Examined {
     limit: Option<Duration>,
     /// Whether to run transfers between the hosts.
     transfers: bool,
+    /// A snapshot of RDMA devices to use instead of this machine's, for tests.
+    root: Option<PathBuf>,
 }
 
 impl Examined {
@@ -179,7 +189,8 @@ impl Examined {
         let limit = reader.read(args.timeout, "timeout", timeout)?;
         let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
-        Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit, transfers: args.bandwidth })
+        let (job, transfers, root) = (job.map_or_else(trial, Ok)?, args.bandwidth, reader.root());
+        Ok(Self { job, world, network, limit, transfers, root })
     }
 }
 
@@ -241,9 +252,11 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
             "can_form": code == 0,
             "findings": findings,
             "matrix": board.map(table::document),
+            "wiring": board.map(|board| Wiring::of(board).document()),
         }))?;
     } else {
-        let matrix = board.map(|board| format!("\n{}", table::text(board))).unwrap_or_default();
+        let matrix = board.map(|board| format!("\n{}{}", table::text(board), Wiring::of(board).text()));
+        let matrix = matrix.unwrap_or_default();
         let text = format!("{}{matrix}\n{summary}\n", finding::text(findings));
         Stdout::plain(printable(&text).into_owned())?;
     }

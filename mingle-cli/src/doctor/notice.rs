@@ -5,7 +5,7 @@
 //! whom others do not hear. A datagram carries what fits of one host. Nothing here is authentic, and it can
 //! change nothing but a report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::HostName;
@@ -21,6 +21,8 @@ pub(super) const LARGEST: u32 = 32;
 pub(super) const HOSTS: usize = 64;
 /// The most endpoints of a host that are tried.
 pub(super) const ENDPOINTS: usize = 4;
+/// The most ports for RDMA of a host that are told of, and the most networks of each.
+pub(super) const RAILS: usize = 32;
 /// The length up to which a datagram is filled: it fits IPv6's least MTU.
 const FULL: usize = 1200;
 /// Magic and version of the doctor's own messages, which a rendezvous ignores.
@@ -134,21 +136,38 @@ impl Contact {
     }
 }
 
+/// A port for RDMA over Ethernet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rail {
+    /// Its network interface.
+    pub(super) by: String,
+    /// The networks of its addresses that are not link-local.
+    pub(super) networks: Vec<String>,
+    /// Whether the interface is up and has a link.
+    pub(super) up: bool,
+    /// The ports that it hears of each host, its own included.
+    pub(super) heard: BTreeMap<u32, BTreeSet<usize>>,
+}
+
 /// A host, and what it knows of the others by their IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) card: Card,
     pub(super) about: BTreeMap<u32, Contact>,
+    /// Its ports for RDMA, once it knows what they hear. Only connections carry them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rails: Option<Vec<Rail>>,
 }
 
 impl Row {
     pub(super) fn new(card: Card) -> Self {
-        Self { card, about: BTreeMap::new() }
+        Self { card, about: BTreeMap::new(), rails: None }
     }
 
     /// Adds what another message says of the same host.
     pub(super) fn join(&mut self, other: Self) {
         self.card.done |= other.card.done;
+        self.rails = self.rails.take().or(other.rails);
         for (id, contact) in other.about {
             if self.about.len() < HOSTS || self.about.contains_key(&id) {
                 self.about.entry(id).or_default().join(contact);
@@ -179,6 +198,8 @@ impl Row {
 pub(super) enum HostNotice {
     /// What this host knows of some hosts.
     News(u32, Vec<Row>),
+    /// The host and the port for RDMA that has sent this multicast.
+    Rail(u32, usize),
     /// The sender asks for a transfer on this connection.
     Transfer,
 }
@@ -196,12 +217,21 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
         rows.truncate(HOSTS);
         // Names go to a terminal, and that of an interface into a command to copy. And a stranger must not
         // make this host send to a group or a broadcast address.
-        for Row { card, .. } in rows {
+        for Row { card, rails, .. } in rows {
             HostName::new(&card.host).as_str().clone_into(&mut card.host);
             card.places.retain(|place| {
                 is_host(place.at) && is_host((place.link.address, 1).into()) && is_name(&place.by)
             });
             card.places.truncate(ENDPOINTS);
+            let is_net = |text: &String| {
+                text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte))
+            };
+            let is_sane = |rail: &Rail| {
+                let is_short = rail.heard.len() <= HOSTS && rail.networks.len() <= RAILS;
+                is_short && is_name(&rail.by) && rail.networks.iter().all(is_net)
+            };
+            // All or nothing: the place of a port is its number.
+            rails.take_if(|rails| rails.len() > RAILS || !rails.iter().all(is_sane));
         }
     }
     Some(message)
@@ -213,7 +243,7 @@ fn is_host(at: SocketAddr) -> bool {
 }
 
 /// Whether a name of an interface means nothing else to a shell.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))
 }
 

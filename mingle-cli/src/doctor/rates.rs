@@ -99,7 +99,7 @@ mod tests {
         };
         let mut board = board_at(new(100), hosts + 1, false);
         for id in 1..=hosts {
-            board.learn(Row { card: new(id), about: row(id) });
+            board.learn(Row { about: row(id), ..Row::new(new(id)) });
         }
         let found = examine(&board).into_iter().filter(|finding| finding.status == Severity::Warning);
         found.map(|finding| (finding.looked, finding.seen)).collect()

@@ -12,6 +12,9 @@ const SYN_AGAIN: Duration = Duration::from_secs(1);
 const SEGMENT_AGAIN: Duration = Duration::from_millis(200);
 /// When a kernel gives up a connection whose other end is silent: TCP_USER_TIMEOUT, keepalive.
 const GIVEN_UP: Duration = Duration::from_secs(10);
+/// The pause between two of a kernel's probes of a silent connection, and how many have no answer at most.
+const PROBE: Duration = Duration::from_secs(2);
+const PROBES: u32 = 5;
 /// When a dial is given up.
 const OPENING: Duration = Duration::from_secs(10);
 const GONE_AFTER: Duration = Duration::from_secs(30);
@@ -32,6 +35,8 @@ enum Event {
     Closed(u64, usize, Ending),
     /// The kernel at this end has heard nothing of the other for so long.
     GivenUp(u64, usize),
+    /// The kernel at this end, which knows nothing of the end of the connection, probes it again.
+    Probe(u64, usize, u32),
     Timer(usize, u32),
     Proved(usize, u32, RoundId),
     /// A command that has to stop has ended, or a node whose command has failed is ready again.
@@ -301,6 +306,15 @@ impl Net {
                 let cut = self.cut.get(&(a.min(b), a.max(b)));
                 if cut.is_some_and(|since| *since + GIVEN_UP <= self.now) {
                     self.closed(conn, end, Ending::Broken);
+                }
+            }
+            Event::Probe(conn, end, number) => {
+                let [a, b] = self.connections[&conn].hosts;
+                if self.passes(a, b) || number == PROBES {
+                    // The other kernel resets a connection that it does not know.
+                    self.closed(conn, end, Ending::Broken);
+                } else {
+                    self.at(self.now + PROBE, Event::Probe(conn, end, number + 1));
                 }
             }
             Event::Timer(host, life) => {
@@ -778,6 +792,9 @@ impl Net {
             return;
         }
         connection.open[end] = false;
+        if ending == Ending::Broken {
+            self.at(self.now + PROBE, Event::Probe(conn, 1 - end, 1));
+        }
         let number = ConnId(conn * 2 + u64::try_from(end).unwrap());
         self.with(host, |world, now| world.closed(now, number, ending));
     }

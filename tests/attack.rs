@@ -305,7 +305,7 @@ fn hostile_names_of_hosts_and_interfaces_reach_no_shell_and_no_terminal_raw() {
     let more = |node: usize| format!("--timeout 1s {}", formats[node % 4]);
     for outcome in start(&|node| line_with("no world", 9, &more(node))) {
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-        assert!(outcome.stderr.contains("; other nodes heard: _"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("; heard besides this node: _"), "{}", outcome.render());
     }
 
     // The names of interfaces, in the message where another interface is asked for.

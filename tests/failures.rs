@@ -251,6 +251,18 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
 }
 
 #[test]
+fn where_all_nodes_are_on_one_host_each_names_the_job_whose_id_differs() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let both =
+        ["trainjob", "trainjbo"].map(|job| lab.spawn(0, &line_with(job, 2, "--interface lo --timeout 18s")));
+    for (outcome, other) in finish_all(both.into()).iter().zip(["trainjbo", "trainjob"]) {
+        let other = format!("heard on this link: job {other} (1 of 2 nodes, from 127.0.0.1)");
+        fails(outcome, 3, &["nobody else was heard within 15 s", &other, "differ in --job-id"]);
+        assert!(!outcome.stderr.contains("doctor: network interfaces"), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.firewall(1, &["ct state new"]);
@@ -291,7 +303,7 @@ fn nodes_that_outlast_their_leader_report_all_that_were_here_and_blame_no_firewa
     let procs = [2, 4, 6].iter().zip(0..).map(|(&seconds, node)| lab.spawn(node, &args(seconds)));
     for outcome in finish_all(procs.collect::<Vec<_>>()) {
         let hint = "mingle doctor --job-id 'outlast' --world 4\n";
-        fails(&outcome, 3, &["3 of 4 nodes were here; other nodes heard: node", "; 1 missing\n", hint]);
+        fails(&outcome, 3, &["3 of 4 nodes were here; heard besides this node: node", "; 1 missing\n", hint]);
     }
 }
 

@@ -133,10 +133,7 @@ fn the_last_line_and_the_events_say_how_long_no_world_was_there_and_why() {
     assert_ended(&outcomes, 0);
     for (node, outcome) in outcomes.iter().enumerate() {
         let last = outcome.stderr.lines().last().unwrap_or_default();
-        assert!(
-            last.contains("the commands ran for ") && last.contains("; no world was there for "),
-            "{last}"
-        );
+        assert!(last.contains("the commands ran for ") && last.contains("; they were down for "), "{last}");
         assert!(
             last.contains(if node == 0 { "failed: exit code 7)" } else { "has failed here (exit code 7))" }),
             "{last}"

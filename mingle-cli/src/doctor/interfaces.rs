@@ -19,9 +19,11 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
             "bring one up and give it an address (ip link set eth0 up), or choose one with --interface";
         findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", "none can be used", cure));
     } else if used().all(|nic| nic.kind == Kind::Loopback) {
-        let status = if chosen { Severity::Warning } else { Severity::Problem };
+        let status = if chosen { Severity::Note } else { Severity::Problem };
         let seen = "only loopback can be used, which no other host can reach";
-        let cure = if all.iter().any(|nic| nic.needs_seeds) {
+        let cure = if chosen {
+            "right if all nodes are on this host; for several hosts name an interface that they share with --interface"
+        } else if all.iter().any(|nic| nic.needs_seeds) {
             "give --seed with the address of another node: an interface without multicast is used then"
         } else {
             "bring a NIC up and give it an address, unless all nodes are on this host"

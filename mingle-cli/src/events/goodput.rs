@@ -63,7 +63,7 @@ impl Goodput {
         let more = (more > 0).then(|| format!("and {more} times more"));
         let reasons: Vec<String> = self.reasons.iter().cloned().chain(more).collect();
         let (ran, lost) = (duration(self.ran), duration(self.gap));
-        Some(format!("the commands ran for {ran}; no world was there for {lost} ({})", reasons.join("; ")))
+        Some(format!("the commands ran for {ran}; they were down for {lost} ({})", reasons.join("; ")))
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
         job.ended(at(72), None);
         job.ended(at(99), Some("what comes after the end"));
         assert_eq!(job.facts(), Some(json!({ "ran_ms": 64_000, "lost_ms": 3000, "worlds": 3 })));
-        let line = "the commands ran for 1 min 4 s; no world was there for 3.0 s (2.0 s: rank 1 failed; 1.0 s: rank 2 is gone)";
+        let line = "the commands ran for 1 min 4 s; they were down for 3.0 s (2.0 s: rank 1 failed; 1.0 s: rank 2 is gone)";
         assert_eq!(job.line().as_deref(), Some(line));
         for turn in 0..5 {
             job.formed(at(100 + turn));

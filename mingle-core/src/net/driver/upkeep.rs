@@ -114,11 +114,12 @@ impl Driver {
             listeners.iter().flat_map(|listener| iter::from_fn(|| listener.received()).take(NOTICES));
         for (from, _, datagram) in received {
             let Some(notice) = Notice::decode(&datagram) else { continue };
-            // What comes from this host says nothing of the network.
-            let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
             let tag = notice.tag();
-            if !is_here && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
-                let is_own = tag == self.settings.job.tag().beginning();
+            let is_own = tag == self.settings.job.tag().beginning();
+            // What comes from this host says nothing of the network, unless all nodes are on this host.
+            let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
+            let says_nothing = is_here && (is_own || !from.ip().is_loopback());
+            if !says_nothing && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
                 jobs.insert(tag, OtherJob { notice, address: from.ip(), is_own });
             }
         }

@@ -212,7 +212,7 @@ impl Report {
 
     fn write_heard(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.heard.iter().enumerate() {
-            write!(f, "{}{node}", if i == 0 { "; other nodes heard: " } else { ", " })?;
+            write!(f, "{}{node}", if i == 0 { "; heard besides this node: " } else { ", " })?;
         }
         Ok(())
     }
@@ -429,7 +429,7 @@ mod tests {
     fn each_report_says_what_was_seen() {
         let address = SocketAddr::from(([10, 0, 0, 9], 29503));
         let says = |change: fn(&mut Report)| report(change).to_string();
-        let incomplete = "no world of 4 in time: 2 of 4 nodes were here; other nodes heard: a";
+        let incomplete = "no world of 4 in time: 2 of 4 nodes were here; heard besides this node: a";
         assert_eq!(says(|_| {}), format!("{incomplete}; 2 missing"));
         let absent = |report: &mut Report| report.absent = vec!["gpu3".to_owned(), "gpu4".to_owned()];
         assert_eq!(says(absent), format!("{incomplete}; missing gpu3, gpu4"));
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(says(named), format!("{incomplete}, b (10.0.0.9:29503) with rank 3; 2 missing"));
         assert_eq!(
             says(|report| report.nobody_leads = true),
-            "no world of 4 in time: no node that may be rank 0 was heard; other nodes heard: a"
+            "no world of 4 in time: no node that may be rank 0 was heard; heard besides this node: a"
         );
         let unreached = |report: &mut Report| {
             let endpoints = vec![peer().address, SocketAddr::from(([10, 0, 0, 2], 29501))];
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(
             says(unreached),
             "no world of 4 in time: a (10.0.0.1:29500) leads and was heard, but could not be reached over TCP at \
-             10.0.0.1:29500, 10.0.0.2:29501; 2 of 4 nodes were here; other nodes heard: a; 2 missing"
+             10.0.0.1:29500, 10.0.0.2:29501; 2 of 4 nodes were here; heard besides this node: a; 2 missing"
         );
         let mut alone = report(|report| report.joined = 1);
         alone.heard.clear();
@@ -475,7 +475,7 @@ mod tests {
         let ours = crate::wire::VERSION;
         let says = format!(
             "no world of 4 in time: 10.0.0.1:29500 speaks protocol version 9, this node {ours}; 10.0.0.9, 10.0.0.1 have \
-             another secret, or none: 7 datagrams were not authentic; 2 of 4 nodes were here; other nodes heard: a; 2 missing"
+             another secret, or none: 7 datagrams were not authentic; 2 of 4 nodes were here; heard besides this node: a; 2 missing"
         );
         assert_eq!(alone.to_string(), says);
     }

@@ -73,6 +73,8 @@ pub(super) struct Meeting {
     /// The hosts to which the paths are proved, and where.
     proving: Vec<(u32, SocketAddr)>,
     dialling: BTreeSet<u32>,
+    /// The hosts that have this one's ports for RDMA, or are being told.
+    told: BTreeSet<u32>,
     seeds: Vec<SocketAddr>,
     /// The latest message for connections.
     latest: watch::Sender<Arc<Vec<u8>>>,
@@ -124,6 +126,7 @@ impl Meeting {
             stage: Stage::Hosts,
             proving: Vec::new(),
             dialling: BTreeSet::new(),
+            told: BTreeSet::new(),
             seeds: Vec::new(),
             latest,
             transfers,
@@ -175,9 +178,11 @@ impl Meeting {
         }
         let now = Instant::now();
         let is_graced = now - self.last_newcomer > GRACE;
-        if let Some(mut rails) = self.rails.take_if(|rails| is_graced || rails.is_empty()) {
+        let is_heard = is_graced && self.stage != Stage::Hosts;
+        if let Some(mut rails) = self.rails.take_if(|rails| is_heard || rails.is_empty()) {
             rails::update(&mut rails, &self.board.network);
             self.board.rows.entry(self.board.me).and_modify(|own| own.rails = Some(rails));
+            self.refresh();
         }
         let board = &self.board;
         match self.stage {
@@ -202,8 +207,12 @@ impl Meeting {
             }
             Stage::Transfers => false,
             Stage::Done(at) => {
-                let linger = if board.transfers() { LONG_LINGER } else { LINGER };
-                let is_over = board.all_done() || now - at > linger;
+                let owes = board.has_rails(board.me)
+                    && board
+                        .peers()
+                        .any(|card| board.has(board.me, card.id, TCP) && !self.told.contains(&card.id));
+                let linger = if board.transfers() || owes { LONG_LINGER } else { LINGER };
+                let is_over = board.all_done() && !owes || now - at > linger;
                 self.board.rows.entry(self.board.me).and_modify(|own| own.card.done = true);
                 is_over
             }
@@ -258,6 +267,7 @@ impl Meeting {
             }
             Arrived::Failed { id } => {
                 self.dialling.remove(&id);
+                self.told.remove(&id);
             }
             Arrived::Visit { bytes } => {
                 self.hear(&bytes, None);
@@ -276,16 +286,22 @@ impl Meeting {
         }
     }
 
+    /// Gives the latest news to connections.
+    fn refresh(&self) {
+        let (board, me) = (&self.board, self.board.me);
+        // By now each host knows whom it hears.
+        let knows = self.last_newcomer.elapsed() > SETTLE;
+        let rows = board.rows.values();
+        let rows = rows.filter(|row| row.card.id == me || knows && !board.is_heard(row.card.id));
+        let news = HostNotice::News(me, rows.cloned().collect());
+        self.latest.send_replace(framed(&encode(self.job.tag(), &news)).into());
+    }
+
     /// Tells the other hosts of this one, and by turns of others whom not all hear.
     fn speak(&mut self, turn: usize) {
         let (board, me) = (&self.board, self.board.me);
         if turn.is_multiple_of(AGAIN) {
-            // By now each host knows whom it hears.
-            let knows = self.last_newcomer.elapsed() > SETTLE;
-            let rows = board.rows.values();
-            let rows = rows.filter(|row| row.card.id == me || knows && !board.is_heard(row.card.id));
-            let news = HostNotice::News(me, rows.cloned().collect());
-            self.latest.send_replace(framed(&encode(self.job.tag(), &news)).into());
+            self.refresh();
         }
         let datagram = |id: &u32| Some(board.rows.get(id)?.datagram(self.job.tag(), me, turn));
         // Another one whom not all hear.
@@ -305,11 +321,15 @@ impl Meeting {
             for bytes in news {
                 card.places.iter().for_each(|place| self.station.send(place.at, bytes));
             }
-            // A host that hears no datagrams gets the news over a new connection, and one that now knows what
-            // its ports hear tells it.
-            let is_due = turn.is_multiple_of(AGAIN);
-            let is_asked = !hears(MULTICAST) && !hears(UNICAST) || board.lacks_rails_of(card.id);
+            // A host that hears no datagrams gets the news over a new connection, and the ports for RDMA need
+            // one in each direction.
+            let (is_due, has_rails) = (turn.is_multiple_of(AGAIN), board.has_rails(me));
+            let is_told = self.told.contains(&card.id) || !has_rails;
+            let is_asked = !hears(MULTICAST) && !hears(UNICAST) || board.lacks_rails_of(card.id) || !is_told;
             if (is_due && is_asked || !board.has(me, card.id, TCP)) && self.dialling.insert(card.id) {
+                if has_rails {
+                    self.told.insert(card.id);
+                }
                 let (at, own) = (board.ways_to(card), Arc::clone(&self.latest.borrow()));
                 tokio::spawn(dial(card.id, at, own, self.transfers.sender.clone()));
             }

@@ -210,6 +210,11 @@ impl Board {
         self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to) != Cell::Unknown)
     }
 
+    /// Whether a host has told that it has ports for RDMA.
+    pub(super) fn has_rails(&self, id: u32) -> bool {
+        self.rows.get(&id).and_then(|row| row.rails.as_ref()).is_some_and(|rails| !rails.is_empty())
+    }
+
     /// Whether a host that this one connects to has not told yet what its ports for RDMA hear.
     pub(super) fn lacks_rails_of(&self, id: u32) -> bool {
         self.cell(Way::Tcp, self.me, id).works() && self.rows.get(&id).is_some_and(|row| row.rails.is_none())

@@ -81,7 +81,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
         && let Some(station) = opened
     {
         let machine = fabric::machine(root.as_ref())?;
-        let rails = rails::of_host(&machine, interfaces(&network)?.iter().map(|judged| &judged.interface));
+        let rails = rails::of_host(&machine, &interfaces(&network)?, &network);
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
             let card = card(id, &station, prover.port(), transfers);
@@ -131,8 +131,15 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     }
     // Job IDs may have spaces and quotes.
     let job = config.job.to_string().replace('\'', r"'\''");
+    let usual = Network::default();
+    let is_usual = |network: &Network| {
+        (&network.interfaces, &network.seeds, &network.seed_dir)
+            == (&usual.interfaces, &usual.seeds, &usual.seed_dir)
+    };
+    let options =
+        if is_usual(&config.network) { "" } else { ", with your --interface, --seed and --seed-dir" };
     stderr::say(format_args!(
-        "doctor: to see which node reaches which, run this on all nodes at once: mingle doctor --job-id '{job}' --world {}",
+        "doctor: to see which node reaches which, run this on all nodes at once{options}: mingle doctor --job-id '{job}' --world {}",
         config.world
     ));
 }

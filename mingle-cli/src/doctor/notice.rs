@@ -26,7 +26,7 @@ pub(super) const RAILS: usize = 32;
 /// The length up to which a datagram is filled: it fits IPv6's least MTU.
 const FULL: usize = 1200;
 /// Magic and version of the doctor's own messages, which a rendezvous ignores.
-const HEAD: [u8; 8] = *b"MNGD\x03\0\0\0";
+const HEAD: [u8; 8] = *b"MNGD\x04\0\0\0";
 
 /// What a host knows of its ways from and to another, one bit for each family: IPv4's, and IPv6's above it.
 pub(super) type Flags = u16;
@@ -141,11 +141,11 @@ impl Contact {
 pub(super) struct Rail {
     /// Its network interface.
     pub(super) by: String,
-    /// The networks of its addresses that are not link-local.
+    /// The networks of its addresses.
     pub(super) networks: Vec<String>,
     /// Whether the interface is up and has a link.
     pub(super) up: bool,
-    /// The ports that it hears of each host, its own included.
+    /// The ports that it hears of each host: of its own, the port itself as well.
     pub(super) heard: BTreeMap<u32, BTreeSet<usize>>,
 }
 
@@ -226,9 +226,11 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
             let is_net = |text: &String| {
                 text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte))
             };
+            let is_heard = |ports: &BTreeSet<usize>| ports.iter().all(|port| *port < RAILS);
             let is_sane = |rail: &Rail| {
                 let is_short = rail.heard.len() <= HOSTS && rail.networks.len() <= RAILS;
-                is_short && is_name(&rail.by) && rail.networks.iter().all(is_net)
+                let are_fine = rail.networks.iter().all(is_net) && rail.heard.values().all(is_heard);
+                is_short && is_name(&rail.by) && are_fine
             };
             // All or nothing: the place of a port is its number.
             rails.take_if(|rails| rails.len() > RAILS || !rails.iter().all(is_sane));
@@ -293,6 +295,34 @@ mod tests {
         for cut in 0..200 {
             assert_eq!(decode(tag(), &bytes[..cut]), None);
         }
+    }
+
+    #[test]
+    fn ports_for_rdma_are_taken_as_they_are_or_not_at_all() {
+        let good = Rail {
+            by: "enp1s0f0np0".to_owned(),
+            networks: vec!["10.0.0.0/24".to_owned(), "fd00::/64".to_owned()],
+            up: true,
+            heard: [(7, (0..RAILS).collect())].into(),
+        };
+        let kept = |rails: Vec<Rail>| {
+            let row = Row { rails: Some(rails), ..Row::new(card(7)) };
+            match decode(tag(), &encode(tag(), &HostNotice::News(7, vec![row]))) {
+                Some(HostNotice::News(7, rows)) => rows[0].rails.as_ref().map(Vec::len),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(kept(vec![good.clone(); RAILS]), Some(RAILS));
+        for bad in [
+            Rail { by: "x;reboot".to_owned(), ..good.clone() },
+            Rail { networks: vec!["\u{1b}[2J".to_owned()], ..good.clone() },
+            Rail { networks: vec![String::new(); RAILS + 1], ..good.clone() },
+            Rail { heard: [(7, [RAILS].into())].into(), ..good.clone() },
+            Rail { heard: (0..65).map(|id| (id, BTreeSet::new())).collect(), ..good.clone() },
+        ] {
+            assert_eq!(kept(vec![good.clone(), bad]), None);
+        }
+        assert_eq!(kept(vec![good; RAILS + 1]), None);
     }
 
     #[test]

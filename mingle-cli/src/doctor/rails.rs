@@ -1,8 +1,9 @@
 //! The ports of this host for RDMA over Ethernet, and which ports of other hosts each of them hears.
 //!
 //! Each port multicasts its number in the group of the job, and listens there by itself. So a datagram
-//! arrives on the port at the other end of the cable and on no other port: a multicast needs neither a route
-//! nor ARP, which Linux answers on every interface for every address of the host (arp_ignore in
+//! arrives on the port at the other end of the cable and on no other port: a multicast needs no ARP, which
+//! Linux answers on every interface for every address of the host, and from a link-local address of IPv6 no
+//! route back, which a strict reverse-path filter asks for (arp_ignore and rp_filter in
 //! Documentation/networking/ip-sysctl.rst).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,22 +11,28 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use mingle_core::rdma::{LinkLayer, Machine, NodeType, Relation};
-use mingle_core::tools::{Cast, Interface, Station, interfaces};
+use mingle_core::tools::{Cast, Interface, Judged, Station, interfaces};
 use mingle_core::{JobId, Network};
 use tokio::sync::mpsc;
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 
 use super::live::Arrived;
 use super::notice::{HOSTS, HostNotice, RAILS, Rail, decode, encode, is_name};
 
 /// The pause between two multicasts of a port.
 const PERIOD: Duration = Duration::from_millis(200);
+/// When a port that could not be opened is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest hello of a port, in bytes. Other messages in the group of the job are longer.
+const LONGEST: usize = 64;
 
-/// The ports for RDMA over Ethernet that have a network interface in this namespace.
-pub(super) fn of_host<'a>(machine: &Machine, all: impl Iterator<Item = &'a Interface>) -> Vec<Rail> {
-    let is_roce = |kind: Option<NodeType>| kind != Some(NodeType::RNIC);
+/// The ports for RDMA over Ethernet that have a network interface in this namespace and are not excluded;
+/// none with `--multicast off`. Ports with an address come first: of very many virtual functions the rest is
+/// left out.
+pub(super) fn of_host(machine: &Machine, all: &[Judged], network: &Network) -> Vec<Rail> {
     let mut names = BTreeSet::new();
-    for device in machine.devices.iter().filter(|device| is_roce(device.node_type)) {
+    let is_wanted = |kind| network.multicast && kind != Some(NodeType::RNIC);
+    for device in machine.devices.iter().filter(|device| is_wanted(device.node_type)) {
         for port in device.ports.iter().filter(|port| port.link_layer == LinkLayer::Ethernet) {
             // A bond or VLAN above the device's own interface has the addresses.
             let above = port.gids.iter().filter(|entry| entry.relation == Relation::Own);
@@ -33,35 +40,46 @@ pub(super) fn of_host<'a>(machine: &Machine, all: impl Iterator<Item = &'a Inter
             names.extend(device.interfaces.iter().map(String::as_str));
         }
     }
-    let rail = |interface: &Interface| {
-        let networks = interface.addresses.iter().filter(|net| !is_link_local(net.addr()));
-        Rail {
-            by: interface.name.clone(),
-            networks: networks.take(RAILS).map(|net| net.trunc().to_string()).collect(),
-            up: interface.up,
-            heard: BTreeMap::new(),
-        }
+    let excludes = |interface: &Interface| {
+        let has = |address: IpAddr| {
+            network.interfaces.iter().any(|filter| filter.excludes(&interface.name, address))
+        };
+        interface.addresses.iter().any(|net| has(net.addr()))
     };
-    let is_its = |name: &str| names.contains(name) && is_name(name);
-    all.filter(|interface| is_its(&interface.name)).map(rail).take(RAILS).collect()
+    let is_rail = |interface: &&Interface| {
+        names.contains(interface.name.as_str()) && is_name(&interface.name) && !excludes(interface)
+    };
+    let rail = |interface: &Interface| Rail {
+        by: interface.name.clone(),
+        networks: networks(interface),
+        up: interface.up,
+        heard: BTreeMap::new(),
+    };
+    let mut rails: Vec<Rail> = all.iter().map(|nic| &nic.interface).filter(is_rail).map(rail).collect();
+    rails.sort_by_key(|rail| rail.networks.is_empty());
+    rails.truncate(RAILS);
+    rails
 }
 
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
+/// The networks of an interface, without those of IPv6's link-local addresses, which every interface has.
+fn networks(interface: &Interface) -> Vec<String> {
+    let is_everywhere = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let nets = interface.addresses.iter().filter(|net| !is_everywhere(net.addr()));
+    nets.take(RAILS).map(|net| net.trunc().to_string()).collect()
 }
 
-/// Notes which ports have a link now: the kernel learns of a cable that was pulled about a second later.
+/// Reads the links and networks of the ports again: a cable that is plugged in or pulled is known to the
+/// kernel about a second later, and a port may get its address then.
 pub(super) fn update(rails: &mut [Rail], network: &Network) {
     let Ok(all) = interfaces(network) else { return };
     for rail in rails {
-        rail.up = all.iter().any(|nic| nic.interface.name == rail.by && nic.interface.up);
+        let now = all.iter().map(|nic| &nic.interface).find(|interface| interface.name == rail.by);
+        rail.up = now.is_some_and(|interface| interface.up);
+        rail.networks = now.map(networks).unwrap_or_default();
     }
 }
 
-/// Lets each port send and listen, until the meeting is over. A port without an address does neither.
+/// Lets each port send and listen, until the meeting is over.
 pub(super) fn listen(
     rails: &[Rail],
     me: u32,
@@ -70,36 +88,42 @@ pub(super) fn listen(
     sender: &mpsc::Sender<Arrived>,
 ) {
     for (here, rail) in rails.iter().enumerate() {
-        let Ok(filter) = rail.by.parse() else { continue };
-        let mut alone = network.clone();
-        (alone.interfaces, alone.broadcast) = (vec![filter], false);
-        let Ok(station) = Station::of_observer(job, &alone) else { continue };
-        let (tag, hello) = (job.tag(), encode(job.tag(), &HostNotice::Rail(me, here)));
-        tokio::spawn(exchange(station, hello, sender.clone(), move |bytes| match decode(tag, bytes) {
-            Some(HostNotice::Rail(id, there)) if (id, there) != (me, here) && there < RAILS => {
-                Some(Arrived::Rail { here, id, there })
-            }
-            _ => None,
-        }));
+        tokio::spawn(exchange(job.clone(), network.clone(), rail.by.clone(), (me, here), sender.clone()));
     }
 }
 
-/// Sends the hello of a port again and again, and passes on what the port hears, each once.
+/// Sends the hello of a port again and again, and passes on what the port hears, each once. A port that has
+/// no link or address yet is tried again.
 async fn exchange(
-    mut station: Station,
-    hello: Vec<u8>,
+    job: JobId,
+    network: Network,
+    port: String,
+    own: (u32, usize),
     sender: mpsc::Sender<Arrived>,
-    read: impl Fn(&[u8]) -> Option<Arrived>,
 ) {
-    let (mut ticks, mut known) = (interval(PERIOD), BTreeSet::new());
+    let (tag, mut ticks, mut known) = (job.tag(), interval(PERIOD), BTreeSet::new());
+    let hello = encode(tag, &HostNotice::Rail(own.0, own.1));
+    let mut opened = None;
     while !sender.is_closed() {
+        let Some(station) = &mut opened else {
+            opened = Station::of_port(&job, &network, &port).ok();
+            if opened.is_none() {
+                sleep(AGAIN).await;
+            }
+            continue;
+        };
         tokio::select! {
             (_, cast, bytes) = station.receive() => {
-                let is_new = cast == Cast::Multicast && known.len() < HOSTS * RAILS && !known.contains(&bytes);
-                if is_new && let Some(arrived) = read(&bytes) {
-                    known.insert(bytes);
+                // A port hears itself, too, unless this host drops multicast.
+                if cast == Cast::Multicast
+                    && bytes.len() <= LONGEST
+                    && let Some(HostNotice::Rail(id, there)) = decode(tag, &bytes)
+                    && there < RAILS
+                    && known.len() < HOSTS * RAILS
+                    && known.insert((id, there))
+                {
                     // An error means that the meeting is over.
-                    let _ = sender.send(arrived).await;
+                    let _ = sender.send(Arrived::Rail { here: own.1, id, there }).await;
                 }
             }
             // A port that cannot send is heard by nobody, which the others say.

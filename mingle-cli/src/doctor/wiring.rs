@@ -10,16 +10,17 @@ use super::matrix::Board;
 use super::notice::Rail;
 
 const CHECK: &str = "wiring";
-/// The most names in one line.
+/// The most names in one line, and the most findings.
 const SHOWN: usize = 8;
+const FINDINGS: usize = 32;
 
 /// A port: the place of its host, and its own.
 type End = (usize, usize);
 
 /// The ports of all hosts.
 pub(super) struct Wiring<'a> {
-    /// The name of each host, and its ports.
-    hosts: Vec<(&'a str, &'a [Rail])>,
+    /// The ID and name of each host, and its ports; none where it has not told of them.
+    hosts: Vec<(u32, String, Option<&'a [Rail]>)>,
     /// The ports that hear each other, directly or by way of others. A port that hears none is alone.
     segments: Vec<BTreeSet<End>>,
 }
@@ -27,155 +28,206 @@ pub(super) struct Wiring<'a> {
 impl<'a> Wiring<'a> {
     pub(super) fn of(board: &'a Board) -> Self {
         let ids = board.ids();
-        let rails = |id: &u32| board.rows[id].rails.as_deref().unwrap_or_default();
-        let hosts: Vec<_> = ids.iter().map(|id| (board.rows[id].card.host.as_str(), rails(id))).collect();
-        let mut wiring = Self { hosts, segments: Vec::new() };
-        wiring.segments = wiring.ends().map(|end| BTreeSet::from([end])).collect();
+        let host = |id: &u32| (*id, board.name(*id), board.rows[id].rails.as_deref());
+        let mut wiring = Self { hosts: ids.iter().map(host).collect(), segments: Vec::new() };
         let places: BTreeMap<u32, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        for here in wiring.ends().collect::<Vec<End>>() {
-            let (_, rails) = wiring.hosts[here.0];
-            for (id, heard) in &rails[here.1].heard {
+        let ends: Vec<End> = wiring.ends().collect();
+        let mut labels: BTreeMap<End, usize> = ends.iter().copied().zip(0..).collect();
+        for here in &ends {
+            for (id, heard) in &wiring.rail(*here).heard {
                 for there in heard.iter().filter_map(|rail| Some((*places.get(id)?, *rail))) {
-                    wiring.join(here, there);
+                    // A stranger can make up ports that no host has.
+                    let (own, other) = (labels[here], labels.get(&there).copied());
+                    if let Some(other) = other.filter(|other| *other != own) {
+                        labels.values_mut().filter(|label| **label == other).for_each(|label| *label = own);
+                    }
                 }
             }
         }
+        let mut segments: BTreeMap<usize, BTreeSet<End>> = BTreeMap::new();
+        for (end, label) in labels {
+            segments.entry(label).or_default().insert(end);
+        }
+        wiring.segments = segments.into_values().collect();
         wiring.segments.sort();
         wiring
     }
 
-    /// Joins the segments of two ports.
-    fn join(&mut self, here: End, there: End) {
-        let place = |end| self.segments.iter().position(|segment| segment.contains(&end));
-        // A stranger can make up ports that no host has.
-        if let (Some(a), Some(b)) = (place(here), place(there))
-            && a != b
-        {
-            let other = self.segments.remove(a.max(b));
-            self.segments[a.min(b)].extend(other);
-        }
-    }
-
-    fn ends(&self) -> impl Iterator<Item = End> {
-        let counts: Vec<usize> = self.hosts.iter().map(|(_, rails)| rails.len()).collect();
+    fn ends(&self) -> impl Iterator<Item = End> + use<> {
+        let counts: Vec<usize> =
+            self.hosts.iter().map(|(.., rails)| rails.map_or(0, <[Rail]>::len)).collect();
         counts.into_iter().enumerate().flat_map(|(host, count)| (0..count).map(move |rail| (host, rail)))
     }
 
-    fn rail(&self, (host, rail): End) -> &Rail {
-        &self.hosts[host].1[rail]
+    fn rail(&self, (host, rail): End) -> &'a Rail {
+        &self.hosts[host].2.unwrap_or_default()[rail]
     }
 
     fn name(&self, end: End) -> String {
-        format!("{} of {}", self.rail(end).by, self.hosts[end.0].0)
+        format!("{} of {}", self.rail(end).by, self.hosts[end.0].1)
     }
 
-    /// The segments that join hosts.
-    fn joined(&self) -> impl Iterator<Item = &BTreeSet<End>> {
-        self.segments.iter().filter(|segment| hosts_of(segment).len() > 1)
+    /// The ports that hear this one or are heard by it, itself included.
+    fn segment(&self, end: End) -> &BTreeSet<End> {
+        static NONE: BTreeSet<End> = BTreeSet::new();
+        self.segments.iter().find(|segment| segment.contains(&end)).unwrap_or(&NONE)
     }
 
-    /// The other hosts' ports that this one reaches, in words.
-    fn reach(&self, end: End) -> String {
-        let all = self.joined().filter(|segment| segment.contains(&end)).flatten();
-        let others: Vec<String> =
-            all.filter(|other| other.0 != end.0).map(|other| self.name(*other)).collect();
-        match (&others[..], self.rail(end).up) {
-            ([], true) => format!("{} reaches nothing", self.name(end)),
-            ([], false) => format!("{} reaches nothing (no link)", self.name(end)),
-            _ => format!("{} reaches {}", self.name(end), short(&others, ", ")),
+    /// Whether the port hears no other host, and no other host has said that it hears this port.
+    fn is_alone(&self, end: End) -> bool {
+        let others = &self.hosts.iter().enumerate().filter(|(host, _)| *host != end.0);
+        let hears = others.clone().any(|(_, (id, ..))| self.rail(end).heard.contains_key(id));
+        !hears && hosts_of(self.segment(end)).len() < 2
+    }
+
+    /// What this port hears, in words.
+    fn hears(&self, end: End) -> String {
+        let others = self.segment(end).iter().filter(|other| other.0 != end.0);
+        let others: Vec<End> = others.copied().collect();
+        match self.why_alone(end) {
+            Some(why) => format!("{} {why}", self.name(end)),
+            None => format!("{} hears {}", self.name(end), short(&others, ", ", |other| self.name(other))),
         }
     }
 
-    /// What is wrong with the networks whose ports do not all reach each other, or else what joins the hosts.
+    /// Why the segment of this port is no other host's.
+    fn why_alone(&self, end: End) -> Option<&'static str> {
+        let (rail, own) = (self.rail(end), self.hosts[end.0].0);
+        let hears_itself = rail.heard.get(&own).is_some_and(|ports| ports.contains(&end.1));
+        match rail.up {
+            _ if hosts_of(self.segment(end)).len() > 1 => None,
+            _ if !self.is_alone(end) => Some("hears a host that has not told its ports"),
+            false => Some("has no link"),
+            true if hears_itself => Some("hears no other host"),
+            true => Some("does not even hear itself"),
+        }
+    }
+
+    /// What is wrong with the networks whose ports do not all hear each other, or else what joins the hosts.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut networks: BTreeMap<&str, BTreeSet<End>> = BTreeMap::new();
         for end in self.ends() {
-            for network in &self.rail(end).networks {
+            for network in self.rail(end).networks.iter().filter(|network| is_of_link(network)) {
                 networks.entry(network).or_default().insert(end);
             }
         }
-        let broken = networks.into_iter().filter_map(|(network, ends)| self.broken(network, &ends));
-        let mut findings: Vec<Finding> = broken.collect();
+        // Ports have networks of both families.
+        let mut together: BTreeMap<BTreeSet<End>, Vec<&str>> = BTreeMap::new();
+        for (network, ends) in networks {
+            together.entry(ends).or_default().push(network);
+        }
+        let broken = together.iter().filter_map(|(ends, networks)| self.broken(networks, ends));
+        let mut findings: Vec<Finding> = broken.take(FINDINGS).collect();
         if findings.is_empty() && hosts_of(&self.ends().collect()).len() > 1 {
-            findings.push(Finding::ok(CHECK, "ports for RDMA", self.shape()));
+            findings.push(self.shape());
         }
         findings
     }
 
-    fn broken(&self, network: &str, ends: &BTreeSet<End>) -> Option<Finding> {
+    /// The finding on ports with the same networks: which of them are alone, or else in which parts they are.
+    /// Only a port without a link and a crossed cable are surely wrong: a fabric may pass no multicast, or
+    /// route between the links of a network.
+    fn broken(&self, networks: &[&str], ends: &BTreeSet<End>) -> Option<Finding> {
         let hosts = hosts_of(ends).len();
         if hosts < 2 || self.segments.iter().any(|segment| ends.is_subset(segment)) {
             return None;
         }
-        let (alive, dead): (Vec<End>, Vec<End>) =
-            ends.iter().partition(|end| self.joined().any(|segment| segment.contains(end)));
-        // Of several ports in one network, a host may mean any to reach another one.
-        let blamed = if hosts == ends.len() { [&dead[..], &alive].concat() } else { dead.clone() };
-        let seen: Vec<String> = blamed.iter().map(|end| self.reach(*end)).collect();
-        let cure = match dead.first() {
-            Some(end) => format!(
-                "plug the cable in again or replace it (`ethtool {0}` shows the link); with a link, look for a firewall rule that \
-                 drops multicast on {0}",
-                self.rail(*end).by
-            ),
-            None => "the cables are crossed: plug them into the ports of their networks, or exchange the addresses of the two \
-                     ports on one host"
-                .to_owned(),
+        let find = |status, blamed: &[End], cure: String| {
+            let looked = format!("ports for RDMA in {}", networks[..networks.len().min(SHOWN)].join(", "));
+            Some(Finding::new(status, CHECK, looked, short(blamed, "; ", |end| self.hears(end)), cure))
         };
-        let looked = format!("ports for RDMA in {network}");
-        let finding = || Finding::new(Severity::Warning, CHECK, looked, short(&seen, "; "), cure);
-        (!seen.is_empty()).then(finding)
+        let alone: Vec<End> = ends.iter().copied().filter(|end| self.is_alone(*end)).collect();
+        if let Some(dead) = alone.iter().find(|end| !self.rail(**end).up) {
+            let (by, host) = (&self.rail(*dead).by, &self.hosts[dead.0].1);
+            let cure = format!(
+                "plug the cable in again or replace it, at both ends: `ethtool {by}` on {host} shows the link"
+            );
+            return find(Severity::Warning, &alone, cure);
+        }
+        if !alone.is_empty() {
+            let cure = "if a cable or switch joins them, look for a firewall rule that drops multicast on a port that does not even \
+                        hear itself, and for the VLAN of a switch port";
+            return find(Severity::Note, &alone, cure.to_owned());
+        }
+        // Of several ports in one network, a host may mean any to reach another one.
+        if hosts < ends.len() {
+            return None;
+        }
+        let own = |end: &End| self.segment(*end).intersection(ends).count();
+        let most = ends.iter().map(own).max().unwrap_or(0);
+        let apart: Vec<End> = ends.iter().copied().filter(|end| own(end) < most || most == 1).collect();
+        if !apart.is_empty() && apart.iter().all(|end| own(end) == 1) {
+            let cure = "the cables are crossed: plug them into the ports of their networks, or exchange the addresses of the two \
+                        ports on one host";
+            return find(Severity::Warning, &apart, cure.to_owned());
+        }
+        let all: Vec<End> = ends.iter().copied().collect();
+        let cure =
+            "if no router joins these links, join their switches, or give each link a network of its own";
+        find(Severity::Note, if apart.is_empty() { &all } else { &apart }, cure.to_owned())
     }
 
     /// What joins the hosts, in one sentence.
-    fn shape(&self) -> String {
-        let all = hosts_of(&self.ends().collect());
-        let joined: Vec<BTreeSet<usize>> = self.joined().map(hosts_of).collect();
+    fn shape(&self) -> Finding {
+        let ends: BTreeSet<End> = self.ends().collect();
+        let joined: Vec<BTreeSet<usize>> =
+            self.segments.iter().map(hosts_of).filter(|hosts| hosts.len() > 1).collect();
         let pairs: BTreeSet<_> = joined.iter().filter(|hosts| hosts.len() == 2).collect();
-        let (hosts, networks) = (all.len(), joined.len());
-        if joined.iter().all(|hosts| *hosts == all) {
-            return match networks {
-                0 => "no port of a host hears a port of another".to_owned(),
-                1 => format!("one switch or cable joins the ports of all {hosts} hosts"),
-                _ => format!("{networks} rails or cables, each of which joins all {hosts} hosts"),
-            };
-        }
-        match (pairs.len(), hosts * (hosts - 1) / 2) {
-            _ if joined.iter().any(|hosts| hosts.len() > 2) => {
-                format!("{networks} networks join different hosts")
+        let (hosts, links) = (hosts_of(&ends).len(), joined.len());
+        let possible = hosts * (hosts - 1) / 2;
+        let (seen, is_whole) = match joined.first() {
+            None => ("no port of a host hears a port of another".to_owned(), false),
+            Some(one) if links == 1 && one.len() == hosts => {
+                ("one switch or cable joins them".to_owned(), true)
             }
-            (some, possible) if some < possible => format!("cables join {some} of {possible} pairs of hosts"),
-            _ => format!("cables join each two of the {hosts} hosts"),
+            Some(one) if links == 1 => (format!("one switch or cable joins {} of them", one.len()), false),
+            _ if joined.iter().all(|some| some.len() == hosts) => {
+                (format!("{links} rails or cables, each of which joins them all"), true)
+            }
+            _ if pairs.len() == possible => ("cables join each two of them".to_owned(), true),
+            _ if joined.iter().all(|some| some.len() == 2) => {
+                (format!("cables join {} of {possible} pairs of them", pairs.len()), false)
+            }
+            _ => (format!("{links} networks join different hosts"), false),
+        };
+        let looked = format!("ports for RDMA of {hosts} hosts");
+        if is_whole {
+            return Finding::ok(CHECK, looked, seen);
         }
+        let down: Vec<End> = ends.into_iter().filter(|end| !self.rail(*end).up).collect();
+        let without = if down.is_empty() { "" } else { "; without a link: " };
+        let seen = format!("{seen}{without}{}", short(&down, ", ", |end| self.name(end)));
+        let cure = "if a cable or switch should join more, look at the link of each port (`ethtool`), and whether multicast passes";
+        Finding::new(Severity::Note, CHECK, looked, seen, cure)
     }
 
-    /// A line for each cable or switch, and for each port without.
+    /// A line for each cable or switch, and for each port and host without.
     pub(super) fn text(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         for segment in &self.segments {
             let side = |host: usize| {
                 let own = segment.iter().filter(|end| end.0 == host);
                 let ports: Vec<&str> = own.map(|end| self.rail(*end).by.as_str()).collect();
-                format!("{} {}", self.hosts[host].0, ports.join(", "))
+                format!("{} {}", self.hosts[host].1, ports.join(", "))
             };
             let mut sides: Vec<String> = hosts_of(segment).into_iter().map(side).collect();
-            if sides.len() == 1 {
-                let is_up = segment.iter().all(|end| self.rail(*end).up);
-                sides.push(if is_up { "nothing" } else { "nothing (no link)" }.to_owned());
-            }
+            let why = segment.first().and_then(|end| self.why_alone(*end));
+            sides.extend(why.map(str::to_owned));
             lines.push(format!("  {}\n", sides.join(" -- ")));
         }
         if lines.is_empty() {
             return String::new();
         }
-        format!("\nports for RDMA, and what they reach:\n{}", lines.concat())
+        let silent = self.hosts.iter().filter(|(.., rails)| rails.is_none());
+        lines.extend(silent.map(|(_, name, _)| format!("  {name} -- has not told its ports\n")));
+        format!("\nports for RDMA, and which hear each other:\n{}", lines.concat())
     }
 
     /// The segments for programs.
     pub(super) fn document(&self) -> Value {
         let port = |end: &End| {
             let Rail { by, networks, up, .. } = self.rail(*end);
-            json!({ "host": self.hosts[end.0].0, "interface": by, "networks": networks, "link": up })
+            json!({ "host": self.hosts[end.0].1, "interface": by, "networks": networks, "link": up })
         };
         self.segments.iter().map(|segment| segment.iter().map(port).collect::<Value>()).collect()
     }
@@ -185,12 +237,18 @@ fn hosts_of(ends: &BTreeSet<End>) -> BTreeSet<usize> {
     ends.iter().map(|(host, _)| *host).collect()
 }
 
-/// The names, as far as a line has room.
-fn short(names: &[String], separator: &str) -> String {
-    let shown = names[..names.len().min(SHOWN)].join(separator);
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown}{separator}and {more} more"),
+/// Whether hosts in this network are on one link: not where it is a single address, as those of services are,
+/// or one that hosts give themselves (RFC 3927).
+fn is_of_link(network: &str) -> bool {
+    !network.ends_with("/32") && !network.ends_with("/128") && !network.starts_with("169.254.")
+}
+
+/// What is said of these ports, as far as a line has room.
+fn short(ends: &[End], separator: &str, say: impl Fn(End) -> String) -> String {
+    let said: Vec<String> = ends.iter().take(SHOWN).map(|end| say(*end)).collect();
+    match ends.len().saturating_sub(SHOWN) {
+        0 => said.join(separator),
+        more => format!("{}{separator}and {more} more", said.join(separator)),
     }
 }
 
@@ -226,40 +284,75 @@ mod tests {
     }
 
     fn said(board: &Board) -> Vec<String> {
-        let line = |finding: Finding| format!("{}: {}", finding.looked, finding.seen);
+        let line = |finding: Finding| {
+            let status = serde_json::to_value(finding.status).unwrap();
+            format!("{} {}: {}", status.as_str().unwrap(), finding.looked, finding.seen)
+        };
         Wiring::of(board).findings().into_iter().map(line).collect()
     }
 
     #[test]
     fn a_port_that_hears_or_is_heard_is_joined_and_ports_that_nobody_has_are_ignored() {
         let one = rail("a", &[], &[(1, 0), (1, 31), (7, 0)]);
-        let two = board(&[&[one, rail("b", &[], &[])], &[rail("c", &[], &[])]]);
-        assert_eq!(Wiring::of(&two).segments, [[(0, 0), (1, 0)].into(), BTreeSet::from([(0, 1)])]);
-        assert_eq!(
-            Wiring::of(&two).text(),
-            "\nports for RDMA, and what they reach:\n  node1 a -- node2 c\n  node1 b -- nothing\n"
-        );
+        let down = Rail { up: false, ..rail("d", &[], &[]) };
+        let ports = [one, rail("b", &[], &[]), rail("e", &[], &[(0, 2)]), down, rail("f", &[], &[(2, 0)])];
+        let mut three = board(&[&ports, &[rail("c", &[], &[])], &[]]);
+        three.rows.get_mut(&3).unwrap().rails = None;
+        let wiring = Wiring::of(&three);
+        assert_eq!(wiring.segments[0], [(0, 0), (1, 0)].into());
+        let lines = [
+            "",
+            "ports for RDMA, and which hear each other:",
+            "  node1 (10.0.0.1) a -- node2 (10.0.0.2) c",
+            "  node1 (10.0.0.1) b -- does not even hear itself",
+            "  node1 (10.0.0.1) e -- hears no other host",
+            "  node1 (10.0.0.1) d -- has no link",
+            "  node1 (10.0.0.1) f -- hears a host that has not told its ports",
+            "  node3 (10.0.0.3) -- has not told its ports",
+            "",
+        ];
+        assert_eq!(wiring.text(), lines.join("\n"));
     }
 
     #[test]
-    fn a_dead_port_is_named_with_its_other_end_where_another_host_is_in_its_network() {
-        let dead = |networks: &[&str]| Rail { up: false, ..rail("b", networks, &[]) };
-        let other = [rail("c", &["10.0.0.0/24"], &[]), rail("d", &["10.0.1.0/24"], &[])];
+    fn a_port_without_a_link_is_named_with_its_other_end_where_another_host_is_in_its_network() {
+        let down = |networks: &[&str]| Rail { up: false, ..rail("b", networks, &[]) };
+        let both = ["10.0.1.0/24", "fd01::/64", "10.9.9.9/32"];
+        let other = [rail("c", &["10.0.0.0/24"], &[]), rail("d", &both, &[(1, 1)])];
         let with = |networks: &[&str]| {
-            said(&board(&[&[rail("a", &["10.0.0.0/24"], &[(1, 0)]), dead(networks)], &other]))
+            said(&board(&[&[rail("a", &["10.0.0.0/24"], &[(1, 0)]), down(networks)], &other]))
         };
-        let fine = ["ports for RDMA: one switch or cable joins the ports of all 2 hosts"];
-        assert_eq!(with(&[]), fine);
-        assert_eq!(with(&["10.0.1.0/25"]), fine, "another network");
+        let fine = ["ok ports for RDMA of 2 hosts: one switch or cable joins them"];
+        for other in [&[][..], &["10.0.1.0/25"], &["10.9.9.9/32"], &["169.254.0.0/16"]] {
+            assert_eq!(with(other), fine, "{other:?}");
+        }
+        let line = "warning ports for RDMA in 10.0.1.0/24, fd01::/64: b of node1 (10.0.0.1) has no link; d of node2 (10.0.0.2) \
+                    hears no other host";
+        assert_eq!(with(&both), [line]);
+        let line = "warning ports for RDMA in 10.0.0.0/24: b of node1 (10.0.0.1) has no link";
+        assert_eq!(with(&["10.0.0.0/24"]), [line]);
+        // As network managers do, which take the addresses of a port without a link.
+        let without = board(&[
+            &[rail("a", &[], &[(1, 0)]), down(&[])],
+            &[rail("a", &[], &[]), rail("b", &[], &[(2, 0)])],
+            &[rail("a", &[], &[]), down(&[])],
+        ]);
+        let line = "note ports for RDMA of 3 hosts: cables join 2 of 3 pairs of them; without a link: b of node1 (10.0.0.1), b of \
+                    node3 (10.0.0.3)";
+        assert_eq!(said(&without), [line]);
+    }
+
+    #[test]
+    fn where_no_multicast_passes_or_routers_join_the_links_nothing_is_wrong() {
+        let port = |heard: &[End]| [rail("a", &["10.0.0.0/16"], heard)];
+        let silent = said(&board(&[&port(&[]), &port(&[])]));
+        assert!(silent[0].starts_with("note ports for RDMA in 10.0.0.0/16: a of node1"), "{silent:?}");
+        let routed = said(&board(&[&port(&[(1, 0)]), &port(&[]), &port(&[(3, 0)]), &port(&[])]));
+        assert!(routed.len() == 1 && routed[0].starts_with("note "), "{routed:?}");
+        let without = board(&[&[rail("a", &[], &[])], &[rail("b", &[], &[])]]);
         assert_eq!(
-            with(&["10.0.1.0/24"]),
-            [
-                "ports for RDMA in 10.0.1.0/24: b of node1 reaches nothing (no link); d of node2 reaches nothing"
-            ]
-        );
-        assert_eq!(
-            with(&["10.0.0.0/24"]),
-            ["ports for RDMA in 10.0.0.0/24: b of node1 reaches nothing (no link)"]
+            said(&without),
+            ["note ports for RDMA of 2 hosts: no port of a host hears a port of another"]
         );
     }
 
@@ -272,29 +365,44 @@ mod tests {
                 &[port("c", networks[2], (0, 1)), port("d", networks[3], (0, 0))],
             ])
         };
-        assert_eq!(
-            said(&hosts(["10.0.0.0/24", "fd01::/64", "10.0.0.0/24", "fd01::/64"])),
-            [
-                "ports for RDMA in 10.0.0.0/24: a of node1 reaches d of node2; c of node2 reaches b of node1",
-                "ports for RDMA in fd01::/64: b of node1 reaches c of node2; d of node2 reaches a of node1",
-            ]
-        );
-        let shape = "ports for RDMA: 2 rails or cables, each of which joins all 2 hosts";
+        let crossed = said(&hosts(["10.0.0.0/24", "fd01::/64", "10.0.0.0/24", "fd01::/64"]));
+        let lines = [
+            "warning ports for RDMA in 10.0.0.0/24: a of node1 (10.0.0.1) hears d of node2 (10.0.0.2); c of node2 (10.0.0.2) hears \
+             b of node1 (10.0.0.1)",
+            "warning ports for RDMA in fd01::/64: b of node1 (10.0.0.1) hears c of node2 (10.0.0.2); d of node2 (10.0.0.2) hears a \
+             of node1 (10.0.0.1)",
+        ];
+        assert_eq!(crossed, lines);
+        let shape = "ok ports for RDMA of 2 hosts: 2 rails or cables, each of which joins them all";
         assert_eq!(said(&hosts(["10.0.0.0/24"; 4])), [shape]);
     }
 
     #[test]
-    fn cables_are_counted_by_the_pairs_of_hosts_that_they_join() {
-        let ring = |count: usize| -> Vec<Vec<Rail>> {
-            let ends = |host| vec![rail("a", &[], &[((host + 1) % count, 1)]), rail("b", &[], &[])];
-            (0..count).map(ends).collect()
+    fn only_the_ports_apart_from_most_of_their_network_are_blamed() {
+        let port = |by, network, heard| rail(by, &[network], &[heard]);
+        let rails = |swapped: bool| {
+            let (a, b) = if swapped { ((0, 1), (0, 0)) } else { ((0, 0), (0, 1)) };
+            [port("a", "10.0.0.0/24", a), port("b", "10.0.1.0/24", b)]
         };
-        for (count, shape) in
-            [(3, "cables join each two of the 3 hosts"), (4, "cables join 4 of 6 pairs of hosts")]
+        let [one, two, three] = [rails(false), rails(false), rails(true)];
+        let wiring = board(&[&one, &two, &three]);
+        let found = Wiring::of(&wiring).findings();
+        assert_eq!(found.len(), 2);
+        for (finding, by) in found.iter().zip(["a", "b"]) {
+            assert!(finding.seen.starts_with(&format!("{by} of node3 (10.0.0.3) hears ")), "{finding:?}");
+            assert!(finding.cure.as_ref().unwrap().contains("crossed"), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn cables_are_counted_by_the_pairs_of_hosts_that_they_join() {
+        for (count, status, shape) in
+            [(3_usize, "ok", "cables join each two of them"), (4, "note", "cables join 4 of 6 pairs of them")]
         {
-            let all = ring(count);
-            let all: Vec<&[Rail]> = all.iter().map(Vec::as_slice).collect();
-            assert_eq!(said(&board(&all)), [format!("ports for RDMA: {shape}")]);
+            let ends = |host: usize| [rail("a", &[], &[((host + 1) % count, 1)]), rail("b", &[], &[])];
+            let all: Vec<[Rail; 2]> = (0..count).map(ends).collect();
+            let all: Vec<&[Rail]> = all.iter().map(<[Rail; 2]>::as_slice).collect();
+            assert_eq!(said(&board(&all)), [format!("{status} ports for RDMA of {count} hosts: {shape}")]);
         }
     }
 }

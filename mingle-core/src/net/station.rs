@@ -89,6 +89,8 @@ pub fn reset(stream: &impl AsFd) {
 #[derive(Debug)]
 pub struct Station {
     network: Network,
+    /// Whether it notices new interfaces and addresses.
+    follows: bool,
     links: Links,
     port: u16,
     listeners: Vec<TcpListener>,
@@ -105,7 +107,7 @@ impl Station {
     pub fn of_node(interfaces: Vec<Interface>, job: &JobId, network: &Network) -> Result<Self, Error> {
         let Endpoint { listeners, sockets, port } = bind_endpoint(network, job)?;
         let links = Links::open(network.joined_groups(job), network, false, interfaces, sockets)?;
-        Ok(Self { network: network.clone(), links, port, listeners })
+        Ok(Self { network: network.clone(), follows: true, links, port, listeners })
     }
 
     /// Listens to a job's groups, and to broadcasts if [`Network::broadcast`] is set.
@@ -117,6 +119,29 @@ impl Station {
     /// As for [`Station::of_node`].
     pub fn of_observer(job: &JobId, network: &Network) -> Result<Self, Error> {
         Self::observe(network.groups(job), network.clone())
+    }
+
+    /// Listens to a job's groups on the link of this interface alone, and sends there, in both families and
+    /// also from link-local addresses: for `mingle doctor`, which tells the links of a host apart. Uses the
+    /// addresses that the interface has now.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`] if the interface is not there or has no link. [`Error::Socket`], as for a
+    /// rendezvous, and where the kernel, before Linux 5.7, lets only root bind a socket to an interface.
+    ///
+    /// # Panics
+    /// As for [`Station::of_node`].
+    pub fn of_port(job: &JobId, network: &Network, interface: &str) -> Result<Self, Error> {
+        let all = host::list().map_err(Error::socket("cannot list the network interfaces"))?;
+        let Some(port) = all.into_iter().find(|other| other.name == interface && other.up) else {
+            let reasons = format!("{interface}: down, or without a link");
+            return Err(Error::NoInterface { reasons, is_filtered: true });
+        };
+        let network = Network { broadcast: false, ttl: 1, ..network.clone() };
+        let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
+        let links = Links::open(network.groups(job).to_vec(), &network, false, vec![port], own)?;
+        links.hear_only(interface)?;
+        Ok(Self { network, follows: false, links, port: 0, listeners: Vec::new() })
     }
 
     /// Listens to the directory groups, in which the leaders of all jobs that are not private advertise.
@@ -136,7 +161,7 @@ impl Station {
         let interfaces = network.select_interfaces()?;
         let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
-        Ok(Self { network, links, port: 0, listeners: Vec::new() })
+        Ok(Self { network, follows: true, links, port: 0, listeners: Vec::new() })
     }
 
     /// The port of a node, for both TCP and UDP.
@@ -165,7 +190,7 @@ impl Station {
                 () = readable(self.links.receivers()) => {}
                 () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
             }
-            if self.links.keep_up() {
+            if self.links.keep_up() && self.follows {
                 self.links.follow(&self.network);
             }
         }

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
+
 use super::multicast::{DatagramSockets, Groups};
 use super::watched::Watched;
 use crate::host::Interface;
@@ -87,6 +89,15 @@ impl Links {
             self.receivers.push(Watched::new(socket)?);
         }
         Ok(())
+    }
+
+    /// Hears from now on only what arrives by this interface. A socket that has joined an IPv6 group on one
+    /// interface otherwise hears it on each that any socket has joined (`inet6_mc_check` in Linux's
+    /// net/ipv6/mcast.c compares the group alone).
+    pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
+        let bind = |socket: &UdpSocket| SockRef::from(socket).bind_device(Some(interface.as_bytes()));
+        let bound = self.sockets().try_for_each(|(socket, _)| bind(socket));
+        bound.map_err(Error::socket("cannot bind a socket to an interface"))
     }
 
     /// The sockets of the node's own port, one for each family.

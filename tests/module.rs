@@ -53,7 +53,8 @@ fn run(packages: &Path, tests: &[&str]) -> Result<Output, String> {
         .current_dir(python_folder());
     command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("MINGLE_") {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("MINGLE_") && !name.starts_with("MINGLE_TEST_") {
             command.env_remove(name);
         }
     }

@@ -182,7 +182,7 @@ fn a_pair_has_one_cable_or_two_and_a_port_whose_link_comes_late_is_heard() {
     lab.at(1, "ip link set enp0 down; ip link set enp2 down");
     let first = doctor(&lab, 0, SPARK);
     // It listens at the groups' port, 29499.
-    lab.at(0, "timeout 10 sh -c 'until grep -qi :733b /proc/net/udp; do :; done'");
+    lab.at(0, "timeout 10 sh -c 'until grep -qi :733b /proc/net/udp; do sleep 0.05; done'");
     lab.at(1, "ip link set enp0 up; ip link set enp2 up");
     let both = [first, doctor(&lab, 1, SPARK)];
     let both = both.map(|proc| Report::of(&proc.finish()));

@@ -207,10 +207,11 @@ impl Meeting {
             }
             Stage::Transfers => false,
             Stage::Done(at) => {
-                let owes = board.has_rails(board.me)
-                    && board
-                        .peers()
-                        .any(|card| board.has(board.me, card.id, TCP) && !self.told.contains(&card.id));
+                // A host that has everything may have left.
+                let owed = |card: &Card| {
+                    !card.done && board.has(board.me, card.id, TCP) && !self.told.contains(&card.id)
+                };
+                let owes = board.has_rails(board.me) && board.peers().any(owed);
                 let linger = if board.transfers() || owes { LONG_LINGER } else { LINGER };
                 let is_over = board.all_done() && !owes || now - at > linger;
                 self.board.rows.entry(self.board.me).and_modify(|own| own.card.done = true);

@@ -7,14 +7,14 @@
 //! Documentation/networking/ip-sysctl.rst).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use mingle_core::rdma::{LinkLayer, Machine, NodeType, Relation};
 use mingle_core::tools::{Cast, Interface, Judged, Station, interfaces};
 use mingle_core::{JobId, Network};
 use tokio::sync::mpsc;
-use tokio::time::{interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::live::Arrived;
 use super::notice::{HOSTS, HostNotice, RAILS, Rail, decode, encode, is_name};
@@ -44,7 +44,8 @@ pub(super) fn of_host(machine: &Machine, all: &[Judged], network: &Network) -> V
         let has = |address: IpAddr| {
             network.interfaces.iter().any(|filter| filter.excludes(&interface.name, address))
         };
-        interface.addresses.iter().any(|net| has(net.addr()))
+        // A port without an address is excluded by its name.
+        has(Ipv4Addr::UNSPECIFIED.into()) || interface.addresses.iter().any(|net| has(net.addr()))
     };
     let is_rail = |interface: &&Interface| {
         names.contains(interface.name.as_str()) && is_name(&interface.name) && !excludes(interface)
@@ -102,6 +103,7 @@ async fn exchange(
     sender: mpsc::Sender<Arrived>,
 ) {
     let (tag, mut ticks, mut known) = (job.tag(), interval(PERIOD), BTreeSet::new());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let hello = encode(tag, &HostNotice::Rail(own.0, own.1));
     let mut opened = None;
     while !sender.is_closed() {

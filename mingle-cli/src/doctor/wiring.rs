@@ -156,7 +156,8 @@ impl<'a> Wiring<'a> {
         let own = |end: &End| self.segment(*end).intersection(ends).count();
         let most = ends.iter().map(own).max().unwrap_or(0);
         let apart: Vec<End> = ends.iter().copied().filter(|end| own(end) < most || most == 1).collect();
-        if !apart.is_empty() && apart.iter().all(|end| own(end) == 1) {
+        let is_crossed = |end: &End| own(end) == 1 && self.why_alone(*end).is_none();
+        if !apart.is_empty() && apart.iter().all(is_crossed) {
             let cure = "the cables are crossed: plug them into the ports of their networks, or exchange the addresses of the two \
                         ports on one host";
             return find(Severity::Warning, &apart, cure.to_owned());

@@ -121,22 +121,28 @@ impl Station {
         Self::observe(network.groups(job), network.clone())
     }
 
-    /// Listens to a job's groups on the link of this interface alone, and sends there, in both families and
-    /// also from link-local addresses: for `mingle doctor`, which tells the links of a host apart. Uses the
-    /// addresses that the interface has now.
+    /// Listens to a job's groups on the link of this interface alone, and sends there in both families, if
+    /// possible from the link-local address of IPv6: for `mingle doctor`, which tells the links of a host
+    /// apart. Uses the addresses that the interface has now.
     ///
     /// # Errors
-    /// [`Error::NoInterface`] if the interface is not there or has no link. [`Error::Socket`], as for a
-    /// rendezvous, and where the kernel, before Linux 5.7, lets only root bind a socket to an interface.
+    /// [`Error::NoInterface`] if the interface is not there, or has no link or no address. [`Error::Socket`],
+    /// as for a rendezvous, and where the kernel, before Linux 5.7, lets only root bind a socket to an
+    /// interface.
     ///
     /// # Panics
     /// As for [`Station::of_node`].
     pub fn of_port(job: &JobId, network: &Network, interface: &str) -> Result<Self, Error> {
         let all = host::list().map_err(Error::socket("cannot list the network interfaces"))?;
-        let Some(port) = all.into_iter().find(|other| other.name == interface && other.up) else {
-            let reasons = format!("{interface}: down, or without a link");
+        let is_it = |other: &Interface| other.name == interface && other.up && !other.addresses.is_empty();
+        let Some(mut port) = all.into_iter().find(is_it) else {
+            let reasons = format!("{interface}: down, or without a link or an address");
             return Err(Error::NoInterface { reasons, is_filtered: true });
         };
+        port.addresses.sort_by_key(|own| match own.addr() {
+            IpAddr::V4(_) => false,
+            IpAddr::V6(address) => !address.is_unicast_link_local(),
+        });
         let network = Network { broadcast: false, ttl: 1, ..network.clone() };
         let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(network.groups(job).to_vec(), &network, false, vec![port], own)?;

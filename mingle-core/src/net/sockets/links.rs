@@ -97,7 +97,12 @@ impl Links {
     pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
         let bind = |socket: &UdpSocket| SockRef::from(socket).bind_device(Some(interface.as_bytes()));
         let bound = self.sockets().try_for_each(|(socket, _)| bind(socket));
-        bound.map_err(Error::socket("cannot bind a socket to an interface"))
+        bound.map_err(Error::socket("cannot bind a socket to an interface"))?;
+        // What has arrived before may have come by another.
+        for (socket, _) in self.sockets() {
+            while socket.recv(&mut [0]).is_ok() {}
+        }
+        Ok(())
     }
 
     /// The sockets of the node's own port, one for each family.

@@ -106,7 +106,7 @@ class Job:
         return [(float(at), int(step)) for at, step in (line.split() for line in lines)]
 
     def wait_for(self, beyond):
-        """Waits for steps beyond this one. False if the job has ended, or takes too long."""
+        """Waits for steps beyond this number. False if the job has ended, or takes too long."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if max((step for _, step in self.steps()), default=0) >= beyond + STEPS:

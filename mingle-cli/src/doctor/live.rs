@@ -73,7 +73,7 @@ pub(super) struct Meeting {
     /// The hosts to which the paths are proved, and where.
     proving: Vec<(u32, SocketAddr)>,
     dialling: BTreeSet<u32>,
-    /// The hosts that have this one's ports for RDMA, or are being told.
+    /// The hosts that know this host's ports for RDMA, or are being told.
     told: BTreeSet<u32>,
     seeds: Vec<SocketAddr>,
     /// The latest message for connections.
@@ -322,8 +322,8 @@ impl Meeting {
             for bytes in news {
                 card.places.iter().for_each(|place| self.station.send(place.at, bytes));
             }
-            // A host that hears no datagrams gets the news over a new connection, and the ports for RDMA need
-            // one in each direction.
+            // A host that hears no datagrams gets the news over a new connection. The ports for RDMA need a
+            // connection in each direction.
             let (is_due, has_rails) = (turn.is_multiple_of(AGAIN), board.has_rails(me));
             let is_told = self.told.contains(&card.id) || !has_rails;
             let is_asked = !hears(MULTICAST) && !hears(UNICAST) || board.lacks_rails_of(card.id) || !is_told;

@@ -215,12 +215,13 @@ impl Board {
         self.rows.get(&id).and_then(|row| row.rails.as_ref()).is_some_and(|rails| !rails.is_empty())
     }
 
-    /// Whether a host that this one connects to has not told yet what its ports for RDMA hear.
+    /// Whether a host to which this host connects has not told yet what its ports for RDMA hear.
     pub(super) fn lacks_rails_of(&self, id: u32) -> bool {
         self.cell(Way::Tcp, self.me, id).works() && self.rows.get(&id).is_some_and(|row| row.rails.is_none())
     }
 
-    /// Whether all hosts that this one connects to have told what their ports for RDMA hear, as has this one.
+    /// Whether this host knows what its ports for RDMA hear, and all hosts to which it connects have told
+    /// what their ports hear.
     pub(super) fn rails_are_known(&self) -> bool {
         self.rows[&self.me].rails.is_some() && !self.peers().any(|card| self.lacks_rails_of(card.id))
     }

@@ -10,7 +10,7 @@ use super::matrix::Board;
 use super::notice::Rail;
 
 const CHECK: &str = "wiring";
-/// The most names in one line, and the most findings.
+/// The most names in a line, and the most findings.
 const SHOWN: usize = 8;
 const FINDINGS: usize = 32;
 
@@ -67,7 +67,7 @@ impl<'a> Wiring<'a> {
         format!("{} of {}", self.rail(end).by, self.hosts[end.0].1)
     }
 
-    /// The ports that hear this one or are heard by it, itself included.
+    /// The ports that hear this port or are heard by it, itself included.
     fn segment(&self, end: End) -> &BTreeSet<End> {
         static NONE: BTreeSet<End> = BTreeSet::new();
         self.segments.iter().find(|segment| segment.contains(&end)).unwrap_or(&NONE)
@@ -149,7 +149,7 @@ impl<'a> Wiring<'a> {
                         hear itself, and for the VLAN of a switch port";
             return find(Severity::Note, &alone, cure.to_owned());
         }
-        // Of several ports in one network, a host may mean any to reach another one.
+        // With several ports in a network, a host may mean any of them to reach another host.
         if hosts < ends.len() {
             return None;
         }
@@ -168,7 +168,7 @@ impl<'a> Wiring<'a> {
         find(Severity::Note, if apart.is_empty() { &all } else { &apart }, cure.to_owned())
     }
 
-    /// What joins the hosts, in one sentence.
+    /// What joins the hosts, in a sentence.
     fn shape(&self) -> Finding {
         let ends: BTreeSet<End> = self.ends().collect();
         let joined: Vec<BTreeSet<usize>> =
@@ -238,8 +238,8 @@ fn hosts_of(ends: &BTreeSet<End>) -> BTreeSet<usize> {
     ends.iter().map(|(host, _)| *host).collect()
 }
 
-/// Whether hosts in this network are on one link: not where it is a single address, as those of services are,
-/// or one that hosts give themselves (RFC 3927).
+/// Whether hosts in this network are on the same link: not where the network is a single address, as those of
+/// services are, or holds the addresses that hosts give themselves (RFC 3927).
 fn is_of_link(network: &str) -> bool {
     !network.ends_with("/32") && !network.ends_with("/128") && !network.starts_with("169.254.")
 }

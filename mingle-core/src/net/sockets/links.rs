@@ -91,9 +91,9 @@ impl Links {
         Ok(())
     }
 
-    /// Hears from now on only what arrives by this interface. A socket that has joined an IPv6 group on one
-    /// interface otherwise hears it on each that any socket has joined (`inet6_mc_check` in Linux's
-    /// net/ipv6/mcast.c compares the group alone).
+    /// Hears from now on only what arrives by this interface. Otherwise a socket that has joined an IPv6
+    /// group on a single interface hears the group on each interface where any socket has joined it
+    /// (`inet6_mc_check` in Linux's net/ipv6/mcast.c compares the group alone).
     pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
         let bind = |socket: &UdpSocket| SockRef::from(socket).bind_device(Some(interface.as_bytes()));
         let bound = self.sockets().try_for_each(|(socket, _)| bind(socket));

@@ -20,6 +20,7 @@ use super::sockets::endpoint::listen_for_paths;
 use super::sockets::guests::Guests;
 use super::sockets::open_files::Room;
 use crate::model::{Lineage, NodeId, World};
+use crate::proto::session::Order;
 use crate::proto::{ConnId, DialId};
 use crate::wire::session::{Hello, Hellos};
 use crate::wire::{Frame, Header};
@@ -135,8 +136,22 @@ impl Sessions {
         ConnId(self.last_conn)
     }
 
+    /// Does what a session of the process `own` asks.
+    pub(crate) fn carry_out(&mut self, own: NodeId, order: Order) {
+        match order {
+            Order::Dial { to, peer, dial, number } => self.dial(own, peer, dial, to, number),
+            Order::Write(conn, frame) => {
+                if let Some(frames) = self.frames.get(&conn) {
+                    // Sending fails if the connection has just ended, which is reported.
+                    let _ = frames.send(frame);
+                }
+            }
+            Order::Close(conn) => self.close(conn),
+        }
+    }
+
     /// Opens a connection of the session with this number.
-    pub(crate) fn dial(&mut self, own: NodeId, peer: NodeId, number: DialId, to: SocketAddr, session: u64) {
+    fn dial(&mut self, own: NodeId, peer: NodeId, number: DialId, to: SocketAddr, session: u64) {
         match hello(own, peer, session) {
             Ok(hello) => {
                 let conn = self.next_conn();
@@ -146,13 +161,6 @@ impl Sessions {
             Err(error) => {
                 let _ = self.sender.send(News::Failed(peer, number, io::Error::other(error)));
             }
-        }
-    }
-
-    pub(crate) fn write(&mut self, conn: ConnId, frame: Frame) {
-        if let Some(frames) = self.frames.get(&conn) {
-            // Sending fails if the connection has just ended, which is reported.
-            let _ = frames.send(frame);
         }
     }
 

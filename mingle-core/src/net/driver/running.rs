@@ -227,9 +227,7 @@ impl RunningWorld {
             && let Some(action) = self.world.poll_action()
         {
             match action {
-                Action::Dial { to, peer, dial, number } => self.sessions.dial(own, peer, dial, to, number),
-                Action::Write(conn, frame) => self.sessions.write(conn, frame),
-                Action::Close(conn) => self.sessions.close(conn),
+                Action::Carry(order) => self.sessions.carry_out(own, order),
                 Action::Prove(plan) => self.planned = Some(plan),
                 Action::Report(change) => self.report(change),
             }

@@ -20,9 +20,16 @@
 //! What is promised: a frame is read, or replaced by a later frame of its kind; and a reader that has read a
 //! frame has read what was said before it, except what was replaced by something after it. `exhaustive`
 //! visits every order of events of a small session.
+//!
+//! ```text
+//! link     a session and what its connections say of the other process: whether it is there, silent or dead
+//! links    the links of one process to all others
+//! ```
 
 #[cfg(test)]
 mod exhaustive;
+mod link;
+mod links;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +38,12 @@ use std::time::Duration;
 
 use super::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
+pub(crate) use link::{Ending, Failed, Presence, Way};
+pub(crate) use links::{Linked, Links, Order};
+
+/// A process to which no connection is open for so long, or that owes an acknowledgement for so long, is lost
+/// to what cannot wait for it.
+pub(crate) const LOST: Duration = Duration::from_secs(3);
 
 /// The most connections of a session that are open, and the most that are being opened. A further connection
 /// that opens replaces the most silent one.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::Presence;
-use super::{Change, LOST, Time, World};
+use super::{Change, LOST, Peer, Presence, Time, World};
 use crate::model::{End, NodeId};
+use crate::proto::session::Linked;
 use crate::wire::Body;
 use crate::wire::world::{ABSENT, Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
 
@@ -238,9 +238,9 @@ impl World {
     pub(super) fn members(&self, lead: &Lead) -> Vec<Member> {
         let seats = self.plan.iter().flat_map(|plan| &plan.seats);
         let mut heard = BTreeMap::new();
-        for peer in seats.clone().filter_map(|seat| self.peers.get(&seat.id)) {
+        for peer in seats.clone().filter_map(|seat| self.peers.get(seat.id)) {
             let guests =
-                peer.status.iter().filter(|status| peer.link.is_there() && status.epoch == self.epoch);
+                peer.known.status.iter().filter(|status| peer.link.is_there() && status.epoch == self.epoch);
             heard.extend(guests.flat_map(|status| status.guests.iter().copied()));
         }
         let member = |(rank, seat): (u32, &Contact)| {
@@ -250,12 +250,12 @@ impl World {
                 let presence = Presence::There;
                 return Member { rank, id, command, presence, is_heard: true };
             }
-            let presence = match self.peers.get(&id) {
+            let presence = match self.peers.get(id) {
                 _ if self.dead.contains(&id) => Presence::Dead,
                 Some(peer) => peer.link.presence(self.now),
                 None => Presence::Silent(lead.begun),
             };
-            let own_word = self.peers.get(&id).and_then(|peer| self.command_of(peer));
+            let own_word = self.peers.get(id).and_then(|peer| self.command_of(peer));
             let passed_on = heard.get(&id).copied().filter(|_| presence != Presence::There);
             let command = match self.left.get(&id).copied().or(passed_on).or(own_word) {
                 Some(command) => command,
@@ -269,8 +269,8 @@ impl World {
 
     /// What has become of a member's command, as it says itself; none where it has not read yet that the
     /// world has formed.
-    fn command_of(&self, peer: &super::Peer) -> Option<Command> {
-        let status = peer.status.as_ref()?;
+    fn command_of(&self, peer: &Linked<Peer>) -> Option<Command> {
+        let status = peer.known.status.as_ref()?;
         let answer = status.answer.as_ref();
         let is_ready =
             self.reign.round.is_some_and(|round| answer.is_some_and(|answer| answer.is_ready_for(round)));
@@ -287,9 +287,8 @@ impl World {
     fn link_to_absent(&mut self, members: &[Member], lead: &mut Lead) {
         // Of a world that is over, a member that has not come may be the first cause.
         let due = if matches!(lead.stage, Stage::Runs(_)) { lead.begun + LOST } else { lead.begun };
-        let is_absent = |member: &&Member| {
-            !member.is_lost() && member.id != self.own.id && !self.peers.contains_key(&member.id)
-        };
+        let is_absent =
+            |member: &&Member| !member.is_lost() && member.id != self.own.id && !self.peers.has(member.id);
         let absent: Vec<u32> = members.iter().filter(is_absent).map(|member| member.rank).collect();
         if !absent.is_empty() && self.now < due {
             lead.wake(self.now, due);
@@ -354,7 +353,7 @@ impl World {
     fn most_answer(&self, members: &[Member]) -> bool {
         let answers = |id: &NodeId| {
             *id == self.own.id
-                || self.peers.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+                || self.peers.get(*id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
         };
         let living = members.iter().filter(|member| !member.is_lost());
         let there = living.clone().filter(|member| answers(&member.id)).count();
@@ -367,7 +366,7 @@ impl World {
     fn decide_running(&mut self, members: &[Member], lead: &mut Lead) -> Option<Stage> {
         let Stage::Runs(master_first) = &mut lead.stage else { return None };
         let knows = members.first().is_none_or(|first| {
-            let status = self.peers.get(&first.id).and_then(|peer| peer.status.as_ref());
+            let status = self.peers.get(first.id).and_then(|peer| peer.known.status.as_ref());
             first.is_lost()
                 || first.id == self.own.id
                 || status.is_some_and(|status| status.epoch >= self.epoch)
@@ -389,7 +388,8 @@ impl World {
         }
         let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
         if let Some(after) = self.settings.grow_after.filter(|_| room) {
-            let since = |spare: &Contact| self.peers.get(&spare.id).map_or(lead.begun, |peer| peer.since);
+            let since =
+                |spare: &Contact| self.peers.get(spare.id).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
             let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
             let spares = self.spares().into_iter().filter(|spare| !is_broken(spare.id));
@@ -440,8 +440,8 @@ impl World {
             return None;
         };
         for seat in &plan.seats {
-            if let Some(peer) = self.peers.get_mut(&seat.id) {
-                peer.was_planned = true;
+            if let Some(peer) = self.peers.get_mut(seat.id) {
+                peer.known.was_planned = true;
             }
         }
         self.proving = None;
@@ -457,7 +457,7 @@ impl World {
 
     /// Nobody is left but this node: others have to be looked for, as at the start.
     fn report_if_alone(&mut self, lead: &mut Lead) {
-        let is_alone = !self.peers.values().any(|peer| peer.link.is_there());
+        let is_alone = !self.peers.iter().any(|(_, peer)| peer.link.is_there());
         if is_alone && !std::mem::replace(&mut lead.is_alone, is_alone) {
             self.actions.push_back(super::Action::Report(Change::Lost));
         }
@@ -469,13 +469,14 @@ impl World {
         let seats = self.seats();
         let is_member = |id| seats.contains(&id);
         let mut spares: Vec<(Time, &Contact)> = Vec::new();
-        for (id, peer) in &self.peers {
-            let Some(join) = peer.join.as_ref().filter(|join| join.takes_seat && !is_member(*id)) else {
+        for (id, peer) in self.peers.iter() {
+            let Some(join) = peer.known.join.as_ref().filter(|join| join.takes_seat && !is_member(*id))
+            else {
                 continue;
             };
-            let waits = peer.status.as_ref().is_some_and(|status| status.command == Command::Waits);
+            let waits = peer.known.status.as_ref().is_some_and(|status| status.command == Command::Waits);
             if waits && peer.link.answers(self.now) {
-                spares.push((peer.since, &join.contact));
+                spares.push((peer.known.since, &join.contact));
             }
         }
         if !is_member(self.own.id) && self.command == Command::Waits && self.settings.takes_seat {
@@ -488,7 +489,7 @@ impl World {
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
     /// lost go to nodes that wait. None where the nodes are too few.
     fn plan_next(&mut self, members: &[Member], lead: &Lead) -> Option<Plan> {
-        let answers = |id: &NodeId| self.peers.get(id).is_none_or(|peer| peer.link.answers(self.now));
+        let answers = |id: &NodeId| self.peers.get(*id).is_none_or(|peer| peer.link.answers(self.now));
         let is_back = |member: &&Member| {
             let is_there = member.presence == Presence::There && answers(&member.id);
             member.command == Command::Waits && is_there && !member.is_lost()
@@ -533,7 +534,7 @@ impl World {
         let seats: Option<Vec<Contact>> =
             (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| take(rank))).collect();
         let seats: Vec<Contact> = seats?.iter().map(|seat| self.contact_of(seat)).collect();
-        let said = seats.iter().filter_map(|seat| self.peers.get(&seat.id)?.status.as_ref());
+        let said = seats.iter().filter_map(|seat| self.peers.get(seat.id)?.known.status.as_ref());
         let latest = said.map(|status| status.epoch).chain([self.epoch]).max()?;
         self.rounds += 1;
         let round = RoundId { leader: self.own.id, number: self.rounds };
@@ -542,10 +543,10 @@ impl World {
 
     /// A node as it has described itself last, with the address first where this node has met it.
     fn contact_of(&self, seat: &Contact) -> Contact {
-        let Some(peer) = self.peers.get(&seat.id) else {
+        let Some(peer) = self.peers.get(seat.id) else {
             return if seat.id == self.own.id { self.own.clone() } else { seat.clone() };
         };
-        let contact = peer.join.as_ref().map_or(seat, |join| &join.contact);
+        let contact = peer.known.join.as_ref().map_or(seat, |join| &join.contact);
         Contact { addresses: peer.link.met_first(&contact.addresses), ..contact.clone() }
     }
 
@@ -554,7 +555,7 @@ impl World {
         if id == self.own.id {
             return self.settings.rank;
         }
-        self.peers.get(&id)?.join.as_ref()?.rank
+        self.peers.get(id)?.known.join.as_ref()?.rank
     }
 
     /// The nodes of the plan prove their paths.
@@ -565,8 +566,8 @@ impl World {
         let mut is_void = is_late || self.has_left();
         let mut broken = Vec::new();
         for seat in &plan.seats {
-            let peer = self.peers.get(&seat.id);
-            let status = peer.and_then(|peer| peer.status.as_ref());
+            let peer = self.peers.get(seat.id);
+            let status = peer.and_then(|peer| peer.known.status.as_ref());
             let own = self.answer.as_ref().filter(|_| seat.id == self.own.id);
             let answer = own.or(status.and_then(|status| status.answer.as_ref()));
             let answer = answer.filter(|answer| answer.round == plan.round);
@@ -662,7 +663,7 @@ impl World {
         let leads = |heir: &Contact| {
             heir.id != self.own.id
                 && !self.left.contains_key(&heir.id)
-                && self.peers.get(&heir.id).is_some_and(|peer| peer.link.is_there())
+                && self.peers.get(heir.id).is_some_and(|peer| peer.link.is_there())
         };
         let Some(heir) = heirs.into_iter().find(leads) else { return false };
         let rank = self.plan.as_ref().and_then(|plan| plan.rank_of(heir.id));
@@ -680,7 +681,7 @@ impl World {
             ..self.reign.clone()
         };
         let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
-        let all: Vec<NodeId> = self.peers.keys().copied().collect();
+        let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
             self.say(id, &reign);
         }
@@ -702,23 +703,17 @@ impl World {
         let to_members = Said::Reign(self.reign.clone()).encode();
         let phase = if lead.frees { Phase::Released } else { self.reign.phase };
         let to_others = Said::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
-        let now = self.now;
-        let mut told = Vec::new();
-        for (id, peer) in &mut self.peers {
-            let is_member = members.contains(id);
-            let is_told = is_member || peer.join.is_some() || peer.is_behind;
-            if !is_told || (is_firsts_turn && first != Some(*id)) {
-                continue;
+        let is_told = |id: &NodeId, peer: &Peer| {
+            let listens = members.contains(id) || peer.join.is_some() || peer.is_behind;
+            listens && (!is_firsts_turn || first == Some(*id))
+        };
+        let told = self.peers.iter().filter(|(id, peer)| is_told(id, &peer.known)).map(|(id, _)| *id);
+        for id in told.collect::<Vec<_>>() {
+            if let Some((kind, body)) = plan.as_ref().filter(|_| planned.contains(&id)) {
+                self.peers.say(self.now, id, *kind, body);
             }
-            if let Some((kind, body)) = plan.as_ref().filter(|_| planned.contains(id)) {
-                peer.link.say(now, *kind, body);
-            }
-            let (kind, body) = if is_member { &to_members } else { &to_others };
-            peer.link.say(now, *kind, body);
-            told.push(*id);
-        }
-        for id in told {
-            self.touched(id);
+            let (kind, body) = if members.contains(&id) { &to_members } else { &to_others };
+            self.peers.say(self.now, id, *kind, body);
         }
     }
 }

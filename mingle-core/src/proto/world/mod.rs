@@ -5,7 +5,6 @@
 //! ([`Plan`]); all have ended well. The next world forms on the sessions that are there, so nobody searches.
 //!
 //! ```text
-//! link    the session with one process, and whether that process is there, silent or dead
 //! lead    what the leader decides: when a world is over, when and with whom the next one forms
 //! walk    who leads when the leader is lost: the first of a few named heirs that is there
 //! ```
@@ -16,7 +15,6 @@
 //! network keeps them apart.
 
 mod lead;
-mod link;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "net")]
@@ -33,7 +31,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::pause::was_stopped;
-use super::session::{Impossible, Output, Role};
+pub(crate) use super::session::{Ending, Failed, Way};
+use super::session::{Impossible, LOST, Linked, Links, Order, Presence};
 use super::{ConnId, DialId, Time};
 use crate::model::{End, Lineage, NodeId, WorldSize};
 use crate::wire::Frame;
@@ -41,12 +40,8 @@ use crate::wire::world::{
     Answer, BROKEN, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
 };
 use lead::Lead;
-pub(crate) use link::{Ending, Failed, Way};
-use link::{Link, Presence};
 use walk::Walk;
 
-/// A leader to which no connection is open for so long is lost.
-const LOST: Duration = Duration::from_secs(3);
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
 const OWES: Duration = Duration::from_secs(5);
 /// A process that is no member, and to which no connection has been open for so long, is forgotten.
@@ -79,17 +74,8 @@ pub(crate) struct Settings {
 /// What a [`World`] asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Open a connection of the session with this process, and exchange hellos; then call [`World::opened`]
-    /// or [`World::dial_failed`]. The hello names both processes and this number.
-    Dial {
-        to: SocketAddr,
-        peer: NodeId,
-        dial: DialId,
-        number: u64,
-    },
-    /// Write this frame. Frames of one connection are written in the order in which they were given.
-    Write(ConnId, Frame),
-    Close(ConnId),
+    /// Of a dial, report what comes of it by [`World::opened`] or [`World::dial_failed`].
+    Carry(Order),
     /// Prove this node's paths of the plan, then call [`World::proved`]. A later plan takes its place.
     Prove(Plan),
     Report(Change),
@@ -145,19 +131,12 @@ pub(crate) struct World {
     rounds: u32,
     /// The leader is lost, and this node asks the heirs.
     walk: Option<Walk>,
-    peers: BTreeMap<NodeId, Peer>,
-    /// The number of the next link's session. It grows with every process that is forgotten, so no two links
-    /// to one process have the same number.
-    number: u64,
+    peers: Links<Peer>,
     /// The processes that are known to be dead, have left, or have ended well in this epoch.
     dead: BTreeSet<NodeId>,
     /// How they have left: while their world ran, or when it was over.
     left: BTreeMap<NodeId, Command>,
     succeeded: BTreeSet<NodeId>,
-    /// Which peer each connection belongs to.
-    connections: BTreeMap<ConnId, NodeId>,
-    /// When each peer's link has something to do.
-    due: BTreeSet<(Time, NodeId)>,
     suspected: BTreeSet<u32>,
     is_cut_off: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
@@ -172,9 +151,6 @@ pub(crate) struct World {
 /// Another process.
 #[derive(Debug, Clone)]
 struct Peer {
-    link: Link,
-    /// When `due` has it.
-    due: Option<Time>,
     join: Option<Join>,
     /// Since when it waits for a seat.
     since: Time,
@@ -206,6 +182,12 @@ impl From<&Reign> for Standing {
             rank: Reverse(reign.rank.unwrap_or(u32::MAX)),
             leader: reign.leader.id,
         }
+    }
+}
+
+impl Peer {
+    fn new(now: Time) -> Self {
+        Self { join: None, since: now, status: None, reign: None, is_behind: false, was_planned: false }
     }
 }
 
@@ -276,6 +258,7 @@ impl World {
     }
 
     fn new(own: Contact, settings: Settings, reign: Reign, seed: u64, now: Time) -> Self {
+        let peers = Links::new(own.id, Xoshiro256PlusPlus::seed_from_u64(seed).random());
         Self {
             own,
             settings,
@@ -292,13 +275,10 @@ impl World {
             lead: None,
             rounds: 0,
             walk: None,
-            peers: BTreeMap::new(),
-            number: Xoshiro256PlusPlus::seed_from_u64(seed).random(),
+            peers,
             dead: BTreeSet::new(),
             left: BTreeMap::new(),
             succeeded: BTreeSet::new(),
-            connections: BTreeMap::new(),
-            due: BTreeSet::new(),
             suspected: BTreeSet::new(),
             is_cut_off: false,
             farewell: None,
@@ -356,7 +336,7 @@ impl World {
     /// of the session for the answer.
     pub(crate) fn answers(&mut self, now: Time, peer: NodeId, meant: NodeId) -> Option<u64> {
         self.at(now);
-        (meant == self.own.id && peer != meant).then(|| self.number_for(peer))
+        (meant == self.own.id && peer != meant).then(|| self.peers.number_for(peer))
     }
 
     /// A connection is open, and both hellos have been read: this process has said `own_number`, and the
@@ -371,37 +351,29 @@ impl World {
         number: u64,
     ) {
         self.at(now);
-        let is_too_much = self.peers.len() >= MOST_PEERS && !self.peers.contains_key(&peer);
-        if own_number != self.number_for(peer) || is_too_much {
+        let is_too_much = self.peers.len() >= MOST_PEERS && !self.peers.has(peer);
+        if own_number != self.peers.number_for(peer) || is_too_much {
             // This node may have begun anew with that process since the hello, which the other has read.
-            self.actions.push_back(Action::Close(conn));
+            self.peers.refuse(conn);
             return;
         }
         self.dead.remove(&peer);
-        let role = self.role(peer);
-        let now = self.now;
-        self.connections.insert(conn, peer);
-        self.peer(peer, &[]).link.opened(now, role, way, conn, number);
-        self.touched(peer);
+        self.meet(peer, &[]);
+        self.peers.opened(self.now, peer, way, conn, number);
+        self.look_at(peer);
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, peer: NodeId, dial: DialId, failed: Failed) {
         self.at(now);
-        let now = self.now;
-        if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.link.dial_failed(now, dial, failed);
-        }
-        self.touched(peer);
+        self.peers.dial_failed(self.now, peer, dial, failed);
+        self.look_at(peer);
     }
 
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
         self.at(now);
-        let now = self.now;
-        let Some(id) = self.connections.remove(&conn) else { return };
-        if let Some(peer) = self.peers.get_mut(&id) {
-            peer.link.closed(now, conn, ending);
+        if let Some(id) = self.peers.closed(self.now, conn, ending) {
+            self.look_at(id);
         }
-        self.touched(id);
     }
 
     /// A frame was read.
@@ -410,11 +382,7 @@ impl World {
     /// The connection is to be closed: what was read is of no process of mingle.
     pub(crate) fn read(&mut self, now: Time, conn: ConnId, frame: Frame) -> Result<(), Impossible> {
         self.at(now);
-        let now = self.now;
-        let Some(&id) = self.connections.get(&conn) else { return Ok(()) };
-        let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
-        let frame = peer.link.receive(now, conn, frame)?;
-        self.touched(id);
+        let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
             match Said::decode(frame.kind, &frame.body).ok_or(Impossible)? {
                 Said::Join(join) => self.on_join(id, join),
@@ -429,13 +397,8 @@ impl World {
     /// Time has passed. Early and repeated calls do nothing.
     pub(crate) fn advance(&mut self, now: Time) {
         self.at(now);
-        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= self.now) {
-            self.due.remove(&(at, id));
-            if let Some(peer) = self.peers.get_mut(&id) {
-                peer.due = None;
-                peer.link.advance(self.now);
-            }
-            self.touched(id);
+        while let Some(id) = self.peers.next_due(self.now) {
+            self.look_at(id);
         }
     }
 
@@ -443,7 +406,7 @@ impl World {
         if self.is_dirty {
             return Some(self.now);
         }
-        let links = self.due.first().map(|(at, _)| *at);
+        let links = self.peers.poll_timeout();
         let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
         links.into_iter().chain(own.into_iter().flatten()).min()
     }
@@ -454,7 +417,7 @@ impl World {
         if self.actions.is_empty() && std::mem::take(&mut self.is_dirty) {
             self.settle();
         }
-        self.actions.pop_front()
+        self.actions.pop_front().or_else(|| self.peers.poll_order(self.now).map(Action::Carry))
     }
 
     fn at(&mut self, now: Time) {
@@ -467,108 +430,51 @@ impl World {
     }
 
     fn forgive(&mut self, stopped: Duration) {
-        for peer in self.peers.values_mut() {
-            peer.link.forgive(stopped);
-        }
+        self.peers.forgive(stopped);
         if let Some(lead) = &mut self.lead {
             lead.forgive(stopped);
         }
         if let Some(walk) = &mut self.walk {
             walk.forgive(stopped);
         }
-        let ids: Vec<NodeId> = self.peers.keys().copied().collect();
-        for id in ids {
-            self.touched(id);
-        }
     }
 
-    /// The two ends of a session must differ in which of them closes superfluous connections.
-    fn role(&self, peer: NodeId) -> Role {
-        if self.own.id < peer { Role::Leader } else { Role::Member }
-    }
-
-    fn number_for(&self, peer: NodeId) -> u64 {
-        self.peers.get(&peer).map_or(self.number, |peer| peer.link.number())
-    }
-
-    /// The link to a process, which begins to dial it if there is none.
-    fn peer(&mut self, id: NodeId, addresses: &[SocketAddr]) -> &mut Peer {
-        if !self.peers.contains_key(&id) {
-            let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == id);
-            let known = seat.map(|seat| &seat.addresses[..]).unwrap_or_default();
-            let first = if addresses.is_empty() { known } else { addresses };
-            let mut link = Link::new(self.role(id), self.number, first.to_vec(), self.now);
-            // There the nodes of the plan have reached it.
-            if let Some(reached) = known.first() {
-                link.met_at(reached.ip());
+    /// Begins a session with a process, unless there is one; with its addresses, as far as they are known.
+    fn meet(&mut self, id: NodeId, addresses: &[SocketAddr]) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            if !addresses.is_empty() {
+                peer.link.set_addresses(addresses);
             }
-            let peer = Peer {
-                link,
-                due: None,
-                join: None,
-                since: self.now,
-                status: None,
-                reign: None,
-                is_behind: false,
-                was_planned: false,
-            };
-            self.peers.insert(id, peer);
+            return;
         }
-        let peer = self.peers.get_mut(&id).unwrap_or_else(|| unreachable!("it was inserted"));
-        if !addresses.is_empty() {
-            peer.link.set_addresses(addresses);
+        let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == id);
+        let known = seat.map(|seat| &seat.addresses[..]).unwrap_or_default();
+        let first = if addresses.is_empty() { known } else { addresses };
+        // There the nodes of the plan have reached it.
+        let reached = known.first().map(SocketAddr::ip);
+        self.peers.add(self.now, id, first.to_vec(), Peer::new(self.now));
+        if let Some((peer, reached)) = self.peers.get_mut(id).zip(reached) {
+            peer.link.met_at(reached);
         }
-        peer
     }
 
     fn link_to(&mut self, contact: &Contact) {
         if contact.id != self.own.id && !self.dead.contains(&contact.id) {
-            let now = self.now;
-            self.peer(contact.id, &contact.addresses).link.advance(now);
-            self.touched(contact.id);
+            self.meet(contact.id, &contact.addresses);
+            self.peers.advance(self.now, contact.id);
+            self.look_at(contact.id);
         }
     }
 
-    /// Something has happened on a link: carries out what it wants, and forgets a process that is dead.
-    fn touched(&mut self, id: NodeId) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        if let Some(due) = peer.due.take() {
-            self.due.remove(&(due, id));
-        }
-        let (presence, now) = (peer.link.presence(self.now), self.now);
-        let has_vanished = matches!(presence, Presence::Silent(since) if now >= since + FORGOTTEN);
+    /// Something has happened on a link: forgets a process that is dead.
+    fn look_at(&mut self, id: NodeId) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let presence = peer.link.presence(self.now);
+        let has_vanished = matches!(presence, Presence::Silent(since) if self.now >= since + FORGOTTEN);
         if presence == Presence::Dead || (has_vanished && !self.believes(id)) {
-            self.forget(id);
+            self.peers.forget(id);
             self.dead.extend(self.believes(id).then_some(id));
-            return;
         }
-        let Some(peer) = self.peers.get_mut(&id) else { return };
-        let number = peer.link.number();
-        while let Some((output, to)) = peer.link.poll_output() {
-            self.actions.extend(match (output, to) {
-                (Output::Dial(dial), Some(to)) => Some(Action::Dial { to, peer: id, dial, number }),
-                (Output::Dial(dial), None) => {
-                    // It has not said yet where it is.
-                    peer.link.dial_failed(self.now, dial, Failed::Silent);
-                    None
-                }
-                (Output::Write(conn, frame), _) => Some(Action::Write(conn, frame)),
-                (Output::Close(conn), _) => {
-                    self.connections.remove(&conn);
-                    Some(Action::Close(conn))
-                }
-            });
-        }
-        if let Some(next) = peer.link.next(self.now) {
-            peer.due = Some(next);
-            self.due.insert((next, id));
-        }
-    }
-
-    fn forget(&mut self, id: NodeId) {
-        self.peers.remove(&id);
-        self.number = self.number.wrapping_add(1);
-        self.connections.retain(|_, peer| *peer != id);
     }
 
     /// A world has formed: what became of nodes that are no members of it is of no use.
@@ -581,25 +487,22 @@ impl World {
 
     fn say(&mut self, to: NodeId, said: &Said) {
         let (kind, body) = said.encode();
-        let now = self.now;
-        if let Some(peer) = self.peers.get_mut(&to) {
-            peer.link.say(now, kind, &body);
-        }
-        self.touched(to);
+        self.peers.say(self.now, to, kind, &body);
     }
 
     fn is_there(&self, id: NodeId) -> bool {
-        id == self.own.id || self.peers.get(&id).is_some_and(|peer| peer.link.is_there())
+        id == self.own.id || self.peers.is_there(id)
     }
 
     fn on_join(&mut self, from: NodeId, join: Join) {
         if join.contact.id == from {
-            let now = self.now;
-            let peer = self.peer(from, &join.contact.addresses);
-            if peer.join.is_none() {
-                peer.since = now;
+            self.meet(from, &join.contact.addresses);
+            if let Some(peer) = self.peers.get_mut(from) {
+                if peer.known.join.is_none() {
+                    peer.known.since = self.now;
+                }
+                peer.known.join = Some(join);
             }
-            peer.join = Some(join);
         }
     }
 
@@ -629,11 +532,11 @@ impl World {
             _ => {}
         }
         let asks = status.lost == Some(self.reign.leader.id);
-        if let Some(peer) = self.peers.get_mut(&from) {
-            if asks && peer.status.as_ref().is_none_or(|known| known.lost != status.lost) {
+        if let Some(peer) = self.peers.get_mut(from) {
+            if asks && peer.known.status.as_ref().is_none_or(|known| known.lost != status.lost) {
                 peer.link.say_again(REIGN);
             }
-            peer.status = Some(status);
+            peer.known.status = Some(status);
         }
     }
 
@@ -680,7 +583,7 @@ impl World {
             return;
         }
         let is_own_leader = reign.leader.id == self.reign.leader.id;
-        let was_planned = self.peers.get(&from).is_some_and(|peer| peer.was_planned);
+        let was_planned = self.peers.get(from).is_some_and(|peer| peer.known.was_planned);
         let is_believed = self.believes(from) || was_planned || (self.plan.is_none() && is_own_leader);
         // Another world of the same epoch: the network had fallen apart, or this node was in doubt.
         let is_another = reign.epoch.generation == self.epoch.generation
@@ -692,10 +595,10 @@ impl World {
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
         let is_better = is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
         let is_behind = !is_own_leader && (!is_better || runs_beside);
-        if let Some(peer) = self.peers.get_mut(&from) {
-            let is_news = peer.reign.as_ref() != Some(&reign);
-            peer.reign = Some(reign.clone());
-            peer.is_behind = is_behind;
+        if let Some(peer) = self.peers.get_mut(from) {
+            let is_news = peer.known.reign.as_ref() != Some(&reign);
+            peer.known.reign = Some(reign.clone());
+            peer.known.is_behind = is_behind;
             if is_behind && is_news {
                 peer.link.say_again(REIGN);
             }
@@ -891,8 +794,9 @@ impl World {
     }
 
     fn status(&self) -> Status {
-        let is_guest = |(id, peer): (&NodeId, &Peer)| {
-            let status = peer.status.as_ref().filter(|_| peer.join.is_some() && peer.link.is_there())?;
+        let is_guest = |(id, peer): (&NodeId, &Linked<Peer>)| {
+            let status =
+                peer.known.status.as_ref().filter(|_| peer.known.join.is_some() && peer.link.is_there())?;
             let command = match status.epoch.cmp(&self.epoch) {
                 Ordering::Less => Command::Runs,
                 Ordering::Equal => status.command,
@@ -922,10 +826,9 @@ impl World {
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.hears_the_leader() {
-            let guests = self
-                .peers
-                .iter()
-                .filter(|(_, peer)| (peer.join.is_some() && peer.status.is_some()) || peer.is_behind);
+            let guests = self.peers.iter().filter(|(_, peer)| {
+                (peer.known.join.is_some() && peer.known.status.is_some()) || peer.known.is_behind
+            });
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
             let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
             for guest in guests {
@@ -947,11 +850,11 @@ impl World {
     /// Ends, if this node leaves or all are released, and all that learn it from this node have read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
-        let is_read = self.peers.values().all(|peer| peer.link.is_read());
+        let is_read = self.peers.iter().all(|(_, peer)| peer.link.is_read());
         // A world may be so young that its members have not come to their leader yet.
         let is_awaited = |id: &NodeId| {
             let has_ended = *id == self.own.id || self.dead.contains(id) || self.left.contains_key(id);
-            !has_ended && !self.peers.contains_key(id)
+            !has_ended && !self.peers.has(*id)
         };
         let awaits = match self.lead {
             Some(_) => self.plan.iter().flat_map(|plan| &plan.seats).any(|seat| is_awaited(&seat.id)),

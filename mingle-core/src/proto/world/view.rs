@@ -34,7 +34,7 @@ impl World {
 
     /// Whether this node leads, and no other node is there.
     pub(crate) fn is_alone(&self) -> bool {
-        self.lead.is_some() && !self.peers.values().any(|peer| peer.link.is_there())
+        self.lead.is_some() && !self.peers.iter().any(|(_, peer)| peer.link.is_there())
     }
 
     pub(crate) fn leads(&self) -> bool {

@@ -59,8 +59,8 @@ impl World {
         let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.now);
         match &self.walk {
             None if is_lost => {
-                for peer in self.peers.values_mut() {
-                    peer.reign = None;
+                for (_, peer) in self.peers.iter_mut() {
+                    peer.known.reign = None;
                 }
                 let lost = self.reign.leader.id;
                 let walk = Walk {
@@ -86,7 +86,7 @@ impl World {
 
     /// Whether the leader's process has read all that this node has said.
     pub(super) fn hears_the_leader(&self) -> bool {
-        self.peers.get(&self.reign.leader.id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+        self.peers.get(self.reign.leader.id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
     }
 
     /// All are released, so nobody needs a leader any more.
@@ -100,7 +100,7 @@ impl World {
         if self.dead.contains(&leader) {
             return Some(Time::ZERO);
         }
-        let Some(peer) = self.peers.get(&leader) else { return Some(Time::ZERO) };
+        let Some(peer) = self.peers.get(leader) else { return Some(Time::ZERO) };
         match peer.link.presence(self.now) {
             // A node that waits for its first seat has no world to lose: the leader that was named to it may
             // have died before, and others may know a later leader.
@@ -110,7 +110,8 @@ impl World {
             super::Presence::Silent(since) => Some(since.max(self.followed) + LOST),
             super::Presence::Dead => Some(Time::ZERO),
             super::Presence::There => {
-                let has_guests = self.peers.iter().any(|(id, peer)| *id != leader && peer.join.is_some());
+                let has_guests =
+                    self.peers.iter().any(|(id, peer)| *id != leader && peer.known.join.is_some());
                 let patience = if has_guests { OWES_GUESTS } else { OWES };
                 peer.link.owes_since().map(|since| since + patience)
             }
@@ -132,7 +133,7 @@ impl World {
     }
 
     fn has_answered(&self, heir: NodeId) -> bool {
-        self.peers.get(&heir).is_some_and(|peer| peer.reign.is_some() && peer.link.is_there())
+        self.peers.get(heir).is_some_and(|peer| peer.known.reign.is_some() && peer.link.is_there())
     }
 
     /// Looks at the heir that is asked. Returns whether the next heir is to be looked at.
@@ -152,7 +153,7 @@ impl World {
             }
         } else if heir.id != lost && !self.dead.contains(&heir.id) {
             self.link_to(&heir);
-            let is_refused = self.peers.get(&heir.id).is_none_or(|peer| peer.link.is_refused());
+            let is_refused = self.peers.get(heir.id).is_none_or(|peer| peer.link.is_refused());
             if self.has_answered(heir.id) || (!is_refused && self.now < since + LOST) {
                 return false;
             }
@@ -196,7 +197,7 @@ impl World {
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
         // A guest has no world to lose: it looks for others if it is refused where it has met nobody.
-        let is_refused = |id| self.peers.get(id).is_some_and(|peer| peer.link.is_refused());
+        let is_refused = |id: &NodeId| self.peers.get(*id).is_some_and(|peer| peer.link.is_refused());
         let is_dead = |id| self.dead.contains(id) || (self.plan.is_none() && is_refused(id));
         let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || is_dead(&heir.id));
         let change = if are_dead { Change::Lost } else { Change::CutOff };

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::LOST;
-use crate::proto::session::{Impossible, Output, Role, Session};
+use super::{Impossible, LOST, Output, Role, Session};
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
 
@@ -50,7 +49,7 @@ pub(crate) enum Way {
 
 /// What is known of another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(crate) enum Presence {
     /// A connection is open. The process may be stopped.
     There,
     /// There is no connection since then.
@@ -59,7 +58,7 @@ pub(super) enum Presence {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(crate) struct Link {
     session: Session,
     /// Names this end's session: the other process begins anew where it has heard another number.
     own_number: u64,
@@ -94,7 +93,7 @@ struct Question {
 
 impl Link {
     /// A link to a process to which no connection is open.
-    pub(super) fn new(role: Role, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
+    pub(crate) fn new(role: Role, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
         Self {
             session: Session::new(role, PATIENCE),
             own_number: number,
@@ -110,11 +109,15 @@ impl Link {
         }
     }
 
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.own_number
     }
 
-    pub(super) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
+    pub(crate) fn into_connections(self) -> impl Iterator<Item = ConnId> {
+        self.connections.into_iter()
+    }
+
+    pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         if self.addresses != addresses {
             self.addresses = addresses.to_vec();
             self.next_address = self.first_address();
@@ -127,7 +130,7 @@ impl Link {
     }
 
     /// Says this state, unless it was said last of its kind.
-    pub(super) fn say(&mut self, now: Time, kind: u8, body: &Body) {
+    pub(crate) fn say(&mut self, now: Time, kind: u8, body: &Body) {
         if self.said.get(&kind) != Some(body) {
             self.said.insert(kind, Body::clone(body));
             self.session.say(now, kind, Body::clone(body));
@@ -135,13 +138,13 @@ impl Link {
     }
 
     /// The other process has read what was said last of this kind, and may have forgotten it since.
-    pub(super) fn say_again(&mut self, kind: u8) {
+    pub(crate) fn say_again(&mut self, kind: u8) {
         self.said.remove(&kind);
     }
 
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
-    pub(super) fn opened(&mut self, now: Time, role: Role, way: Way, conn: ConnId, number: u64) {
+    pub(crate) fn opened(&mut self, now: Time, role: Role, way: Way, conn: ConnId, number: u64) {
         let (dial, met) = match way {
             Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial).map(|to| to.ip()).or(self.met)),
             Way::Accepted(from) => (None, self.met.or(Some(from))),
@@ -169,18 +172,18 @@ impl Link {
     }
 
     /// The process was met at this address.
-    pub(super) fn met_at(&mut self, address: IpAddr) {
+    pub(crate) fn met_at(&mut self, address: IpAddr) {
         self.met = Some(address);
     }
 
     /// Its addresses, the one where it was met first.
-    pub(super) fn met_first(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    pub(crate) fn met_first(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
         let (met, others): (Vec<_>, Vec<_>) =
             addresses.iter().partition(|address| self.met == Some(address.ip()));
         [met, others].concat()
     }
 
-    pub(super) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
+    pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
         let is_met = self.dialled.remove(&dial).is_some_and(|to| self.met == Some(to.ip()));
         if let Some(question) = &mut self.question
             && failed == Failed::Refused
@@ -198,7 +201,7 @@ impl Link {
         self.session.dial_failed(now, dial);
     }
 
-    pub(super) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
+    pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
         let was_open = self.connections.contains(&conn);
         self.connections.retain(|open| *open != conn);
         if was_open && self.connections.is_empty() {
@@ -208,7 +211,7 @@ impl Link {
         self.session.closed(now, conn);
     }
 
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         now: Time,
         conn: ConnId,
@@ -217,7 +220,7 @@ impl Link {
         if self.connections.contains(&conn) { self.session.receive(now, conn, frame) } else { Ok(None) }
     }
 
-    pub(super) fn presence(&self, now: Time) -> Presence {
+    pub(crate) fn presence(&self, now: Time) -> Presence {
         match self.question {
             None => Presence::There,
             Some(question) if question.is_death(now) => Presence::Dead,
@@ -225,37 +228,37 @@ impl Link {
         }
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.question.is_none()
     }
 
     /// Whether the host has refused since a connection was last open, as often as it has addresses.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.question.is_some_and(|question| question.refusals >= self.addresses.len())
     }
 
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.session.is_read()
     }
 
     /// Since when the other process owes an acknowledgement.
-    pub(super) fn owes_since(&self) -> Option<Time> {
+    pub(crate) fn owes_since(&self) -> Option<Time> {
         self.session.waits_since().map(|since| since.max(self.there_since))
     }
 
     /// Until when the process counts as one that answers, if it says nothing more: a process that is stopped
     /// has open connections. None while it owes nothing.
-    pub(super) fn answers_until(&self) -> Option<Time> {
+    pub(crate) fn answers_until(&self) -> Option<Time> {
         self.owes_since().map(|since| since + LOST)
     }
 
     /// Whether a connection is open, and the process does not owe an acknowledgement for long.
-    pub(super) fn answers(&self, now: Time) -> bool {
+    pub(crate) fn answers(&self, now: Time) -> bool {
         self.is_there() && self.answers_until().is_none_or(|until| now < until)
     }
 
     /// When time alone changes what is known, or a dial is due.
-    pub(super) fn next(&self, now: Time) -> Option<Time> {
+    pub(crate) fn next(&self, now: Time) -> Option<Time> {
         let death = self
             .question
             .filter(|question| question.refused_again)
@@ -263,7 +266,7 @@ impl Link {
         death.filter(|death| *death > now).into_iter().chain(self.session.poll_timeout()).min()
     }
 
-    pub(super) fn forgive(&mut self, stopped: Duration) {
+    pub(crate) fn forgive(&mut self, stopped: Duration) {
         self.session.forgive(stopped);
         self.there_since += stopped;
         if let Some(question) = &mut self.question {
@@ -271,12 +274,12 @@ impl Link {
         }
     }
 
-    pub(super) fn advance(&mut self, now: Time) {
+    pub(crate) fn advance(&mut self, now: Time) {
         self.session.advance(now);
     }
 
     /// What is to be done, and for a dial where to.
-    pub(super) fn poll_output(&mut self) -> Option<(Output, Option<SocketAddr>)> {
+    pub(crate) fn poll_output(&mut self) -> Option<(Output, Option<SocketAddr>)> {
         let output = self.session.poll_output()?;
         if let Output::Close(conn) = output {
             self.connections.retain(|open| *open != conn);

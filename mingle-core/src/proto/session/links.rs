@@ -1,0 +1,249 @@
+//! The sessions of one process: a link to each other process, and which link a connection belongs to.
+
+use std::collections::btree_map::{self, BTreeMap};
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::link::{Ending, Failed, Link, Way};
+use super::{Impossible, Output, Role};
+use crate::model::NodeId;
+use crate::proto::{ConnId, DialId, Time};
+use crate::wire::{Body, Frame};
+
+/// What a session asks of its driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Open a connection of the session with this process, and exchange hellos, which name both processes
+    /// and the numbers of their sessions. Report what comes of it.
+    Dial {
+        /// The address to connect to.
+        to: SocketAddr,
+        /// The process that is meant.
+        peer: NodeId,
+        /// The number of the dial, in the session with this process.
+        dial: DialId,
+        /// The number of this process's session.
+        number: u64,
+    },
+    /// Write this frame. Frames of one connection are written in the order in which they were given.
+    Write(ConnId, Frame),
+    /// Close this connection, once what was given before is written.
+    Close(ConnId),
+}
+
+/// The links of one process, and what it knows of each other process.
+#[derive(Debug, Clone)]
+pub(crate) struct Links<P> {
+    me: NodeId,
+    /// The number of the next link's session. It grows with every process that is forgotten, so no two links
+    /// to one process have the same number.
+    number: u64,
+    peers: BTreeMap<NodeId, Linked<P>>,
+    connections: BTreeMap<ConnId, NodeId>,
+    /// When each link has something to do.
+    due: BTreeSet<(Time, NodeId)>,
+    /// The links that may have something to do now.
+    touched: BTreeSet<NodeId>,
+    orders: VecDeque<Order>,
+}
+
+/// Another process.
+#[derive(Debug, Clone)]
+pub(crate) struct Linked<P> {
+    pub(crate) link: Link,
+    /// When `due` has it.
+    due: Option<Time>,
+    pub(crate) known: P,
+}
+
+impl<P> Links<P> {
+    /// The links of the process `me`. `number` is random.
+    pub(crate) fn new(me: NodeId, number: u64) -> Self {
+        Self {
+            me,
+            number,
+            peers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            due: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            orders: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Linked<P>> {
+        self.peers.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Linked<P>> {
+        self.peers.get_mut(&id)
+    }
+
+    pub(crate) fn has(&self, id: NodeId) -> bool {
+        self.peers.contains_key(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn iter(&self) -> btree_map::Iter<'_, NodeId, Linked<P>> {
+        self.peers.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> btree_map::IterMut<'_, NodeId, Linked<P>> {
+        self.peers.iter_mut()
+    }
+
+    /// Whether a connection to this process is open.
+    pub(crate) fn is_there(&self, id: NodeId) -> bool {
+        self.get(id).is_some_and(|peer| peer.link.is_there())
+    }
+
+    /// The number of this process's session with that one.
+    pub(crate) fn number_for(&self, id: NodeId) -> u64 {
+        self.get(id).map_or(self.number, |peer| peer.link.number())
+    }
+
+    /// The two ends of a session must differ in which of them closes superfluous connections.
+    fn role(&self, id: NodeId) -> Role {
+        if self.me < id { Role::Leader } else { Role::Member }
+    }
+
+    /// Begins a session with a process that has these addresses. It is dialled when the link is next advanced.
+    pub(crate) fn add(&mut self, now: Time, id: NodeId, addresses: Vec<SocketAddr>, known: P) {
+        let link = Link::new(self.role(id), self.number, addresses, now);
+        self.peers.insert(id, Linked { link, due: None, known });
+        self.touched.insert(id);
+    }
+
+    /// A connection to a process of which there is a link is open, and both hellos have been read.
+    pub(crate) fn opened(&mut self, now: Time, id: NodeId, way: Way, conn: ConnId, number: u64) {
+        let role = self.role(id);
+        self.connections.insert(conn, id);
+        self.with(id, |link| link.opened(now, role, way, conn, number));
+    }
+
+    pub(crate) fn dial_failed(&mut self, now: Time, id: NodeId, dial: DialId, failed: Failed) {
+        self.with(id, |link| link.dial_failed(now, dial, failed));
+    }
+
+    /// A connection has ended. Returns the process at its other end.
+    pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) -> Option<NodeId> {
+        let id = self.connections.remove(&conn)?;
+        self.with(id, |link| link.closed(now, conn, ending));
+        Some(id)
+    }
+
+    /// A frame was read. Returns whose it is, and the frame if it is news.
+    ///
+    /// # Errors
+    /// [`Impossible`]: the connection is to be closed.
+    pub(crate) fn read(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        frame: Frame,
+    ) -> Result<Option<(NodeId, Option<Frame>)>, Impossible> {
+        let Some(&id) = self.connections.get(&conn) else { return Ok(None) };
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
+        let frame = peer.link.receive(now, conn, frame)?;
+        self.touched.insert(id);
+        Ok(Some((id, frame)))
+    }
+
+    /// Says this state, unless it was said last of its kind.
+    pub(crate) fn say(&mut self, now: Time, to: NodeId, kind: u8, body: &Body) {
+        self.with(to, |link| link.say(now, kind, body));
+    }
+
+    /// Dials a process that is not there, if that is due.
+    pub(crate) fn advance(&mut self, now: Time, id: NodeId) {
+        self.with(id, |link| link.advance(now));
+    }
+
+    /// The next link for which something is due by now. It was advanced.
+    pub(crate) fn next_due(&mut self, now: Time) -> Option<NodeId> {
+        let &(at, id) = self.due.first().filter(|(at, _)| *at <= now)?;
+        self.due.remove(&(at, id));
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.due = None;
+        }
+        self.advance(now, id);
+        Some(id)
+    }
+
+    fn with(&mut self, id: NodeId, act: impl FnOnce(&mut Link)) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            act(&mut peer.link);
+            self.touched.insert(id);
+        }
+    }
+
+    /// This process was stopped for so long: the others' silence meanwhile is no evidence.
+    pub(crate) fn forgive(&mut self, stopped: Duration) {
+        for peer in self.peers.values_mut() {
+            peer.link.forgive(stopped);
+        }
+        self.touched.extend(self.peers.keys());
+    }
+
+    /// Forgets a process, and closes all connections to it.
+    pub(crate) fn forget(&mut self, id: NodeId) {
+        if let Some(peer) = self.peers.remove(&id) {
+            self.number = self.number.wrapping_add(1);
+            self.due.retain(|(_, other)| *other != id);
+            self.orders.extend(peer.link.into_connections().map(Order::Close));
+            self.connections.retain(|_, peer| *peer != id);
+        }
+    }
+
+    /// Closes a connection of no session.
+    pub(crate) fn refuse(&mut self, conn: ConnId) {
+        self.orders.push_back(Order::Close(conn));
+    }
+
+    /// When [`Links::next_due`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The next thing to do. An acknowledgement is due once all that has arrived was handed over, so the
+    /// driver reads first and then asks.
+    pub(crate) fn poll_order(&mut self, now: Time) -> Option<Order> {
+        while self.orders.is_empty()
+            && let Some(id) = self.touched.pop_first()
+        {
+            self.settle(now, id);
+        }
+        self.orders.pop_front()
+    }
+
+    /// Carries out what a link wants.
+    fn settle(&mut self, now: Time, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let number = peer.link.number();
+        while let Some((output, to)) = peer.link.poll_output() {
+            let order = match (output, to) {
+                (Output::Dial(dial), Some(to)) => Order::Dial { to, peer: id, dial, number },
+                (Output::Dial(dial), None) => {
+                    // It has not said yet where it is.
+                    peer.link.dial_failed(now, dial, Failed::Silent);
+                    continue;
+                }
+                (Output::Write(conn, frame), _) => Order::Write(conn, frame),
+                (Output::Close(conn), _) => {
+                    self.connections.remove(&conn);
+                    Order::Close(conn)
+                }
+            };
+            self.orders.push_back(order);
+        }
+        let next = peer.link.next(now);
+        if next != peer.due {
+            peer.due.take().map(|due| self.due.remove(&(due, id)));
+            peer.due = next;
+            self.due.extend(next.map(|next| (next, id)));
+        }
+    }
+}

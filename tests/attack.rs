@@ -73,23 +73,24 @@ fn peak_kib(proc: &Proc) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// A world of four with a secret forms in spite of the attack. Returns how long it took from the last start.
-fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
-    let job = format!("sealed {how}");
+/// A world of four forms in spite of the attack, with this secret. Returns how long it took from the last
+/// start.
+fn forms_under(lab: &Lab, how: &str, secret: (&str, &str)) -> Duration {
+    let job = format!("{how} {}", secret.1.len());
     let attacker = attack(lab, &job, how);
     let args = line_with(&job, 4, "-v");
     // The first node logs each datagram.
     let logged = line_with(&job, 4, "-vv");
-    let start = |node| spawn(lab, node, if node == 0 { &logged } else { &args }, SECRET);
+    let start = |node| spawn(lab, node, if node == 0 { &logged } else { &args }, secret);
     let procs: Vec<Proc> = (0..3).map(start).collect();
     for proc in &procs {
         proc.expect_stderr("3 of 4 nodes here");
     }
-    more_hits(&attacker, least);
-    let (outcomes, took) = complete(lab, procs, spawn(lab, 3, &args, SECRET));
+    more_hits(&attacker, 20);
+    let (outcomes, took) = complete(lab, procs, spawn(lab, 3, &args, secret));
     outcomes.iter().for_each(is_clean);
     // Otherwise the attack has not reached the node, and the test shows nothing.
-    let reached = how == "connect" || heard(&outcomes[0].stderr, "datagram dropped");
+    let reached = heard(&outcomes[0].stderr, "datagram dropped|a connection is no session's");
     assert!(reached, "{how}: {}", outcomes[0].render());
     drop(attacker);
     took
@@ -99,7 +100,7 @@ fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
 fn no_attack_on_a_job_with_a_secret_changes_what_its_nodes_print() {
     let Some(lab) = Options::nodes(5).start() else { return };
     for how in ATTACKS {
-        let took = forms_under(&lab, how, 20);
+        let took = forms_under(&lab, how, SECRET);
         let _ = writeln!(std::io::stderr(), "{how}: formed {took:?} after the last start");
         assert!(took < Duration::from_secs(5), "{how}: {took:?}");
         lab.forget();
@@ -107,43 +108,50 @@ fn no_attack_on_a_job_with_a_secret_changes_what_its_nodes_print() {
 }
 
 #[test]
-fn every_message_of_the_hand_written_attacker_passes_the_decoder() {
+fn what_no_node_sends_does_not_delay_a_world_without_a_secret() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    for how in ["connect", "malformed"] {
+        let took = forms_under(&lab, how, NO_SECRET);
+        let _ = writeln!(std::io::stderr(), "{how}, no secret: formed {took:?} after the last start");
+        assert!(took < Duration::from_secs(5), "{how}: {took:?}");
+        lab.forget();
+    }
+}
+
+#[test]
+fn every_datagram_of_the_hand_written_attacker_passes_the_decoder() {
     use lab::forge::{Body, datagram};
     use mingle_core::proto::testing::Forger;
     let tag = "forged".parse::<mingle_core::JobId>().unwrap().tag();
     let reader = Forger::new(tag, None);
     let (me, at) = ([0x66; 16], std::net::SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 14), 29777));
     for host in HOSTILE {
-        let others = [
-            (1, Body::announce(me, host, at)),
-            (2, Body::solicit(host)),
-            (4, Body::join(1, host, at)),
-            (6, Body::default().number(0).text(host).address(at).0),
-        ];
-        for (kind, body) in attacker::leads(host, at, *at.ip(), (1, 1, 7)).into_iter().chain(others) {
+        let others = [(1, Body::announce(me, host, at)), (2, Body::solicit(host))];
+        for (kind, body) in attacker::datagrams(host, at).into_iter().chain(others) {
             let read = reader.read(&datagram(tag.0, kind, me, [1; 16], &body));
             assert_eq!(read.map(|(kind, _)| kind), Ok(kind), "{host:?}");
         }
     }
 }
 
-/// Whether a node has logged this of a datagram of the attacker: one of the texts that `|` divides.
+/// Whether a node has logged this of the attacker: one of the texts that `|` divides, of a datagram, of a
+/// frame in one of its names, or of a connection.
 fn heard(log: &str, mark: &str) -> bool {
-    let mut from = log.lines().filter(|line| line.contains("from=10.77.0.14:29777"));
+    const FROM: [&str; 4] = ["from=10.77.0.14:29777", "from=66666666", "from=70707070", "conn="];
+    let mut from = log.lines().filter(|line| FROM.iter().any(|from| line.contains(from)));
     from.any(|line| mark.split('|').any(|word| line.contains(word)))
 }
 
-/// The marks of an attack in the log of a node that it has reached.
+/// The marks of an attack in the log of a node that it has reached. A frame is logged once it is decoded.
 fn marks(how: &str) -> &'static [&'static str] {
     match how {
-        "lead" => &[" Prepare(", " Commit("],
-        "refuse" => &[" Refuse("],
-        "join" => &[" Join("],
+        "lead" => &[" Hint(", " Running(", "=Welcome(", "=Prepare(", "=Roster(", "=Commit("],
+        "refuse" => &["=Refuse("],
+        "join" => &["=Join(", "=Part("],
         "replay" => &[" Announce("],
         // Some of the random bytes look sealed.
         "malformed" => &["dropped=malformed|dropped=not authentic"],
-        // Each of its hits is a connection that was accepted.
-        "connect" => &[],
+        "connect" => &["a connection is no session's", "a frame that no node sends"],
         other => panic!("nothing shows that {other} has reached a node"),
     }
 }
@@ -230,6 +238,23 @@ fn a_flood_stops_neither_a_sealed_world_nor_another_job_and_takes_bounded_memory
         let (_, took) = complete(&lab, procs, spawn(&lab, 3, &args, secret));
         let _ = writeln!(std::io::stderr(), "{job}: {report}; formed in {took:?}, peak {peak} KiB");
         assert!(peak < 16 << 10, "{peak} KiB");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        lab.forget();
+    }
+}
+
+#[test]
+fn frames_without_end_take_bounded_memory_and_keep_nobody_out() {
+    let Some(lab) = Options::nodes(5).alone().start() else { return };
+    for how in ["short frames", "long frames"] {
+        let attacker = attack(&lab, how, how);
+        let args = line(how, 4);
+        let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, NO_SECRET)).collect();
+        let report = more_hits(&attacker, 5_000);
+        let peak = procs.iter().map(peak_kib).max().unwrap();
+        let (_, took) = complete(&lab, procs, spawn(&lab, 3, &args, NO_SECRET));
+        let _ = writeln!(std::io::stderr(), "{how}: {report}; formed in {took:?}, peak {peak} KiB");
+        assert!(peak < 32 << 10, "{peak} KiB");
         assert!(took < Duration::from_secs(10), "{took:?}");
         lab.forget();
     }

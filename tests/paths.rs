@@ -175,7 +175,7 @@ fn an_interface_whose_first_address_is_out_of_reach_is_named_and_a_label_cures_i
         ["to node3 (192.168.55.3): port ", "NCCL and Gloo take the first address of an interface", "label"];
     fails(&lab, "first address", &[""; 4], &words);
 
-    // Where no path is proved, the address is the one at which the lease was proved.
+    // Where no path is proved, the address is that of the session with the leader.
     let outcomes = finish_all(start_all(&lab, "lease", &["--paths master --format hostfile"; 4]));
     for outcome in &outcomes {
         assert_eq!(outcome.stdout.lines().last(), Some("10.77.0.13 slots=1"), "{}", outcome.render());

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line, line_with};
 use crate::lab::{Lab, MINGLE, Options, plain, setting};
@@ -248,5 +250,48 @@ fn host_names_travel_in_the_clear_only_where_there_is_no_secret() {
             proc.signal("TERM");
             proc.finish().failed(143, &[]);
         }
+    }
+}
+
+/// The last packet that is captured has this in it.
+const END: &[u8] = b"the end of the capture";
+
+#[test]
+#[ignore = "a program that another test runs in a node"]
+fn helper_captures() {
+    let socket =
+        socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll).unwrap();
+    let mut stdout = std::io::stdout();
+    let mut buffer = vec![0; 1 << 16];
+    let mut say = |text: &str| stdout.write_all(text.as_bytes()).unwrap();
+    say("capturing\n");
+    loop {
+        let length = nix::unistd::read(&socket, &mut buffer).unwrap();
+        let has = |text: &[u8]| buffer[..length].windows(text.len()).any(|part| part == text);
+        if has(END) {
+            return;
+        }
+        // IPv4 behind Ethernet; and TCP with more than a header, options included.
+        if length > 14 + 20 + 60 && buffer[14 + 9] == 6 {
+            say(if has(b"node") { "named\n" } else { "sealed\n" });
+        }
+    }
+}
+
+#[test]
+fn what_a_node_says_on_a_session_is_in_the_clear_only_where_there_is_no_secret() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    for secret in [ONE, ""] {
+        let capture = lab.start(1, lab.helper(1, "secrets::helper_captures"));
+        let ready = |text: &str| text.contains("capturing");
+        assert!(capture.transcript.stdout.wait_until(Instant::now() + Duration::from_secs(5), ready));
+        let args = line("captured", 2);
+        let procs = [0, 1].map(|node| spawn_with(&lab, node, &args, ("MINGLE_SECRET", secret)));
+        World::of(&finish_all(procs.into()));
+        let end = format!("printf '{}' >/dev/udp/{}/9", String::from_utf8_lossy(END), lab.address(0));
+        assert!(lab.shell(1, "bash", &end).status.success());
+        let outcome = capture.finish();
+        let (named, sealed) = (outcome.stdout.contains("named"), outcome.stdout.contains("sealed"));
+        assert!(sealed && named == secret.is_empty(), "{}", outcome.render());
     }
 }

@@ -1,12 +1,15 @@
 //! Worlds that form: in any order, on different networks, with given ranks and without.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 use crate::lab::proc::{GUARD, Outcome, Proc};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, form, line, line_with, start_all};
-use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use crate::lab::{Lab, MINGLE, Options, Policy, setting, sleep_until};
 
 /// Far longer than a message takes, and far shorter than any timer that could cause the same change.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -246,4 +249,29 @@ fn every_flag_has_its_variable() {
     assert_eq!(world.ranks(), [1, 0]);
     assert_eq!(world.common("MASTER_PORT"), "23456");
     assert_eq!(world.common("MINGLE_JOB_ID"), "from%20variables");
+}
+
+#[test]
+#[ignore = "a program that another test runs in a node"]
+fn helper_binds() {
+    // Without SO_REUSEADDR, as a careless job does.
+    let job = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+    bind(job.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, setting("LAB_PORT"))).unwrap();
+}
+
+#[test]
+fn a_program_that_reuses_no_address_can_bind_the_masters_port_once_the_world_has_formed() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    for round in 0..30 {
+        lab.forget();
+        // Where packets are lost, connections end in every order.
+        lab.set(&Policy { loss: 10 * (round % 2), ..Policy::default() });
+        let world = form(&lab, &format!("port {round}"), &[""; 4]);
+        let is_master = |node: &usize| lab.address(*node).to_string() == world.common("MASTER_ADDR");
+        let master = (0..4).find(is_master).unwrap();
+        let mut job = lab.helper(master, "worlds::helper_binds");
+        job.env("LAB_PORT", world.common("MASTER_PORT"));
+        let outcome = lab.start(master, job).finish();
+        assert!(outcome.status.success(), "round {round}: {}", outcome.render());
+    }
 }

@@ -1,4 +1,4 @@
-//! Runs a node to its end: datagrams, tokens, connections and time in any order.
+//! Runs a node to its end: datagrams, sessions, paths and time in any order.
 #![no_main]
 
 #[path = "../../mingle-core/tests/hostile/machine/mod.rs"]

@@ -1,4 +1,4 @@
-//! Hands one hello to a node in any situation.
+//! Hands one token to the port for paths of a node in any situation.
 #![no_main]
 
 #[path = "../../mingle-core/tests/hostile/machine/mod.rs"]
@@ -6,10 +6,11 @@ mod machine;
 
 use libfuzzer_sys::fuzz_target;
 use machine::stages::STAGES;
-use mingle_core::proto::ConnId;
+use mingle_core::proto::TOKEN;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&[stage, secret], hello)) = data.split_first_chunk::<2>() else { return };
+    let Some((&[stage, secret], rest)) = data.split_first_chunk::<2>() else { return };
+    let Some(token) = rest.first_chunk::<TOKEN>() else { return };
     let mut play = STAGES[usize::from(stage) % STAGES.len()].play(secret % 2 == 1);
-    play.link.node(|node, now| node.handle_hello(now, ConnId(1), [10, 0, 0, 1].into(), [10, 0, 0, 1].into(), hello));
+    play.link.node(|node, _| node.path_target().answer(token));
 });

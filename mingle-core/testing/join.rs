@@ -1,6 +1,7 @@
 //! The body of a join.
 
-use super::super::message::Join;
+use super::super::encode_traits;
+use super::super::forming::Join;
 use super::super::node_info::GIVEN;
 use super::super::{Attributes, NodeInfo, Reach};
 use super::{Draw, Source};
@@ -33,6 +34,7 @@ impl Draw for Join {
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
         let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
         let reach = Reach::new(port, links).with(given);
-        Self { world, node: NodeInfo { rank, former, host, endpoints, reach, attributes } }
+        let node = NodeInfo { rank, former, host, endpoints, reach, attributes };
+        Self { world, node, traits: encode_traits(&from.traits()) }
     }
 }

@@ -1,5 +1,5 @@
 //! For this project's tests and fuzz targets, behind the feature `testing` and without any promise: every
-//! message that a node or a stranger could write, drawn from any bytes, and the phase of a node.
+//! message and frame that a node or a stranger could write, drawn from any bytes, and the phase of a node.
 //!
 //! These files are no part of `src`. `wire`, `proto::node` and `proto::running` declare them as modules of
 //! their own, because they put together what is private there.
@@ -15,18 +15,66 @@ use std::net::{IpAddr, SocketAddr};
 
 use mingle_rdma::{RankSummary, Summary, Verdict};
 
-use super::message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PARTNERS, Partner,
-    Prepare, REFUSED, RUNS, Refusal, Solicit, Trouble, UNREADY, Welcome, encode_roster, take,
+use super::forming::{
+    Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
+    UNREADY, Welcome, encode_roster,
 };
-use super::{Codec, Dropped, Header, Token, fitting};
+use super::message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Solicit, take};
+use super::{Codec, Dropped, Header, fitting};
 use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, Misfit,
-    NodeId, Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
+    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, Metadata, Misfit, NodeId,
+    Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
 };
 
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] = Message::KINDS;
+
+/// The kinds of frames of a world that has not formed: the number on the wire and the name.
+pub const SAID: &[(u8, &str)] = &[
+    (5, "Join"),
+    (6, "Part"),
+    (7, "Welcome"),
+    (8, "Prepare"),
+    (9, "Roster"),
+    (10, "Commit"),
+    (11, "Refuse"),
+];
+
+/// What a frame says, as far as it binds anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// An acknowledgement alone, or something else.
+    Other,
+    /// The node asks for a seat.
+    Join,
+    /// The node is ready in the round of this number.
+    Ready(u64),
+    /// The leader has voided the rounds up to this number.
+    Void(u64),
+    /// The leader begins the round of this number.
+    Prepare(u64),
+    /// The world of the round of this number has formed.
+    Commit(u64),
+}
+
+/// What a frame says.
+pub fn seen(frame: &super::Frame) -> Seen {
+    match Said::decode(frame.kind, &frame.body) {
+        Some(Said::Join(_)) => Seen::Join,
+        Some(Said::Part(Part { round, answer: Some(Answer::Ready), .. })) => Seen::Ready(round),
+        Some(Said::Welcome(Welcome { void, .. })) => Seen::Void(void),
+        Some(Said::Prepare(Prepare { round, .. })) => Seen::Prepare(round),
+        Some(Said::Commit(Commit { round, .. })) => Seen::Commit(round),
+        _ => Seen::Other,
+    }
+}
+
+/// A frame as the log shows it.
+pub fn describe(frame: &super::Frame) -> String {
+    let said = Said::decode(frame.kind, &frame.body);
+    let said = said.map_or_else(|| "nothing".to_owned(), |said| format!("{said:?}"));
+    format!("{} (read {}): {said}", frame.number, frame.read)
+}
 
 /// The name of this kind of message.
 pub fn name(kind: u8) -> &'static str {
@@ -95,8 +143,6 @@ pub struct Scene {
     pub ranks: Vec<u32>,
     /// Rounds of leaders.
     pub rounds: Vec<u64>,
-    /// Dials.
-    pub dials: Vec<u32>,
     /// The address of the recipient, which Prepare names.
     pub recipient: IpAddr,
     /// Rosters, of which Prepare names the digest.
@@ -121,7 +167,7 @@ impl Frame {
     pub const ANYONE: NodeId = NodeId::ANYONE;
 }
 
-/// Writes and reads the datagrams, hellos and rosters of one job.
+/// Writes and reads the datagrams of one job.
 #[derive(Debug, Clone)]
 pub struct Forger {
     tag: JobTag,
@@ -142,14 +188,11 @@ impl Forger {
         Some(self.codec.encode(Header { sender, recipient, lineage }, &message))
     }
 
-    /// The first bytes of a dial of a node without traits.
-    pub fn hello(&self, prover: NodeId, target: NodeId, dial: u32, dialled: SocketAddr) -> Vec<u8> {
-        self.codec.encode_hello(&Token { prover, target, dial, dialled }, &[])
-    }
-
-    /// The roster of a round, as its leader writes it.
-    pub fn roster(&self, leader: NodeId, round: u64, roster: &Roster) -> Vec<u8> {
-        self.codec.encode_roster(leader, round, &encode_roster(roster))
+    /// The frame of this number, which acknowledges all up to `read`, of this kind, whose fields are drawn
+    /// from `fields`; nothing where there is no such kind.
+    pub fn frame(kind: u8, number: u64, read: u64, scene: &Scene, fields: &[u8]) -> Option<super::Frame> {
+        let (kind, body) = draw_said(kind, &mut Source { bytes: fields, scene })?.encode();
+        Some(super::Frame { number, read, kind, body })
     }
 
     /// The kind and the frame of a datagram, which a node with these keys has not read before.
@@ -259,11 +302,6 @@ impl Source<'_> {
         let rounds = &self.scene.rounds;
         let next = rounds.first().map_or(1, |round| round.saturating_add(1));
         self.likely(rounds, &[0, next, u64::MAX]).unwrap_or_else(|| self.number())
-    }
-
-    fn dial(&mut self) -> u32 {
-        let dials = &self.scene.dials;
-        self.likely(dials, &[0, 1, u32::MAX]).unwrap_or_else(|| self.short())
     }
 
     fn roster(&mut self) -> Option<Roster> {
@@ -402,12 +440,16 @@ impl Draw for Candidate {
 
 impl Draw for Announce {
     fn draw(from: &mut Source<'_>) -> Self {
+        Self { candidate: Candidate::draw(from), count: Count::draw(from), user: from.user() }
+    }
+}
+
+impl Draw for Count {
+    fn draw(from: &mut Source<'_>) -> Self {
         Self {
-            candidate: Candidate::draw(from),
             joined: from.count(),
             newest: (0..from.up_to(NEWEST)).map(|_| from.host()).collect(),
             missing: (0..from.up_to(RUNS)).map(|_| (from.rank(), from.rank())).collect(),
-            user: from.user(),
         }
     }
 }
@@ -424,10 +466,43 @@ impl Draw for Introduction {
     }
 }
 
+/// What a frame of this kind says.
+fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
+    let said = match kind {
+        5 => Said::Join(Box::new(Join::draw(from))),
+        6 => Said::Part(Part::draw(from)),
+        7 => Said::Welcome(Welcome::draw(from)),
+        8 => Said::Prepare(Prepare::draw(from)),
+        9 => {
+            Said::Roster(from.round(), from.roster().map(|roster| encode_roster(&roster)).unwrap_or_default())
+        }
+        10 => Said::Commit(Commit::draw(from)),
+        11 => Said::Refuse(Refusal::draw(from)),
+        _ => return None,
+    };
+    Some(said)
+}
+
+impl Draw for Part {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let answer = match from.byte() % 3 {
+            0 => Some(Answer::Ready),
+            1 => Some(Answer::Broken(Broken::draw(from))),
+            _ => None,
+        };
+        Self { round: from.round(), answer, wants_world: !from.flag(), asked: from.count() }
+    }
+}
+
 impl Draw for Welcome {
     fn draw(from: &mut Source<'_>) -> Self {
-        let (lease, seated) = (from.flag().then(|| from.dial()), from.flag());
-        Self { lease, seated, trouble: (!from.flag()).then(|| from.trouble()) }
+        Self {
+            seated: from.flag(),
+            count: Count::draw(from),
+            trouble: (!from.flag()).then(|| from.trouble()),
+            void: from.round(),
+            asked: from.count(),
+        }
     }
 }
 
@@ -443,6 +518,7 @@ impl Draw for Refusal {
             6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
             8 => Self::Differs(from.sameness()),
             9 => Self::UserDiffers(from.user(), from.count()),
+            10 => Self::Redirect(Introduction::draw(from)),
             _ => Self::PathsBroken(
                 (0..from.up_to(REFUSED)).map(|_| from.broken_path()).collect(),
                 from.count(),
@@ -452,16 +528,15 @@ impl Draw for Refusal {
 }
 
 /// How many reasons of a refusal there are.
-const REFUSALS: u8 = 10;
+const REFUSALS: u8 = 11;
 
 impl Draw for Prepare {
     fn draw(from: &mut Source<'_>) -> Self {
-        let (round, lease, rank) = (from.round(), from.dial(), from.rank());
+        let (round, rank) = (from.round(), from.rank());
         let world = from.world();
         let roster = from.roster();
         Self {
             round,
-            lease,
             world,
             rank,
             digest: roster.map_or_else(|| Digest([from.byte(); 16]), |roster| roster.digest()),
@@ -470,10 +545,7 @@ impl Draw for Prepare {
             master: from.id(),
             master_at: from.endpoint(),
             address: from.recipient(),
-            paths: from
-                .likely(&[0, 1, from.scene.world.saturating_sub(1)], &[u32::MAX])
-                .unwrap_or_else(|| from.short()),
-            partners: (0..from.up_to(PARTNERS)).map(|_| from.partner()).collect(),
+            partners: (0..from.up_to(16)).map(|_| from.partner()).collect(),
         }
     }
 }
@@ -487,7 +559,7 @@ impl Draw for Broken {
             own_port_answers: from.flag(),
         };
         let paths = (0..from.up_to(BROKEN)).map(|_| path(from)).collect();
-        Self { round: from.round(), paths, more: from.count() }
+        Self { paths, more: from.count() }
     }
 }
 
@@ -496,21 +568,6 @@ impl Draw for Commit {
         let (verdict, sameness) = (from.verdict(), from.sameness());
         let sameness = fitting(sameness, &verdict);
         Self { round: from.round(), sameness, verdict, left_over: from.count() }
-    }
-}
-
-impl Draw for u64 {
-    fn draw(from: &mut Source<'_>) -> Self {
-        from.round()
-    }
-}
-
-/// The ranks that Missing names.
-impl<const MAX: usize> Draw for List<u32, MAX> {
-    fn draw(from: &mut Source<'_>) -> Self {
-        let first = from.rank();
-        let more = (0..from.up_to(MAX)).map(|_| from.rank());
-        std::iter::once(first).chain(more).collect()
     }
 }
 
@@ -525,7 +582,6 @@ mod tests {
             world: 3,
             ranks: vec![1],
             rounds: vec![1],
-            dials: vec![1],
             rosters: Vec::new(),
             recipient: [10, 0, 0, 2].into(),
         }
@@ -544,6 +600,7 @@ mod tests {
             Refusal::PathsBroken(..) => 7,
             Refusal::Differs(_) => 8,
             Refusal::UserDiffers(..) => 9,
+            Refusal::Redirect(_) => 10,
         }
     }
 
@@ -574,8 +631,20 @@ mod tests {
                 assert_eq!(forger.read(&datagram), Ok((*kind, frame)), "{message:?}");
                 datagrams.insert(datagram);
             }
-            let empty = ["Ping", "Pong", "Running", "Query", "Enough"];
+            let empty = ["Running", "Query"];
             assert!(empty.contains(name) || datagrams.len() > 5, "{} of {name}", datagrams.len());
+        }
+    }
+
+    #[test]
+    fn a_frame_of_any_bytes_passes_the_decoder_and_has_its_name() {
+        for (kind, name) in SAID {
+            for seed in 0..=255u8 {
+                let fields: Vec<u8> = (0..80u8).map(|at| seed.wrapping_mul(at | 1)).collect();
+                let frame = Forger::frame(*kind, 1, 0, &scene(), &fields).unwrap();
+                let said = Said::decode(frame.kind, &frame.body).unwrap();
+                assert!(format!("{said:?}").starts_with(name), "{said:?}");
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ impl Node {
             () if follow.is_ready() => Phase::Ready,
             () if follow.in_round() => Phase::Preparing,
             () if follow.is_joined() => Phase::Joined,
-            () if self.lead.is_empty() => Phase::Joining,
+            () if self.lead.present().next().is_none() => Phase::Joining,
             () => Phase::Yielding,
         }
     }

@@ -1,13 +1,16 @@
 //! The attacker: a program of its own, run in a node. It knows the job ID, and no secret.
 
-use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use mingle_core::JobId;
 
-use crate::lab::forge::{Body, HOSTILE, Id, datagram, hello};
+use crate::lab::forge::{
+    Body, COMMIT, HOSTILE, Id, JOIN, PART, PREPARE, REFUSE, ROSTER, WELCOME, Wire, datagram, frame, hello,
+    opening, token,
+};
 use crate::lab::random::Random;
 use crate::lab::setting;
 
@@ -16,51 +19,16 @@ const PORT: u16 = 29499;
 const OWN: u16 = 29777;
 const ME: Id = [0x66; 16];
 const ALL: Id = [0; 16];
+/// The most sessions that the attacker keeps as a leader.
+const WIRES: usize = 64;
+/// The most connections on which it pours.
+const POURS: usize = 600;
 /// The group of the flood, which several jobs use.
 const SHARED: Ipv4Addr = Ipv4Addr::new(239, 255, 7, 7);
 
-/// Everything that a leader can send to a node at `to`, and more.
-pub(crate) fn leads(
-    host: &str,
-    own: SocketAddrV4,
-    to: Ipv4Addr,
-    (dial, rank, round): (u32, u32, u64),
-) -> Vec<(u8, Vec<u8>)> {
-    let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // No verdict, network and cables of RDMA, no trait that differs, nobody left over.
-    let commit = Body::default().number(round).bytes(&[0; 10]).0;
-    vec![
-        // It has a seat, and another node has a rank twice.
-        (
-            5,
-            Body::default()
-                .bytes(&[1])
-                .number(u64::from(dial))
-                .bytes(&[1, 1, 0])
-                .text(host)
-                .address(own)
-                .bytes(&[2, 1])
-                .0,
-        ),
-        (3, introduction),
-        (9, Body::prepare(round, dial, rank, ME, own, to)),
-        (13, commit),
-        (12, Body::default().number(u64::MAX).0),
-        (7, Vec::new()),
-        // Of a user of this name.
-        (
-            15,
-            Body::default()
-                .bytes(&ME)
-                .bytes(&[1])
-                .address(own)
-                .text(host)
-                .bytes(&[1])
-                .text(host)
-                .bytes(&[0])
-                .0,
-        ),
-    ]
+/// Everything that a leader can send to a node, and more.
+pub(crate) fn datagrams(host: &str, own: SocketAddrV4) -> [(u8, Vec<u8>); 2] {
+    [(3, Body::hint(ME, host, own)), (4, Body::running(ME, host, own))]
 }
 
 struct Attacker {
@@ -111,6 +79,8 @@ fn helper_attacks() {
         "connect" => attacker.connect(),
         "malformed" => attacker.malformed(),
         "flood" => attacker.flood(),
+        "short frames" => attacker.pour(&frame(1, 0, PART, &Body::part()).repeat(2000)),
+        "long frames" => attacker.pour(&[&[17, 0, 0x80, 0][..], &vec![0; 1 << 16]].concat()),
         other => panic!("no attack {other}"),
     }
 }
@@ -122,7 +92,7 @@ impl Attacker {
         let seconds = self.began.elapsed().as_millis().max(1);
         let rate = u128::from(self.hits) * 1000 / seconds;
         let line = format!("hits {} in all, {rate}/s\n", self.hits);
-        std::io::stdout().write_all(line.as_bytes()).unwrap();
+        io::stdout().write_all(line.as_bytes()).unwrap();
     }
 
     fn hit(&mut self) {
@@ -140,6 +110,12 @@ impl Attacker {
     fn say(&mut self, kind: u8, sender: Id, to: (Id, SocketAddr), body: &[u8]) {
         let bytes = datagram(self.tag, kind, sender, to.0, body);
         self.send(&bytes, to.1);
+    }
+
+    /// The number of another session.
+    fn session(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn as u64
     }
 
     fn host(&mut self) -> &'static str {
@@ -162,73 +138,88 @@ impl Attacker {
         heard
     }
 
-    /// Announces itself as better than every real candidate.
+    /// Announces itself as better than every real candidate, and speaks as the leader on the sessions that
+    /// nodes open, and on some that it opens itself.
     fn lead(&mut self, refuses: bool) {
         let listener = TcpListener::bind(self.own).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let mut leases = Vec::new();
+        let mut wires: VecDeque<(Id, Wire)> = VecDeque::new();
         let group = (ALL, SocketAddr::V4(self.group));
         loop {
             let body = Body::announce(ME, self.host(), self.own);
             self.say(1, ME, group, &body);
-            let mut dial = 1;
-            while let Ok((mut stream, _)) = listener.accept() {
-                let mut bytes = [0; 112];
-                let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
-                if stream.read_exact(&mut bytes).is_ok() {
-                    dial = u32::from_le_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]);
-                }
-                leases.push(stream);
+            while let Ok((stream, _)) = listener.accept() {
+                let session = self.session();
+                wires.extend(Wire::accept(self.tag, stream, session));
             }
             for (bytes, from) in self.heard() {
                 let node: Id = bytes[24..40].try_into().unwrap();
-                self.mislead((node, from), dial, refuses);
+                self.mislead((node, from), refuses);
+                let session = self.session();
+                let dialled = Wire::dial(self.tag, ME, (node, from), session);
+                wires.extend(dialled.map(|wire| (node, wire)));
+            }
+            wires.drain(..wires.len().saturating_sub(WIRES));
+            wires.retain_mut(|(_, wire)| wire.keep_up());
+            for (_, wire) in &mut wires {
+                self.lead_on(wire, refuses);
             }
         }
     }
 
-    /// Answers a node with everything that a leader can send, and more.
-    fn mislead(&mut self, to: (Id, SocketAddr), dial: u32, refuses: bool) {
+    /// Answers a node with every datagram that a leader can send, and more.
+    fn mislead(&mut self, to: (Id, SocketAddr), refuses: bool) {
         let (own, host) = (self.own, self.host());
         let announce = Body::announce(ME, host, own);
         self.say(1, ME, to, &announce);
-        if refuses {
-            // A refusal: another node, whose host has a hostile name, holds the rank.
-            let body = Body::default().number(0).text(host).address(own).0;
-            self.say(6, ME, to, &body);
-            return;
-        }
-        let ranks = [u32::MAX, 4, 1, 1];
-        let rank = ranks[self.random.below(ranks.len())];
-        let SocketAddr::V4(at) = to.1 else { return };
-        for (kind, body) in leads(host, own, *at.ip(), (dial, rank, self.turn as u64)) {
+        for (kind, body) in datagrams(host, own).into_iter().filter(|_| !refuses) {
             self.say(kind, ME, to, &body);
         }
     }
 
-    /// Joins every node with every rank, proves the connection as a real node does, and never becomes ready.
+    /// Says everything that a leader can say on a session, in the order of a formation.
+    fn lead_on(&mut self, wire: &mut Wire, refuses: bool) {
+        let (own, host) = (self.own, self.host());
+        self.hit();
+        if refuses {
+            return wire.say(REFUSE, &Body::rank_taken(host, own));
+        }
+        let ranks = [u32::MAX, 4, 1, 1];
+        let rank = ranks[self.random.below(ranks.len())];
+        let round = self.turn as u64;
+        // Now and then all rounds are void, and the node is sent away.
+        let is_last = self.turn.is_multiple_of(64);
+        wire.say(WELCOME, &Body::welcome(host, own, if is_last { u64::MAX } else { 0 }));
+        wire.say(PREPARE, &Body::prepare(round, rank, (ME, own), wire.peer()));
+        wire.say(ROSTER, &Body::roster(round, host));
+        wire.say(COMMIT, &Body::commit(round));
+        if is_last {
+            wire.say(REFUSE, &Body::redirect([0x67; 16], host, own));
+        }
+    }
+
+    /// Joins every node with every rank, acknowledges all that it is told, and never becomes ready.
     fn join(&mut self) {
-        let mut leases = Vec::new();
+        let mut wires: Vec<Wire> = Vec::new();
         loop {
             for (bytes, from) in self.heard() {
                 let node: Id = bytes[24..40].try_into().unwrap();
-                let SocketAddr::V4(at) = from else { continue };
                 for rank in 0..4 {
                     let me = [0x70 + rank; 16];
-                    let body = Body::join(rank, self.host(), self.own);
-                    self.say(4, me, (node, from), &body);
-                    self.say(8, me, (node, from), &[]);
                     let body = Body::solicit(self.host());
                     self.say(2, me, (node, from), &body);
-                    if leases.len() < 400 {
-                        let timeout = Duration::from_millis(20);
-                        if let Ok(mut stream) = TcpStream::connect_timeout(&from, timeout) {
-                            let _ = stream.write_all(&hello(self.tag, me, node, at, 1));
-                            leases.push(stream);
-                        }
+                    let session = self.session();
+                    if wires.len() >= 400 {
+                        continue;
+                    }
+                    if let Some(mut wire) = Wire::dial(self.tag, me, (node, from), session) {
+                        wire.say(JOIN, &Body::join(rank, self.host(), self.own));
+                        wire.say(PART, &Body::part());
+                        wires.push(wire);
                     }
                 }
             }
+            wires.retain_mut(Wire::keep_up);
         }
     }
 
@@ -249,10 +240,11 @@ impl Attacker {
         }
     }
 
-    /// Opens connections to all ports that it hears of, and sends half hellos, wrong hellos, or none.
+    /// Opens connections to all ports that it hears of, and sends half of a token, a hello or a frame, wrong
+    /// ones, or none.
     fn connect(&mut self) {
         let mut nodes = BTreeSet::new();
-        let mut open = std::collections::VecDeque::new();
+        let mut open = VecDeque::new();
         loop {
             nodes.extend(self.heard().into_iter().map(|(bytes, from)| {
                 let node: Id = bytes[24..40].try_into().unwrap();
@@ -263,24 +255,88 @@ impl Attacker {
                 let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_millis(20)) else {
                     continue;
                 };
-                let mut bytes = hello(self.tag, ME, node, at, 1);
-                match self.random.below(8) {
-                    0 => bytes.truncate(50),
-                    5 => bytes.truncate(113),
-                    6 => bytes[112..].fill(0xff),
-                    1 => bytes[40] ^= 1,
-                    2 => bytes[111] = 1,
-                    3 => bytes.fill(0xff),
-                    4 => bytes = bytes.repeat(200),
-                    _ => bytes.clear(),
-                }
-                let _ = stream.write_all(&bytes);
+                let _ = stream.write_all(&self.wrong(node, at));
                 open.push_back(stream);
                 if open.len() > 600 {
                     open.pop_front();
                 }
                 self.hit();
             }
+        }
+    }
+
+    /// What no node sends on a connection to this one.
+    fn wrong(&mut self, node: Id, at: SocketAddrV4) -> Vec<u8> {
+        let token = || token(self.tag, ME, node, at, 1);
+        let session = u64::MAX - self.hits;
+        let hello = || hello(self.tag, ME, node, session);
+        let opened = |frame: Vec<u8>| [opening(self.tag, ME, node, session), frame].concat();
+        let changed = |mut bytes: Vec<u8>, at: usize, value: u8| {
+            bytes[at] = value;
+            bytes
+        };
+        match self.random.below(18) {
+            0 => token()[..50].to_vec(),
+            1 => changed(token(), 40, !node[0]),
+            2 => changed(token(), 111, 1),
+            3 => vec![0xff; 108],
+            4 => token().repeat(200),
+            5 => hello()[..107].to_vec(),
+            6 => changed(hello(), 40, !node[0]),
+            7 => changed(hello(), 6, 1),
+            // A hello of a job with a secret.
+            8 => changed(opened(Vec::new()), 5, 1),
+            // The acknowledgement does not come first.
+            9 => [hello(), frame(1, 0, JOIN, &Body::join(0, "early", self.own))].concat(),
+            10 => opened(vec![0xff; 100]),
+            // Shorter than any frame.
+            11 => opened([&[16, 0, 0, 0], &[0; 16][..]].concat()),
+            // It has read what was never written.
+            12 => opened(frame(1, u64::MAX, PART, &Body::part())),
+            13 => opened(frame(0, 0, PART, &Body::part())),
+            14 => opened(frame(1, 0, 99, &[0xff; 300])),
+            15 => opened(frame(1, 0, COMMIT, &Body::part())),
+            // Half of a join, and a commit of nobody's leader.
+            16 => {
+                let join = frame(2, 0, JOIN, &Body::join(0, "half", self.own));
+                opened([frame(1, 0, COMMIT, &Body::commit(1)), join[..60].to_vec()].concat())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Opens sessions of processes that do not exist, and writes on each as much as the node takes: frames
+    /// that change nothing, or the beginning of the longest one.
+    fn pour(&mut self, bytes: &[u8]) {
+        let mut nodes = BTreeSet::new();
+        let mut open: VecDeque<TcpStream> = VecDeque::new();
+        loop {
+            nodes.extend(self.heard().into_iter().map(|(bytes, from)| {
+                let node: Id = bytes[24..40].try_into().unwrap();
+                (node, from)
+            }));
+            for (node, to) in &nodes {
+                if open.len() >= POURS {
+                    break;
+                }
+                let Ok(mut stream) = TcpStream::connect_timeout(to, Duration::from_millis(20)) else {
+                    continue;
+                };
+                let mut id = ME;
+                id[..8].copy_from_slice(&self.hits.to_le_bytes());
+                self.hits += 1;
+                let _ = stream.write_all(&opening(self.tag, id, *node, 1));
+                stream.set_nonblocking(true).unwrap();
+                open.push_back(stream);
+            }
+            open.retain_mut(|stream| match stream.write(bytes) {
+                Ok(_) => {
+                    self.hits += 1;
+                    true
+                }
+                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            });
+            self.report();
         }
     }
 

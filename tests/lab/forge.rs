@@ -1,8 +1,10 @@
-//! Datagrams and hellos that mingle never sends, written by hand from PROTOCOL.md.
+//! Datagrams, hellos and frames that mingle never sends, written by hand from PROTOCOL.md.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::Duration;
 
-use mingle_core::proto::VERSION;
+use mingle_core::proto::{TOKEN, VERSION};
 
 /// Names that would harm a shell or a terminal, or mislead a reader.
 pub const HOSTILE: [&str; 8] = [
@@ -20,6 +22,19 @@ pub const HOSTILE: [&str; 8] = [
 pub const RAW: [&str; 9] =
     ["$(", "`reboot", ";reboot", "export HIJACKED", "\u{1b}", "\u{202e}", "\u{2066}", "\u{9b}", "\0"];
 
+/// The kinds of frames.
+pub const JOIN: u8 = 5;
+pub const PART: u8 = 6;
+pub const WELCOME: u8 = 7;
+pub const PREPARE: u8 = 8;
+pub const ROSTER: u8 = 9;
+pub const COMMIT: u8 = 10;
+pub const REFUSE: u8 = 11;
+
+/// The length of a hello in bytes, and where its proof begins.
+const HELLO: usize = PROOF + 16;
+const PROOF: usize = 92;
+
 pub type Id = [u8; 16];
 
 /// A datagram of the first formation.
@@ -27,21 +42,119 @@ pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Ve
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
     let mut bytes =
         [&b"MNGL"[..], &[VERSION, kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
-    if kind <= 4 {
+    if [1, 2, 3, 5].contains(&kind) {
         bytes.resize(bytes.len().max(576), 0);
     }
     bytes
 }
 
-/// A hello without traits; the last argument is the number of the dial.
-pub fn hello(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
+/// The token of a path; the last argument is the number of the dial.
+pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
     let address = to.ip().to_ipv6_mapped().octets();
     let port = to.port().to_le_bytes();
     let mut bytes =
-        [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port]
+        [&b"MNGL"[..], &[VERSION, 2, 0, 0], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port]
             .concat();
-    bytes.resize(114, 0);
+    bytes.resize(TOKEN, 0);
     bytes
+}
+
+/// The hello of a process that dials.
+pub fn hello(tag: Id, sender: Id, recipient: Id, session: u64) -> Vec<u8> {
+    let session = session.to_le_bytes();
+    let mut bytes =
+        [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &sender, &recipient, &[0; 12], &session].concat();
+    bytes.resize(HELLO, 0);
+    bytes
+}
+
+/// A frame of this number, which acknowledges all up to `read`.
+pub fn frame(number: u64, read: u64, kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(17 + body.len()).unwrap().to_le_bytes();
+    [&length[..], &number.to_le_bytes(), &read.to_le_bytes(), &[kind], body].concat()
+}
+
+/// What a process sends first on a connection that it has dialled.
+pub fn opening(tag: Id, sender: Id, recipient: Id, session: u64) -> Vec<u8> {
+    [hello(tag, sender, recipient, session), frame(0, 0, 0, &[])].concat()
+}
+
+/// A connection of a session, whose end here reads and acknowledges all, as a process of mingle does.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    said: u64,
+    read: u64,
+    /// What has arrived of the next frame, behind the hello that has still to arrive.
+    buffer: Vec<u8>,
+    hello: usize,
+}
+
+impl Wire {
+    /// Dials the process `peer`. Each connection is a session of its own, so that nothing is held for read.
+    pub fn dial(tag: Id, own: Id, (peer, to): (Id, SocketAddr), session: u64) -> Option<Self> {
+        let mut stream = TcpStream::connect_timeout(&to, Duration::from_millis(20)).ok()?;
+        stream.write_all(&opening(tag, own, peer, session)).ok()?;
+        Some(Self::open(stream, HELLO))
+    }
+
+    /// Reads the hello of a process that has dialled, which must come at once, and answers whoever is meant.
+    /// Returns also the process.
+    pub fn accept(tag: Id, mut stream: TcpStream, session: u64) -> Option<(Id, Self)> {
+        let mut asked = [0; HELLO];
+        stream.set_read_timeout(Some(Duration::from_millis(50))).ok()?;
+        stream.read_exact(&mut asked).ok()?;
+        let [peer, own] = [24, 40].map(|at| asked[at..at + 16].try_into().unwrap());
+        let mut answer = hello(tag, own, peer, session);
+        let hash = blake3::hash(&[&b"mingle 3 proof"[..], &asked, &answer].concat());
+        answer[PROOF..].copy_from_slice(&hash.as_bytes()[..16]);
+        stream.write_all(&answer).ok()?;
+        Some((peer, Self::open(stream, 0)))
+    }
+
+    fn open(stream: TcpStream, hello: usize) -> Self {
+        let _ = stream.set_nonblocking(true);
+        Self { stream, said: 0, read: 0, buffer: Vec::new(), hello }
+    }
+
+    /// The address of the other process.
+    pub fn peer(&self) -> Ipv4Addr {
+        match self.stream.peer_addr() {
+            Ok(SocketAddr::V4(peer)) => *peer.ip(),
+            _ => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+
+    pub fn say(&mut self, kind: u8, body: &[u8]) {
+        self.said += 1;
+        let _ = self.stream.write_all(&frame(self.said, self.read, kind, body));
+    }
+
+    /// Reads and acknowledges what has arrived. Returns whether the connection is still open.
+    pub fn keep_up(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        let ended = loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => break true,
+                Ok(length) => self.buffer.extend_from_slice(&bytes[..length]),
+                Err(error) => break error.kind() != io::ErrorKind::WouldBlock,
+            }
+        };
+        let skipped = self.hello.min(self.buffer.len());
+        self.buffer.drain(..skipped);
+        self.hello -= skipped;
+        let before = self.read;
+        while let Some(length) = self.buffer.first_chunk::<4>().map(|length| u32::from_le_bytes(*length)) {
+            let length = 4 + usize::try_from(length).unwrap();
+            let Some(whole) = self.buffer.get(..length) else { break };
+            self.read = self.read.max(u64::from_le_bytes(whole[4..12].try_into().unwrap()));
+            self.buffer.drain(..length);
+        }
+        if self.read > before {
+            let _ = self.stream.write_all(&frame(0, self.read, 0, &[]));
+        }
+        !ended
+    }
 }
 
 /// A body, put together field by field as bincode does.
@@ -49,6 +162,11 @@ pub fn hello(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Ve
 pub struct Body(pub Vec<u8>);
 
 impl Body {
+    /// The body of a frame of this kind.
+    fn of(kind: u8) -> Self {
+        Self(vec![kind - JOIN])
+    }
+
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self
@@ -73,38 +191,81 @@ impl Body {
     }
 
     /// A candidate with a given rank 0 and more members than any other: better than every real one.
-    pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
+    fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
         let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4);
         best.text(host).number(1).address(at)
     }
 
+    /// Three are here, the last of these names, and two ranks are missing.
+    fn count(self, host: &str) -> Self {
+        self.number(3).number(3).text(host).text(host).text(host).number(1).number(1).number(2)
+    }
+
     pub fn announce(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let here = Self::default().candidate(id, host, at).number(3).number(3);
         // Of an unknown user.
-        here.text(host).text(host).text(host).number(1).number(1).number(2).bytes(&[0, 0]).0
+        Self::default().candidate(id, host, at).count(host).bytes(&[0, 0]).0
     }
 
     pub fn solicit(host: &str) -> Vec<u8> {
         Self::default().bytes(&[1]).number(3).text(host).0
     }
 
+    /// Introduces a candidate at its own address.
+    pub fn hint(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        Self::default().candidate(id, host, at).address(at).0
+    }
+
+    /// The job runs, as the job of a user of this name.
+    pub fn running(leader: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        let leader = Self::default().bytes(&leader).number(1).address(at);
+        leader.text(host).bytes(&[1]).text(host).bytes(&[0]).0
+    }
+
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         // In a world of four, with this rank and no former one.
-        let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
+        let who = Self::of(JOIN).number(4).number(4).bytes(&[1, rank, 0]).text(host);
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster, has no port for sessions; RoCE; nothing to compare; paths to the master alone; no key; no
-        // user.
+        // roster, has no port for sessions; RoCE; nothing must be the same; paths to the master alone; no
+        // key; no user; no traits.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0, 0, 0]).0
+        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0).0
     }
 
-    pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {
-        let round = Self::default().number(round).number(u64::from(lease)).number(4).number(u64::from(rank));
-        let slots = round.bytes(&[9; 16]).number(0).number(4);
-        let master = slots.bytes(&master).address(at);
-        // No paths.
-        master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).0
+    /// It wants the world, and is in no round.
+    pub fn part() -> Vec<u8> {
+        Self::of(PART).number(0).bytes(&[0, 1]).number(1).0
+    }
+
+    /// It has a seat, and another node has a rank twice.
+    pub fn welcome(host: &str, at: SocketAddrV4, void: u64) -> Vec<u8> {
+        let seated = Self::of(WELCOME).bytes(&[1]).count(host);
+        seated.bytes(&[1, 0]).text(host).address(at).bytes(&[2, 1]).number(void).number(1).0
+    }
+
+    /// In a round without paths to other nodes than the master.
+    pub fn prepare(round: u64, rank: u32, (master, at): (Id, SocketAddrV4), to: Ipv4Addr) -> Vec<u8> {
+        let round = Self::of(PREPARE).number(round).number(4).number(u64::from(rank));
+        let master = round.bytes(&[9; 16]).number(0).number(4).bytes(&master).address(at);
+        master.bytes(&[0]).bytes(&to.octets()).number(0).0
+    }
+
+    pub fn roster(round: u64, host: &str) -> Vec<u8> {
+        Self::of(ROSTER).number(round).text(host).0
+    }
+
+    /// No verdict, network and cables of RDMA, no trait that differs, nobody left over.
+    pub fn commit(round: u64) -> Vec<u8> {
+        Self::of(COMMIT).number(round).bytes(&[0; 10]).0
+    }
+
+    /// Another node, whose host has this name, holds the rank.
+    pub fn rank_taken(host: &str, at: SocketAddrV4) -> Vec<u8> {
+        Self::of(REFUSE).number(0).text(host).address(at).0
+    }
+
+    pub fn redirect(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        Self::of(REFUSE).number(4).candidate(id, host, at).address(at).0
     }
 }

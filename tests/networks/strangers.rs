@@ -9,21 +9,22 @@ use std::time::{Duration, Instant};
 
 use mingle_core::{JobId, Network};
 
-use crate::lab::forge::{Id, hello};
+use crate::lab::forge::{Id, opening};
 use crate::lab::proc::Proc;
 use crate::lab::world::{complete, line};
-use crate::lab::{Lab, MINGLE, Options, helper, script, setting};
+use crate::lab::{Lab, MINGLE, Options, helper, limit, script, setting};
 
 /// The stranger's node; the world is on the nodes before it.
 const FIFTH: usize = 4;
-/// How many tokens a stranger sends to each node.
-const TOKENS: u32 = 1500;
-/// How many silent connections a stranger keeps open to each node.
+/// How many hellos a stranger sends to each node.
+const HELLOS: u32 = 1500;
+/// How many connections a stranger keeps open to each node.
 const HELD: u32 = 4500;
 
 /// The content of a stranger's connections.
 const SILENCE: &str = "silence";
-const TOKEN: &str = "a token";
+const HELLO: &str = "hellos";
+const ENDLESS: &str = "hellos without end";
 
 /// How many connections the stranger has opened.
 static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -32,12 +33,16 @@ static OPENED: AtomicU32 = AtomicU32::new(0);
 #[ignore = "a program that the other tests run in a node"]
 fn helper_connects() {
     let job: JobId = setting("LAB_JOB");
-    let start = |to: SocketAddr, tokens: Vec<Vec<u8>>| drop(thread::spawn(move || connect(to, tokens)));
-    if setting::<String>("LAB_HOW") == TOKEN {
-        thread::spawn(move || hear(&job, start));
-    } else {
+    let how: String = setting("LAB_HOW");
+    if how == SILENCE {
         let port = job.ports().next().unwrap();
-        (0..3).for_each(|node| start((script::address(node), port).into(), Vec::new()));
+        for node in 0..3 {
+            let to = (script::address(node), port).into();
+            thread::spawn(move || connect(to, u32::MAX, |_| Vec::new()));
+        }
+    } else {
+        let most = if how == HELLO { HELLOS } else { u32::MAX };
+        thread::spawn(move || hear(&job, most));
     }
     let mut reported = 0;
     loop {
@@ -50,42 +55,39 @@ fn helper_connects() {
     }
 }
 
-/// Starts with tokens of nodes that do not exist, for each node that is heard.
-fn hear(job: &JobId, start: impl Fn(SocketAddr, Vec<Vec<u8>>)) {
+/// Opens so many sessions of nodes that do not exist with each node that is heard.
+fn hear(job: &JobId, most: u32) {
     let address: Ipv4Addr = setting("LAB_SELF");
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, Network::DISCOVERY_PORT)).unwrap();
     ear.join_multicast_v4(&job.group_v4(), &address).unwrap();
-    let (mut known, mut buffer) = (BTreeSet::new(), [0; 2048]);
+    let (tag, mut known, mut buffer) = (job.tag().0, BTreeSet::new(), [0; 2048]);
     while let Ok((length, from)) = ear.recv_from(&mut buffer) {
-        let SocketAddr::V4(to) = from else { unreachable!("heard by IPv4") };
         if length >= 68 && known.insert(from) {
             let node: Id = buffer[24..40].try_into().unwrap();
-            let hello = |prover: u32| {
+            let hello = move |number: u32| {
                 let mut id = [0x66; 16];
-                id[..4].copy_from_slice(&prover.to_le_bytes());
-                hello(job.tag().0, id, node, to, 1)
+                id[..4].copy_from_slice(&number.to_le_bytes());
+                opening(tag, id, node, 1)
             };
-            start(from, (0..TOKENS).map(hello).collect());
+            thread::spawn(move || connect(from, most, hello));
         }
     }
 }
 
-/// Opens a connection for each token, and keeps all; without tokens opens silent ones as fast as it can.
-fn connect(to: SocketAddr, tokens: Vec<Vec<u8>>) {
+/// Opens so many connections as fast as it can, says this on each, and keeps those that the node keeps.
+fn connect(to: SocketAddr, most: u32, says: impl Fn(u32) -> Vec<u8>) {
     let open = || TcpStream::connect_timeout(&to, Duration::from_millis(20)).ok();
     let mut held = VecDeque::new();
-    let mut tokens = tokens.into_iter().peekable();
-    let is_silent = tokens.peek().is_none();
-    while is_silent || tokens.peek().is_some() {
+    let mut number = 0;
+    while number < most {
         let Some(mut stream) = open() else { continue };
-        if let Some(token) = tokens.next() {
-            let _ = stream.write_all(&token);
-        }
+        let _ = stream.write_all(&says(number));
+        number += 1;
         stream.set_nonblocking(true).unwrap();
         held.push_back(stream);
         OPENED.fetch_add(1, Ordering::Relaxed);
         // More than a node's descriptors and its queue of connections that wait to be accepted. From then on
-        // only those that the node has closed are replaced.
+        // only those that the node has answered or closed are replaced.
         while held.len() > usize::try_from(HELD).unwrap() {
             let oldest = held.pop_front().unwrap();
             if oldest.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -130,7 +132,7 @@ fn forms(lab: &Lab, job: &str, how: &str, secret: &str, last: usize) -> Duration
         lab.start(node, command)
     };
     let procs: Vec<Proc> = (0..3).map(start).collect();
-    wait_for(&stranger, if how == TOKEN { TOKENS } else { 3 * HELD });
+    wait_for(&stranger, if how == HELLO { HELLOS } else { 3 * HELD });
     let (outcomes, took) = complete(lab, procs, start(last));
     for outcome in &outcomes {
         // Otherwise the descriptors were used up for a while.
@@ -155,8 +157,15 @@ fn silent_connections_do_not_delay_a_world_with_few_descriptors() {
 }
 
 #[test]
-fn valid_tokens_of_nodes_that_do_not_exist_do_not_stop_a_world_with_few_descriptors() {
+fn sessions_of_nodes_that_do_not_exist_do_not_stop_a_world_with_few_descriptors() {
     let Some(lab) = Options::nodes(5).alone().start() else { return };
-    let took = forms(&lab, "tokens", TOKEN, "", 3);
+    let took = forms(&lab, "hellos", HELLO, "", 3);
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn nodes_that_do_not_exist_and_open_sessions_without_end_do_not_delay_a_world() {
+    let Some(lab) = Options::nodes(5).alone().start() else { return };
+    let took = forms(&lab, "without end", ENDLESS, "", 3);
+    assert!(took < limit(Duration::from_secs(5)), "{took:?}");
 }

@@ -20,7 +20,6 @@ mod network;
 mod prover;
 mod rendezvous;
 mod session;
-mod sessions;
 mod sockets;
 mod station;
 mod worlds;

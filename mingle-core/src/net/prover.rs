@@ -59,9 +59,7 @@ impl Prover {
         let partner =
             |(id, path): (u32, SocketAddr)| Partner { id: node_id(id), rank: 0, path, own_port: path.port() };
         let partners: Vec<Partner> = hosts.into_iter().map(partner).collect();
-        let mut paths = PathProofs::start(partners.len(), &mut self.shared);
-        paths.add(&partners, &mut self.shared);
-        self.paths = Some(paths);
+        self.paths = Some(PathProofs::start(&partners, &mut self.shared));
         self.carry_out();
     }
 

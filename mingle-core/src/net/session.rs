@@ -1,51 +1,62 @@
 //! The connections of a session: each is a task, which exchanges hellos and then frames.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::sockets::endpoint::make_watch;
+use super::clock::random;
+use super::error::Error;
+use super::sockets::connection::TaskEvent;
+use super::sockets::endpoint::{make_watch, reset_on_close};
 use super::sockets::path::connect;
-use crate::model::NodeId;
-use crate::proto::{ConnId, DialId};
-use crate::wire::Frame;
+use crate::model::{Lineage, NodeId};
+use crate::proto::{ConnId, DialId, Ends, Way};
 use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
+use crate::wire::{Frame, Header};
 
 /// How long a connection may take until both hellos have been read.
 const OPENING: Duration = Duration::from_secs(10);
+/// How long a connection that is to leave nothing behind waits for the other end to close it.
+const LINGER: Duration = Duration::from_secs(1);
 /// The longest segment, in bytes: what MTUs from 1,232 bytes on let pass. A session would otherwise stall
 /// where a router drops longer packets without a word.
 pub(super) const SEGMENT: u32 = 1180;
 
+/// The most frames of a connection that were read and are not heard yet. A process that writes without end
+/// then waits, and takes neither this node's memory nor the time of others.
+const UNHEARD: usize = 8;
+/// The most frames that wait to be written on a connection: a batch, and the acknowledgement of each frame
+/// that was read. A process that reads none of them loses the connection.
+const UNWRITTEN: usize = 64;
+
 /// What the task of a connection reports: in order, and its end last.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The hello of a process has arrived. Sending this node's answers it; otherwise the connection closes.
-    Asked {
-        peer: Hello,
-        answer: oneshot::Sender<Hello>,
-    },
+    /// The hello of a process has arrived. Sending this node's answers it, with the longest body of a frame
+    /// that the process may send; otherwise the connection closes.
+    Asked { peer: Hello, answer: oneshot::Sender<(Hello, usize)> },
     /// Both hellos have been read. Frames that are sent by `frames` are written in order; the connection
     /// closes when `frames` is dropped.
     Opened {
-        dial: Option<DialId>,
+        way: Way,
         conn: ConnId,
-        from: IpAddr,
         /// This node's hello.
         own: Hello,
         peer: Hello,
-        frames: UnboundedSender<Frame>,
+        frames: Sender<Frame>,
     },
     /// A dial to a process has failed.
     Failed(NodeId, DialId, io::Error),
-    Read(ConnId, Frame),
+    /// A frame was read. The permit is dropped when the frame has been heard.
+    Read(ConnId, Frame, OwnedSemaphorePermit),
     /// A connection has ended, as the kernel says.
     Closed(ConnId, io::Result<()>),
 }
@@ -57,12 +68,33 @@ pub(crate) struct Dial {
     pub(crate) conn: ConnId,
     pub(crate) to: SocketAddr,
     pub(crate) hello: Hello,
-    /// The longest body of a frame that may arrive, in bytes.
+}
+
+/// The hello of a process to another, on a connection of the session with this number.
+pub(crate) fn hello(own: NodeId, peer: NodeId, session: u64) -> Result<Hello, Error> {
+    let header = Header { sender: own, recipient: peer, lineage: Lineage::default() };
+    Ok(Hello { header, session, nonce: random()? })
+}
+
+/// What all connections of a node's sessions have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Carrier {
+    pub(crate) hellos: Hellos,
+    /// The longest body of a frame that a process may send that this one has dialled, in bytes.
     pub(crate) longest: usize,
+    pub(crate) news: UnboundedSender<TaskEvent>,
+}
+
+impl Carrier {
+    fn report(&self, news: News) {
+        // Sending fails if the driver has ended.
+        let _ = self.news.send(TaskEvent::Session(news));
+    }
 }
 
 /// Opens a connection, and carries frames until one end closes it.
-pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>) {
+pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
+    let hellos = &carrier.hellos;
     let open = async {
         let mut stream = connect(dial.to, Some(SEGMENT)).await?;
         set_up(&stream)?;
@@ -81,49 +113,64 @@ pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>
     };
     match within(open).await {
         Ok((stream, peer, ends)) => {
-            let (frames, to_write) = unbounded_channel();
-            let (own, conn, longest) = (dial.hello, dial.conn, dial.longest);
-            let (dial, from) = (Some(dial.number), dial.to.ip());
-            let _ = news.send(News::Opened { dial, conn, from, own, peer, frames });
-            carry(stream, conn, ends, to_write, longest, news).await;
+            let (frames, to_write) = channel(UNWRITTEN);
+            let (way, conn, own) = (Way::Dialled(dial.number), dial.conn, dial.hello);
+            carrier.report(News::Opened { way, conn, own, peer, frames });
+            let (ended, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
+            if let Some(stream) = stream.filter(|_| !closes) {
+                // The end that closes first would hold its port for a minute (TIME_WAIT), and the job may
+                // need that port.
+                let _ = reset_on_close(&stream);
+            }
+            carrier.report(News::Closed(conn, ended));
         }
-        // Sending fails if the driver has ended.
-        Err(error) => drop(news.send(News::Failed(dial.hello.header.recipient, dial.number, error))),
+        Err(error) => carrier.report(News::Failed(dial.hello.header.recipient, dial.number, error)),
     }
 }
 
-/// Reads the hello on a connection that was accepted. If it is answered, carries frames until one end closes.
+/// The hello `asked` has arrived on a connection that was accepted. If it is answered, carries frames until
+/// one end closes. If the connection `resets`, it leaves no TIME_WAIT behind.
 pub(crate) async fn accept(
     conn: ConnId,
     mut stream: TcpStream,
-    hellos: Hellos,
-    longest: usize,
-    news: UnboundedSender<News>,
+    asked: [u8; HELLO],
+    resets: bool,
+    carrier: Carrier,
 ) {
+    let hellos = &carrier.hellos;
     let open = async {
-        let mut asked = [0; HELLO];
-        stream.read_exact(&mut asked).await?;
         let peer = hellos.decode(&asked).map_err(invalid)?;
         let (answer, answered) = oneshot::channel();
-        let _ = news.send(News::Asked { peer, answer });
-        let own = answered.await.map_err(|_| invalid("another process is meant"))?;
+        carrier.report(News::Asked { peer, answer });
+        let (own, longest) = answered.await.map_err(|_| invalid("another process is meant"))?;
         set_up(&stream)?;
         let answer = hellos.answer(&asked, own);
         stream.write_all(&answer).await?;
-        let from = stream.peer_addr()?.ip().to_canonical();
+        let (local, remote) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        let ends = Ends { local: local.to_canonical(), remote: remote.to_canonical() };
         let (writer, mut reader) = hellos.ends(&asked, &answer, false);
         first(&mut stream, &mut reader).await?;
-        Ok((peer, own, from, (writer, reader)))
+        Ok((peer, own, ends, (writer, reader), longest))
     };
     match within(open).await {
-        Ok((peer, own, from, ends)) => {
-            let (frames, to_write) = unbounded_channel();
-            let _ = news.send(News::Opened { dial: None, conn, from, own, peer, frames });
-            carry(stream, conn, ends, to_write, longest, news).await;
+        Ok((peer, own, ends, keys, longest)) => {
+            let (frames, to_write) = channel(UNWRITTEN);
+            let carrier = Carrier { longest, ..carrier };
+            carrier.report(News::Opened { way: Way::Accepted(ends), conn, own, peer, frames });
+            let (ended, closes, stream) = carry(stream, conn, keys, to_write, &carrier).await;
+            if let Some(mut stream) = stream.filter(|_| closes && resets) {
+                // A reset from this side could overtake what was written.
+                let rest = async {
+                    stream.shutdown().await?;
+                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+                };
+                let _ = tokio::time::timeout(LINGER, rest).await;
+            }
+            carrier.report(News::Closed(conn, ended));
         }
         Err(error) => {
             tracing::debug!(?conn, %error, "a connection is no session's");
-            let _ = news.send(News::Closed(conn, Ok(())));
+            carrier.report(News::Closed(conn, Ok(())));
         }
     }
 }
@@ -159,34 +206,36 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
 }
 
+/// Carries frames. Returns how the connection has ended, whether this end is the first to close it, and the
+/// connection.
 async fn carry(
     stream: TcpStream,
     conn: ConnId,
     (writer, reader): (Writer, Reader),
-    to_write: UnboundedReceiver<Frame>,
-    longest: usize,
-    news: UnboundedSender<News>,
-) {
-    let (from, to) = stream.into_split();
+    to_write: Receiver<Frame>,
+    carrier: &Carrier,
+) -> (io::Result<()>, bool, Option<TcpStream>) {
+    let (mut from, mut to) = stream.into_split();
     // Whichever ends first ends the connection.
-    let ended = tokio::select! {
-        ended = read(from, reader, conn, longest, &news) => ended,
-        ended = write(to, writer, to_write) => ended,
+    let (ended, closes) = tokio::select! {
+        ended = read(&mut from, reader, conn, carrier) => (ended, false),
+        ended = write(&mut to, writer, to_write) => (ended, true),
     };
-    let _ = news.send(News::Closed(conn, ended));
+    (ended, closes, from.reunite(to).ok())
 }
 
 async fn read(
-    mut from: OwnedReadHalf,
+    from: &mut OwnedReadHalf,
     mut reader: Reader,
     conn: ConnId,
-    longest: usize,
-    news: &UnboundedSender<News>,
+    carrier: &Carrier,
 ) -> io::Result<()> {
+    let unheard = Arc::new(Semaphore::new(UNHEARD));
     let mut buffer = [0; 4096];
     loop {
-        while let Some(frame) = reader.next_frame(longest).map_err(invalid)? {
-            let _ = news.send(News::Read(conn, frame));
+        while let Some(frame) = reader.next_frame(carrier.longest).map_err(invalid)? {
+            let permit = Arc::clone(&unheard).acquire_owned().await.map_err(io::Error::other)?;
+            carrier.report(News::Read(conn, frame, permit));
         }
         let length = from.read(&mut buffer).await?;
         if length == 0 {
@@ -196,13 +245,8 @@ async fn read(
     }
 }
 
-/// Writes frames until the sender of `frames` is dropped. A session gives a connection a batch at a time, so
-/// the channel is short although it has no bound.
-async fn write(
-    mut to: OwnedWriteHalf,
-    mut writer: Writer,
-    mut frames: UnboundedReceiver<Frame>,
-) -> io::Result<()> {
+/// Writes frames until the sender of `frames` is dropped.
+async fn write(to: &mut OwnedWriteHalf, mut writer: Writer, mut frames: Receiver<Frame>) -> io::Result<()> {
     while let Some(frame) = frames.recv().await {
         to.write_all(&writer.encode(&frame)).await?;
     }
@@ -216,14 +260,14 @@ mod tests {
 
     use tokio::net::TcpListener;
     use tokio::runtime;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use tokio::time::Instant;
 
     use super::super::namespace_tests::inside;
     use super::*;
-    use crate::model::{JobId, Lineage, NodeId, Secret};
+    use crate::model::{JobId, Secret};
     use crate::proto::Time;
     use crate::proto::session::{Output, Role, Session};
-    use crate::wire::Header;
 
     const PATIENCE: Duration = Duration::from_millis(60);
 
@@ -235,8 +279,8 @@ mod tests {
         hellos: Hellos,
         listener: TcpListener,
         to: SocketAddr,
-        frames: BTreeMap<ConnId, UnboundedSender<Frame>>,
-        news: (UnboundedSender<News>, UnboundedReceiver<News>),
+        frames: BTreeMap<ConnId, Sender<Frame>>,
+        news: (UnboundedSender<TaskEvent>, UnboundedReceiver<TaskEvent>),
         next_conn: u64,
         begun: Instant,
     }
@@ -255,16 +299,19 @@ mod tests {
             (ConnId(self.next_conn), hello)
         }
 
+        fn carrier(&self) -> Carrier {
+            Carrier { hellos: self.hellos.clone(), longest: 1000, news: self.news.0.clone() }
+        }
+
         fn carry_out(&mut self) {
             while let Some(output) = self.session.poll_output() {
                 match output {
                     Output::Dial(number) => {
                         let (conn, hello) = self.hello();
-                        let asked = Dial { number, conn, to: self.to, hello, longest: 1000 };
-                        tokio::spawn(dial(asked, self.hellos.clone(), self.news.0.clone()));
+                        tokio::spawn(dial(Dial { number, conn, to: self.to, hello }, self.carrier()));
                     }
                     Output::Write(conn, frame) => {
-                        self.frames.get(&conn).map(|frames| frames.send(frame));
+                        self.frames.get(&conn).map(|frames| frames.try_send(frame));
                     }
                     Output::Close(conn) => {
                         self.frames.remove(&conn);
@@ -281,7 +328,7 @@ mod tests {
                 let due = due.map_or(Duration::from_secs(60), |at| at.saturating_sub(self.now()));
                 tokio::select! {
                     biased;
-                    Some(news) = self.news.1.recv() => {
+                    Some(TaskEvent::Session(news)) = self.news.1.recv() => {
                         if let Some(frame) = self.hear(news) {
                             self.carry_out();
                             return frame;
@@ -289,7 +336,7 @@ mod tests {
                     }
                     Ok((stream, _)) = self.listener.accept() => {
                         let (conn, _) = self.hello();
-                        tokio::spawn(accept(conn, stream, self.hellos.clone(), 1000, self.news.0.clone()));
+                        tokio::spawn(accepted(conn, stream, self.carrier()));
                     }
                     () = tokio::time::sleep(due) => {
                         let now = self.now();
@@ -304,18 +351,19 @@ mod tests {
             match news {
                 News::Asked { peer, answer, .. } => {
                     assert_eq!(peer.header.recipient, self.id);
-                    let _ = answer.send(self.hello().1);
+                    let _ = answer.send((self.hello().1, 1000));
                 }
-                News::Opened { dial, conn, peer, frames, .. } => {
+                News::Opened { way, conn, peer, frames, .. } => {
                     assert_eq!(peer.header.sender, self.other);
                     self.frames.insert(conn, frames);
+                    let dial = if let Way::Dialled(dial) = way { Some(dial) } else { None };
                     self.session.opened(now, dial, conn);
                 }
                 News::Failed(_, dial, error) => {
                     println!("{dial:?} has failed: {error}");
                     self.session.dial_failed(now, dial);
                 }
-                News::Read(conn, frame) => return self.session.receive(now, conn, frame).unwrap(),
+                News::Read(conn, frame, _) => return self.session.receive(now, conn, frame).unwrap(),
                 News::Closed(conn, _) => {
                     self.frames.remove(&conn);
                     self.session.closed(now, conn);
@@ -323,6 +371,13 @@ mod tests {
             }
             None
         }
+    }
+
+    /// Reads the hello of an accepted connection, and then its frames.
+    async fn accepted(conn: ConnId, mut stream: TcpStream, carrier: Carrier) {
+        let mut asked = [0; HELLO];
+        stream.read_exact(&mut asked).await.unwrap();
+        accept(conn, stream, asked, false, carrier).await;
     }
 
     /// Both ends of a session on loopback.
@@ -394,8 +449,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (news, mut heard) = unbounded_channel();
-        let (accepted, _) = listener.accept().await.unwrap();
-        tokio::spawn(accept(ConnId(1), accepted, ours.clone(), 1000, news));
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(accepted(ConnId(1), stream, Carrier { hellos: ours.clone(), longest: 1000, news }));
         let hello = |sender, recipient| {
             let header = Header { sender, recipient, lineage: Lineage::default() };
             Hello { header, session: 7, nonce: [5; 16] }
@@ -405,10 +460,10 @@ mod tests {
         stranger.write_all(&asked).await.unwrap();
         let mut reports = Vec::new();
         let mut says = Some(says);
-        while let Some(news) = heard.recv().await {
+        while let Some(TaskEvent::Session(news)) = heard.recv().await {
             reports.push(match news {
                 News::Asked { answer, .. } => {
-                    answer.send(hello(own, member)).unwrap();
+                    answer.send((hello(own, member), 1000)).unwrap();
                     let mut answer = [0; HELLO];
                     stranger.read_exact(&mut answer).await.unwrap();
                     if let Some(says) = says.take() {
@@ -439,6 +494,41 @@ mod tests {
                 assert_eq!(reports(says).await, ["asked", "closed"]);
             }
         });
+    }
+
+    #[tokio::test]
+    async fn a_process_that_writes_without_end_waits_until_its_frames_are_heard() {
+        const ALL: usize = 3 * UNHEARD;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let (news, mut heard) = unbounded_channel();
+        let hellos = Hellos::new("foo".parse::<JobId>().unwrap().tag(), None);
+        let carrier = Carrier { hellos: hellos.clone(), longest: 1000, news };
+        let (_frames, to_write) = channel(UNWRITTEN);
+        let ends = hellos.ends(&[0; HELLO], &[0; HELLO], false);
+        let mut writer = hellos.ends(&[0; HELLO], &[0; HELLO], true).0;
+        let frame = |number| Frame { number, read: 0, kind: 1, body: (*b"body").into() };
+        let bytes: Vec<u8> = (1..=ALL as u64).flat_map(|number| writer.encode(&frame(number))).collect();
+        stranger.write_all(&bytes).await.unwrap();
+        tokio::spawn(async move { carry(stream, ConnId(1), ends, to_write, &carrier).await.0 });
+        let mut unheard = std::collections::VecDeque::new();
+        for number in 1..=ALL as u64 {
+            match heard.recv().await {
+                Some(TaskEvent::Session(News::Read(_, read, permit))) => {
+                    assert_eq!(read, frame(number));
+                    unheard.push_back(permit);
+                }
+                other => panic!("{other:?}"),
+            }
+            if unheard.len() == UNHEARD {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                assert!(heard.try_recv().is_err(), "read before an earlier one was heard");
+                unheard.pop_front();
+            }
+        }
     }
 
     #[test]

@@ -141,7 +141,7 @@ mod tests {
     use crate::model::HostName;
     use crate::proto::config::Config;
     use crate::proto::tests::{codec, endpoint, id, tag};
-    use crate::wire::{Header, NodeInfo};
+    use crate::wire::Header;
 
     /// The desk of node 2.
     fn desk(seed: u64) -> Desk {
@@ -244,13 +244,7 @@ mod tests {
     #[test]
     fn what_a_member_writes_to_another_node_and_what_this_node_has_written_is_not_answered() {
         let (mut desk, contact) = (desk(1), leader());
-        let join = || {
-            let node = NodeInfo::new(HostName::new("c"), endpoint(3).into());
-            Message::Join(crate::wire::Join { world: crate::model::WorldSize::of(4), node })
-        };
-        for (from, recipient, message) in
-            [(3, id(1), solicit()), (2, NodeId::ALL, solicit()), (3, id(1), join()), (3, id(2), join())]
-        {
+        for (from, recipient, message) in [(3, id(1), solicit()), (2, NodeId::ALL, solicit())] {
             let sign = Some(Sign { leader: &contact, leads: true, members: 4 });
             assert_eq!(desk.hear(from, recipient, &message, (Some(1), sign)), [], "{from} to {recipient}");
         }

@@ -7,9 +7,9 @@
 //!
 //! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
 //! the book of members and runs the rounds, `follow` joins a leader and takes part in the leader's rounds,
-//! `prove` keeps the connections. `world` is a world that stays, over the connections of `session`; `desk` is
-//! what the nodes of that world say to other nodes; `observe` reads datagrams and sends none. `shared`,
-//! `timer`, `backoff`, `waves` and `scale` serve all parts; `report` is what the caller gets. `PROTOCOL.md`
+//! `prove` has the proofs of paths. A node and its leader speak over a `session`; so do the nodes of a
+//! `world` that stays; `desk` is what those say to other nodes; `observe` reads datagrams and sends none.
+//! `shared`, `timer`, `backoff` and `scale` serve all parts; `report` is what the caller gets. `PROTOCOL.md`
 //! has the reasons.
 
 mod backoff;
@@ -28,13 +28,11 @@ mod prove;
 mod report;
 mod scale;
 mod seek;
-#[cfg(any(feature = "net", test))]
 pub(crate) mod session;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod timer;
-mod waves;
 #[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
@@ -44,7 +42,7 @@ pub use crate::model::{
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
-pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
+pub use crate::wire::{ANSWER, Attributes, Frame, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use config::Config;
 #[cfg(feature = "net")]
 pub(crate) use config::{LAST_CALL, TIMEOUT};
@@ -58,6 +56,7 @@ pub use prove::PathTarget;
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried, Warning,
 };
+pub use session::{Ending, Ends, Failed, Impossible, Order, Way};
 #[cfg(feature = "net")]
 pub(crate) use shared::Shared;
 pub use timer::Time;

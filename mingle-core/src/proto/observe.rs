@@ -85,7 +85,7 @@ impl Observer {
             Err(_) => return None,
         };
         let observed = match message {
-            Message::Announce(announce) => Observed::Leads(announce.progress()),
+            Message::Announce(announce) => Observed::Leads(announce.count.progress(&announce.candidate)),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
             Message::Status(status) => Observed::Runs(Runs {
                 host: status.host,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::model::JobId;
     use crate::model::Secret;
-    use crate::wire::{Announce, Candidate, Header, Solicit};
+    use crate::wire::{Announce, Candidate, Count, Header, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
     const LINEAGE: Lineage = Lineage { generation: 1, origin: 9 };
@@ -138,9 +138,11 @@ mod tests {
                 host: HostName::new("a"),
                 endpoints: "10.0.0.1:29503".parse::<std::net::SocketAddr>().unwrap().into(),
             },
-            joined: 2,
-            newest: [HostName::new("b")].into_iter().collect(),
-            missing: [(2, 3)].into_iter().collect(),
+            count: Count {
+                joined: 2,
+                newest: [HostName::new("b")].into_iter().collect(),
+                missing: [(2, 3)].into_iter().collect(),
+            },
             user: crate::model::User::default(),
         })
     }

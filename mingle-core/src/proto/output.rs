@@ -1,13 +1,13 @@
 //! What a state machine asks of its driver, and what the driver reports of the connections.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use super::report::Event;
+use super::session::Order;
 use crate::model::Fault;
 use crate::wire::{ANSWER, TOKEN};
 
-/// A connection that this node opens. The node numbers these connections.
+/// A connection that this node opens. The node numbers those that prove paths, and each session its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u32);
 
@@ -26,8 +26,7 @@ pub enum PathNews {
     Failed(Fault),
 }
 
-/// A connection that this node has accepted. The driver numbers these connections, and never uses a number
-/// twice.
+/// An open connection of a session. The driver numbers these connections, and never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
@@ -62,27 +61,14 @@ pub enum Output {
         /// The bytes, at most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM).
         datagram: Vec<u8>,
     },
-    /// Open a TCP connection, write the hello, and keep the connection open. Report each roster that arrives
-    /// there by [`Node::handle_roster`](crate::proto::Node::handle_roster).
-    Dial {
-        /// The number of the connection.
-        dial: DialId,
-        /// The address to connect to.
-        to: SocketAddr,
-        /// The only bytes to write.
-        hello: Vec<u8>,
-    },
+    /// Do what a session asks.
+    Carry(Order),
     /// Open a TCP connection that proves a path. Write the token, the length of the padding (two bytes,
     /// little endian), and the padding, which fills two full segments of the connection. Report what happens
     /// by [`Node::handle_path`](crate::proto::Node::handle_path).
     DialPath(PathDial),
-    /// Close a connection that this node has dialed, or stop dialing.
+    /// Close a connection that proves a path, or stop dialing.
     HangUp(DialId),
-    /// Write a roster on a connection that this node has accepted, in place of an earlier roster of which
-    /// nothing is written yet.
-    Tell(ConnId, Arc<[u8]>),
-    /// Reset a connection that this node has accepted.
-    Close(ConnId),
     /// Accept no more connections: from now on the port belongs to the job.
     StopAccepting,
     /// Report this event to the caller.

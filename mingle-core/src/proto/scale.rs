@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::session::PATIENCE;
+
 /// The first interval of everything that is repeated, while a turn is shorter.
 pub(crate) const FIRST_REPEAT: Duration = Duration::from_millis(20);
 
@@ -12,7 +14,7 @@ pub(crate) struct Scale(pub(crate) u32);
 
 impl Scale {
     /// Above 64 nodes, a message that every node sends or reads is a burden. A node listens before its first
-    /// announce, dials its leader when that has welcomed it, and a leader answers newcomers by an early
+    /// announce, dials its leader when that has answered it, and a leader answers newcomers by an early
     /// announce.
     pub(crate) fn is_large(self) -> bool {
         self.0 > 64
@@ -53,40 +55,27 @@ impl Scale {
         self.turn().clamp(FIRST_REPEAT, Duration::from_secs(1))
     }
 
-    /// The longest interval between repeats of a message in a round: two turns, from 80 ms to 1 s. While the
-    /// last proofs of a large world are repeated, all other nodes repeat that they are ready.
-    pub(crate) fn longest_repeat(self) -> Duration {
-        (self.turn() * 2).clamp(Duration::from_millis(80), Duration::from_secs(1))
-    }
-
     /// How long a leader may be silent before a node has joined it: twenty turns, from 1 s to 4 s.
     pub(crate) fn leader_silence(self) -> Duration {
         (self.turn() * 20).clamp(Duration::from_secs(1), Duration::from_secs(4))
     }
 
-    /// Between two dials of one endpoint: two turns, at least 60 ms (the kernel repeats a lost SYN only after
-    /// 1 s). Otherwise the leader of a large world would meet six SYNs of each node within half a second.
+    /// How long a node may take to acknowledge what was said, before another connection to it is tried: two
+    /// turns, at least 60 ms (the kernel repeats a lost SYN only after 1 s). Otherwise the leader of a large
+    /// world would meet six SYNs of each node within half a second.
     pub(crate) fn dial_interval(self) -> Duration {
-        DIAL_STAGGER.max(self.turn() * 2)
+        PATIENCE.max(self.turn() * 2)
     }
 
-    /// How many copies of Done a node sends, since nobody answers them. One in a large world: the end of the
-    /// lease says the same, and each copy costs every node a datagram, of 8 in all. Two copies would help
-    /// under heavy loss: 256 nodes at 30% took 3.4 s instead of 4.6 s in the simulator.
-    pub(crate) fn done_copies(self) -> usize {
-        if self.is_large() { 1 } else { UNANSWERED_COPIES }
-    }
-
-    /// The most nodes that a leader's book holds, because a join without a proof is easily forged: every seat
-    /// twice, and 64 more.
+    /// With how many processes that have not joined a node has sessions at most, because IDs can be made up:
+    /// every seat twice, and 64 more.
     pub(crate) fn most_entries(self) -> usize {
         2 * self.nodes().saturating_add(32)
     }
 
-    /// The most provers whose dials a node remembers, in a job with a secret: 4,096, and above 2,048 nodes
-    /// two for each.
-    pub(crate) fn most_provers(self) -> usize {
-        REMEMBERED.max(2 * self.nodes())
+    /// How many nodes may have joined, for the same reason: as many as have room for a connection each.
+    pub(crate) fn most_joined(self) -> usize {
+        4 * self.most_entries()
     }
 
     fn nodes(self) -> usize {
@@ -94,9 +83,5 @@ impl Scale {
     }
 }
 
-/// Between the first dials of two endpoints, in a world of any size.
-pub(crate) const DIAL_STAGGER: Duration = Duration::from_millis(60);
-/// How many copies of a message are sent where no answer shows whether one arrived.
-pub(crate) const UNANSWERED_COPIES: usize = 3;
-/// The most nodes that are remembered as rivals or as provers in a small world.
+/// The most nodes that are remembered as rivals.
 pub(crate) const REMEMBERED: usize = 4096;

@@ -3,20 +3,22 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng};
 
 use super::backoff::Backoff;
 use super::config::Config;
-use super::output::{ConnId, DialId, Output, PathDial};
+use super::output::{DialId, Output, PathDial};
 use super::report::Event;
 use super::scale::Scale;
+use super::session::Links;
 use super::timer::{Time, Timer, Timers};
-use crate::model::{Endpoints, NodeId, Peer, Rank, Roster, Unfit, User, WorldSize};
-use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token, encode_roster, encode_traits};
+use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
+use crate::wire::{
+    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Said, Solicit, Token, encode_traits,
+};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -29,14 +31,14 @@ pub(crate) struct Shared {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
     pub(crate) codec: Codec,
+    /// The sessions with other nodes.
+    pub(crate) links: Links<()>,
     /// Other nodes have tried to connect to this one, and none has succeeded since.
     unreached: bool,
     /// Endpoints that this node has published and lost, the latest last.
     lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
-    /// This node's traits as they are sent.
-    traits: Vec<u8>,
 }
 
 /// To whom a datagram is addressed.
@@ -52,12 +54,13 @@ pub(crate) enum Recipient {
 
 impl Shared {
     pub(crate) fn new(config: Config, seed: u64, now: Time) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self {
             codec: Codec::new(config.tag, config.keys.as_ref()).for_world(config.world),
-            traits: encode_traits(&config.traits),
+            links: Links::new(config.id, rng.random()),
             config,
             now,
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            rng,
             timers: Timers::default(),
             unreached: false,
             lost: VecDeque::new(),
@@ -137,18 +140,42 @@ impl Shared {
         self.outputs.push_back(Output::Multicast { datagram });
     }
 
+    /// Says this state on the session with a node, unless it was said last of its kind.
+    pub(crate) fn say(&mut self, to: NodeId, said: &Said) {
+        let (kind, body) = said.encode();
+        self.links.say(self.now, to, kind, &body);
+    }
+
+    /// Says why there is no world for a node with this one, and says it again to a node that joins again.
+    pub(crate) fn refuse(&mut self, to: NodeId, refusal: Refusal) {
+        let (kind, body) = Said::Refuse(refusal).encode();
+        if let Some(peer) = self.links.get_mut(to) {
+            peer.link.say_again(kind);
+        }
+        self.links.say(self.now, to, kind, &body);
+    }
+
+    /// This node as its leader records it, with its traits.
+    pub(crate) fn join(&self) -> Said {
+        let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
+        Said::Join(Box::new(Join { world, node: self.node_info(), traits }))
+    }
+
+    /// The addresses at which another node may be dialled. Those that are this node's own are left out: the
+    /// same private address (172.17.0.1, say) may be found on every host. So are loopback addresses beside
+    /// others.
+    pub(crate) fn dialled(&self, endpoints: &[SocketAddr]) -> Vec<SocketAddr> {
+        let own = &self.config.node.endpoints;
+        let is_everywhere = |endpoint: &SocketAddr| endpoint.ip().is_loopback();
+        let leaves_out = !is_everywhere(&own.preferred()) && !endpoints.iter().all(is_everywhere);
+        let others = endpoints.iter().filter(|e| !(own.contains(e) || leaves_out && is_everywhere(e)));
+        others.copied().collect()
+    }
+
     /// This node's question for a leader.
     pub(crate) fn solicit(&self) -> Message {
         let NodeInfo { rank, host, .. } = &self.config.node;
         Message::Solicit(Solicit { rank: rank.map(Rank::get), host: host.clone() })
-    }
-
-    /// Opens a connection to `to`, which may become the lease at `target`.
-    pub(crate) fn dial(&mut self, to: SocketAddr, target: NodeId) -> DialId {
-        let (dial, token) = self.next_token(to, target);
-        let hello = self.codec.encode_hello(&token, &self.traits);
-        self.outputs.push_back(Output::Dial { dial, to, hello });
-        dial
     }
 
     /// Opens a connection to `to` that proves the path to `target`, with packets of at most `packet` bytes.
@@ -168,19 +195,6 @@ impl Shared {
         self.outputs.push_back(Output::HangUp(dial));
     }
 
-    /// A roster as this leader writes it in a round.
-    pub(crate) fn encode_roster(&self, round: u64, roster: &Roster) -> Arc<[u8]> {
-        self.codec.encode_roster(self.me(), round, &encode_roster(roster)).into()
-    }
-
-    pub(crate) fn tell(&mut self, conn: ConnId, roster: Arc<[u8]>) {
-        self.outputs.push_back(Output::Tell(conn, roster));
-    }
-
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        self.outputs.push_back(Output::Close(conn));
-    }
-
     pub(crate) fn stop_accepting(&mut self) {
         self.outputs.push_back(Output::StopAccepting);
     }
@@ -190,7 +204,7 @@ impl Shared {
     }
 
     pub(crate) fn next_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.outputs.pop_front().or_else(|| self.links.poll_order(self.now).map(Output::Carry))
     }
 
     pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
@@ -201,12 +215,6 @@ impl Shared {
     pub(crate) fn set_repeat(&mut self, timer: Timer, backoff: &mut Backoff) {
         let next = backoff.after(self.now, &mut self.rng);
         self.timers.set(timer, next);
-    }
-
-    /// Sets the timer to the next repeat, unless it is set to an earlier time.
-    pub(crate) fn set_repeat_earlier(&mut self, timer: Timer, backoff: &mut Backoff) {
-        let next = backoff.after(self.now, &mut self.rng);
-        self.timers.set_earlier(timer, next);
     }
 }
 

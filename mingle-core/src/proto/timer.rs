@@ -16,27 +16,24 @@ pub(crate) enum Timer {
     /// The next announce of a node that leads, or the next solicit of a node that may not lead and knows no
     /// leader.
     Call,
-    /// The next join, until the leader has given this node a lease.
-    Join,
-    /// The next dial to the leader or for a path.
+    /// The next question to a leader that has not welcomed this node.
+    Ask,
+    /// The next dial for a path.
     Dial,
     /// The leader has not answered, or could not be reached over TCP.
     GiveUpLeader,
-    /// The leader has been silent: ask it for its announce.
-    AskLeader,
-    /// In a round: the next message to the leader that has not been answered.
-    RepeatInRound,
+    /// The leader was not heard by multicast: others may not have found it.
+    Relay,
     /// The proofs of a round take too long.
     ProofFailed,
-    /// The next burst to members that have not answered: of a prepare, a commit or a refusal, or of hints to
-    /// the leader that this node has joined itself. Or a round may begin, or its world be committed.
-    Wave,
-    /// The next ping to members whose seat another node wants.
-    PingChallenged,
-    /// Nodes join, and none of them connects to this one over TCP.
+    /// A round may begin, or its world be committed, or a member be missed in it.
+    Round,
+    /// A member whose seat another node wants may be gone.
+    Challenge,
+    /// Nodes ask this one to lead, and none of them connects to it over TCP.
     StepDown,
-    /// The next welcomes of a large world.
-    WelcomeNext,
+    /// The next welcomes to all members.
+    Welcome,
     /// A member's next solicit to its seeds.
     AskSeeds,
     /// In a round: the leader was not heard for too long, or the round takes too long.
@@ -110,14 +107,14 @@ mod tests {
     fn timers_expire_once_and_in_the_order_of_their_times() {
         let ms = Duration::from_millis;
         let mut timers = Timers::default();
-        timers.set(Timer::Join, ms(20));
+        timers.set(Timer::Ask, ms(20));
         timers.set(Timer::Deadline, ms(10));
         timers.set(Timer::Call, ms(99));
         timers.set_earlier(Timer::Call, ms(200));
         assert_eq!(timers.next(), Some(ms(10)));
         assert_eq!(timers.expire(ms(5)), None);
         assert_eq!(timers.expire(ms(50)), Some(Timer::Deadline));
-        assert_eq!(timers.expire(ms(50)), Some(Timer::Join));
+        assert_eq!(timers.expire(ms(50)), Some(Timer::Ask));
         assert_eq!(timers.expire(ms(50)), None);
         assert_eq!(timers.next(), Some(ms(99)));
     }

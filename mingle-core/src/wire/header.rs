@@ -23,7 +23,7 @@ use super::Dropped;
 use crate::model::{JobTag, Lineage, NodeId};
 
 /// The version of the protocol that this library speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 pub(super) const MAGIC: [u8; 4] = *b"MNGL";
 pub(super) const TAG: Range<usize> = 8..24;

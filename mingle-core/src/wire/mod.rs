@@ -1,8 +1,9 @@
 //! The wire format: datagrams with a clear header and a bincode body, and the token of a proof.
 //!
 //! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds;
-//! `token` the first bytes on a TCP connection, `lease` what a lease carries, `cipher` how that is sealed;
-//! `notice` the datagram to the directory group.
+//! `session` the bytes of a session, `forming` and `world` what its frames say before and after a world has
+//! formed, `cipher` how they are sealed; `token` the first bytes on a connection that proves a path; `notice`
+//! the datagram to the directory group.
 //!
 //! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
 //! has a limit, no length from the network decides an allocation, and a body with bytes left over is dropped.
@@ -10,13 +11,12 @@
 //! it writes.
 
 mod cipher;
+mod forming;
 mod header;
-mod lease;
 mod message;
 mod node_info;
 mod notice;
 mod seal;
-#[cfg(any(feature = "net", test))]
 pub(crate) mod session;
 #[cfg(feature = "testing")]
 #[path = "../../testing/mod.rs"]
@@ -28,33 +28,31 @@ mod traits;
 #[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
-use crate::model::{JobTag, Keys, NodeId, Traits, WorldSize};
+use crate::model::{JobTag, Keys, NodeId, WorldSize};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use header::HEADER;
 use seal::{Replays, Seal};
 
+pub(crate) use forming::{
+    Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
+    UNREADY, Welcome, decode_roster, encode_roster,
+};
 pub(crate) use header::Header;
 pub use header::VERSION;
 #[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
 #[cfg(feature = "net")]
-pub(crate) use lease::{HELLO, rest_of_hello, rest_of_roster};
-#[cfg(any(feature = "net", test))]
-pub(crate) use message::LONGEST_ENTRY;
-#[cfg(feature = "net")]
 pub(crate) use message::Status;
-pub(crate) use message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, Message, NEWEST, PARTNERS,
-    Partner, Prepare, REFUSED, RUNS, Refusal, Running, Solicit, Trouble, UNREADY, Welcome, decode_roster,
-    encode_roster,
-};
+pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
-#[cfg(any(feature = "net", test))]
-pub(crate) use session::{Body, Frame};
+pub(crate) use session::Body;
+pub use session::Frame;
+pub(crate) use token::Token;
+#[cfg(feature = "net")]
+pub(crate) use token::begins_path;
 pub use token::{ANSWER, TOKEN};
-pub(crate) use token::{Purpose, Token};
 pub(crate) use traits::{decode_traits, encode_traits, fitting};
 
 /// The largest datagram that mingle sends or reads, in bytes. It passes every link unfragmented: IPv6
@@ -62,12 +60,9 @@ pub(crate) use traits::{decode_traits, encode_traits, fitting};
 pub const MAX_DATAGRAM: usize = 1200;
 
 /// The least length, in bytes, of each message after which its recipient writes to an address that it has
-/// not heard before: an announce, a solicit, a hint, a join and a query. No single answer is longer, so a
+/// not heard before: an announce, a solicit, a hint and a query. No single answer is longer, so a
 /// forged address gains little.
 pub(crate) const PADDED: usize = 576;
-
-/// The longest body of a message of [`PADDED`] bytes in a job with a secret.
-const LONGEST_ANSWER: usize = PADDED - HEADER - seal::OVERHEAD;
 
 /// The longest padding: that of a datagram is compared with a part of it, all bytes at once.
 const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
@@ -101,6 +96,17 @@ type Encoding = Configuration<LittleEndian, Varint, Limit<CLAIMED>>;
 
 fn config() -> Encoding {
     bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
+}
+
+/// The most bytes that the body of a frame may claim, as bincode counts numbers and lengths: a plan of 10,000
+/// nodes with 16 addresses each.
+const CLAIMED_BY_FRAME: usize = 8 << 20;
+
+fn frame_config() -> Configuration<LittleEndian, Varint, Limit<CLAIMED_BY_FRAME>> {
+    bincode::config::standard()
+        .with_little_endian()
+        .with_variable_int_encoding()
+        .with_limit::<CLAIMED_BY_FRAME>()
 }
 
 /// Reads and writes the datagrams and tokens of one job; sealed, where the job has a secret.
@@ -181,43 +187,15 @@ impl Codec {
         decoded.ok_or(Dropped::Malformed)
     }
 
-    /// The first bytes on a lease: the token, and the encoded traits of the node that dials.
-    pub(crate) fn encode_hello(&self, token: &Token, traits: &[u8]) -> Vec<u8> {
-        let key = self.token_key.as_ref();
-        lease::encode_hello(key, token, &token.encode(self.tag, key, Purpose::Lease), traits)
-    }
-
-    /// The token of this job and the traits in these bytes.
-    ///
-    /// # Errors
-    /// [`Dropped`], with the reason, for any other bytes.
-    pub(crate) fn decode_hello(&self, bytes: &[u8]) -> Result<(Token, Traits), Dropped> {
-        let key = self.token_key.as_ref();
-        let token =
-            Token::decode(self.tag, key, bytes.first_chunk().ok_or(Dropped::Malformed)?, Purpose::Lease)?;
-        let traits = lease::decode_hello(key, &token, bytes)?;
-        Ok((token, traits))
-    }
-
-    /// The encoded roster of a round, as this leader writes it.
-    pub(crate) fn encode_roster(&self, leader: NodeId, round: u64, roster: &[u8]) -> Vec<u8> {
-        lease::encode_roster(self.token_key.as_ref(), leader, round, roster)
-    }
-
-    /// The number of the round and the encoded roster in these bytes.
-    pub(crate) fn decode_roster(&self, leader: NodeId, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
-        lease::decode_roster(self.token_key.as_ref(), leader, bytes)
-    }
-
     /// The token of a path, and the answer of its target.
     pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], [u8; ANSWER]) {
-        let bytes = token.encode(self.tag, self.token_key.as_ref(), Purpose::Path);
+        let bytes = token.encode(self.tag, self.token_key.as_ref());
         (bytes, token::answer(&bytes, self.token_key.as_ref()))
     }
 
     /// The answer to the token of a path to the node `me`. None to any other bytes.
     pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<[u8; ANSWER]> {
-        let token = Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Path).ok()?;
+        let token = Token::decode(self.tag, self.token_key.as_ref(), bytes).ok()?;
         (token.target == me).then(|| token::answer(bytes, self.token_key.as_ref()))
     }
 }

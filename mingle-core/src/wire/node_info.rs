@@ -68,7 +68,7 @@ pub struct Reach {
 
 /// The most addresses of a node that a message carries of those that the user's variables lead to.
 pub(crate) const GIVEN: usize = 4;
-/// To how many addresses of a node paths are proved at most: the one of its lease, and [`GIVEN`] others.
+/// To how many addresses of a node paths are proved at most: the one of its session, and [`GIVEN`] others.
 pub(crate) const ADDRESSES: u32 = 5;
 
 impl Reach {

@@ -12,8 +12,6 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 
 use crate::model::NodeId;
 
-/// How many bytes longer a sealed datagram is than a plain one: the counter and the tag.
-pub(super) const OVERHEAD: usize = COUNTER + TAG;
 pub(super) const COUNTER: usize = 8;
 const TAG: usize = 16;
 
@@ -183,7 +181,7 @@ mod tests {
         let plain = b"header..the body".to_vec();
         let mut sealed = plain.clone();
         seal.seal(A, 8, &mut sealed);
-        assert_eq!(sealed.len(), plain.len() + OVERHEAD);
+        assert_eq!(sealed.len(), plain.len() + COUNTER + TAG);
         assert_eq!(seal.open(A, 8, &sealed), Some((plain, 1)));
         for at in 0..sealed.len() {
             for bit in 0..8 {

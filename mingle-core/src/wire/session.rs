@@ -4,7 +4,7 @@
 //! hello                                           frame
 //! offset  size  field                             offset  size  field
 //!      0     4  magic "MNGL"                           0     4  length of the rest, little endian
-//!      4     1  version of sessions                    4     8  number; 0 acknowledges alone
+//!      4     1  protocol version                    4     8  number; 0 acknowledges alone
 //!      5     1  1 where the frames are sealed          12     8  number of the last frame read here
 //!      6     2  zeros                                  20     1  kind
 //!      8    16  tag of the job                         21        body
@@ -26,13 +26,11 @@ use std::sync::Arc;
 
 use super::Dropped;
 use super::cipher::{Cipher, SEAL};
-use super::header::{self, HEADER, Header, array};
+use super::header::{self, HEADER, Header, VERSION, array};
 use crate::model::{JobTag, Keys, NodeId};
 
 /// The length of a hello in bytes.
 pub(crate) const HELLO: usize = PROOF + 16;
-/// The version of sessions. That of datagrams follows when they do no more than find a leader.
-const SESSIONS: u8 = 3;
 const NONCE: usize = HEADER + 8;
 const PROOF: usize = NONCE + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
@@ -43,8 +41,8 @@ const HEAD: usize = 8 + 8 + 1;
 pub(crate) type Body = Arc<[u8]>;
 
 /// A state that one process tells the other, or an acknowledgement alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Frame {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frame {
     /// 1 for the first frame of a process in its session; 0 where nothing but `read` is said.
     pub(crate) number: u64,
     /// The number of the last frame that the sender has read on the same connection.
@@ -54,6 +52,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// How many bytes it has on a connection without a secret.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        LENGTH + HEAD + self.body.len()
+    }
+
     pub(crate) fn acknowledgement(read: u64) -> Self {
         Self { number: 0, read, kind: 0, body: Arc::new([]) }
     }
@@ -89,7 +93,6 @@ impl Hellos {
     pub(crate) fn encode(&self, hello: Hello) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into()));
-        bytes[4] = SESSIONS;
         bytes[HEADER..NONCE].copy_from_slice(&hello.session.to_le_bytes());
         bytes[NONCE..PROOF].copy_from_slice(&hello.nonce);
         bytes
@@ -108,7 +111,7 @@ impl Hellos {
     /// # Errors
     /// [`Dropped`], with the reason, for any other bytes.
     pub(crate) fn decode(&self, bytes: &[u8; HELLO]) -> Result<Hello, Dropped> {
-        header::check(self.tag, SESSIONS, bytes)?;
+        header::check(self.tag, VERSION, bytes)?;
         if bytes[5] != u8::from(self.key.is_some()) {
             return Err(Dropped::Unauthentic);
         }
@@ -313,7 +316,7 @@ mod tests {
                 changed[at] ^= 1;
                 let reason = match at {
                     0..4 => Dropped::Foreign,
-                    4 => Dropped::Version(SESSIONS ^ 1),
+                    4 => Dropped::Version(VERSION ^ 1),
                     6 | 7 => Dropped::Malformed,
                     8..24 => Dropped::OtherJob,
                     _ => Dropped::Unauthentic,

@@ -1,4 +1,4 @@
-//! The token: the first bytes on a TCP connection until the world has formed.
+//! The token: the first bytes on a connection that proves a path.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -10,7 +10,9 @@ use crate::model::{JobTag, NodeId};
 /// The length of every token, in bytes.
 pub const TOKEN: usize = 112;
 
-const PURPOSE: usize = 5;
+const KIND: usize = 5;
+/// What a session's hello never has in this place.
+const PATH: u8 = 2;
 const PROVER: Range<usize> = 24..40;
 const TARGET: Range<usize> = 40..56;
 const DIAL: Range<usize> = 56..60;
@@ -19,14 +21,14 @@ const PORT: Range<usize> = 76..78;
 /// The offset of the MAC.
 const MAC: usize = 80;
 
-/// The bytes that a node writes once on each connection that it opens: which node dials which, at which
-/// endpoint.
+/// The bytes that a node writes once on each connection by which it proves a path: which node dials which, at
+/// which endpoint.
 ///
 /// ```text
 /// offset  size  field
 ///      0     4  magic "MNGL"
 ///      4     1  protocol version
-///      5     1  purpose: 0 for a lease, 1 for a path
+///      5     1  2, which the hello of a session never has here
 ///      6     2  zeros
 ///      8    16  tag of the job
 ///     24    16  ID of the prover, the node that dials
@@ -48,28 +50,26 @@ pub(crate) struct Token {
     pub(crate) dialled: SocketAddr,
 }
 
-/// The purpose of a token. A token of a path is never a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Lease = 0,
-    Path = 1,
-}
-
 /// The length of the answer to a path's token, in bytes.
 pub const ANSWER: usize = 32;
 
 /// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
 pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
     let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-    *hasher.update(b"mingle 2 path").update(token).finalize().as_bytes()
+    *hasher.update(b"mingle 3 path").update(token).finalize().as_bytes()
+}
+
+/// Whether a connection that begins with these bytes proves a path. It may be a session's.
+pub(crate) fn begins_path(bytes: &[u8]) -> bool {
+    bytes.get(KIND) == Some(&PATH)
 }
 
 impl Token {
-    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>, purpose: Purpose) -> [u8; TOKEN] {
+    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>) -> [u8; TOKEN] {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[PURPOSE] = purpose as u8;
+        bytes[KIND] = PATH;
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[PROVER].copy_from_slice(&self.prover.0);
         bytes[TARGET].copy_from_slice(&self.target.0);
@@ -87,17 +87,12 @@ impl Token {
         bytes
     }
 
-    pub(super) fn decode(
-        tag: JobTag,
-        key: Option<&[u8; 32]>,
-        bytes: &[u8; TOKEN],
-        purpose: Purpose,
-    ) -> Result<Self, Dropped> {
+    pub(super) fn decode(tag: JobTag, key: Option<&[u8; 32]>, bytes: &[u8; TOKEN]) -> Result<Self, Dropped> {
         let zeros = |range: Range<usize>| bytes[range].iter().all(|&byte| byte == 0);
         if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(6..TAG.start) || !zeros(PORT.end..MAC) {
             return Err(Dropped::Foreign);
         }
-        if bytes[PURPOSE] != purpose as u8 {
+        if bytes[KIND] != PATH {
             return Err(Dropped::Malformed);
         }
         if bytes[TAG] != tag.0 {

@@ -2,9 +2,13 @@
 
 use mingle_rdma::Verdict;
 
-use super::message::{Commit, put};
-use super::{LONGEST_ANSWER, config};
+use super::config;
+use super::forming::Commit;
+use super::message::put;
 use crate::model::{Sameness, Sent, TraitKey, Traits};
+
+/// The most bytes of a commit that names differences: whoever reads more of them looks at them with a tool.
+const LONGEST: usize = 484;
 
 /// Encodes traits.
 pub(crate) fn encode_traits(traits: &Traits) -> Vec<u8> {
@@ -27,8 +31,7 @@ pub(crate) fn decode_traits(mut bytes: &[u8]) -> Option<Traits> {
     Traits::received(all)
 }
 
-/// Names fewer differences, until a commit with them and this verdict has at most [`PADDED`](super::PADDED)
-/// bytes, like everything else that a leader sends to nodes without a proof.
+/// Names fewer differences, until a commit with them and this verdict has at most [`LONGEST`] bytes.
 pub(crate) fn fitting(mut sameness: Sameness, verdict: &Verdict) -> Sameness {
     loop {
         let verdict = verdict.clone();
@@ -36,7 +39,7 @@ pub(crate) fn fitting(mut sameness: Sameness, verdict: &Verdict) -> Sameness {
         let mut bytes = Vec::new();
         put(&commit, config(), &mut bytes);
         sameness = commit.sameness;
-        if bytes.len() <= LONGEST_ANSWER || !sameness.shorten() {
+        if bytes.len() <= LONGEST || !sameness.shorten() {
             return sameness;
         }
     }

@@ -7,7 +7,6 @@
 
 use std::net::SocketAddr;
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};
 
 use super::message;
@@ -16,14 +15,6 @@ use crate::model::{End, Lineage, NodeId};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
-/// The most bytes that the body of a frame may claim, as bincode counts numbers and lengths: a plan of 10,000
-/// nodes with 16 addresses each.
-const CLAIMED: usize = 8 << 20;
-
-fn encoding() -> Configuration<LittleEndian, Varint, Limit<CLAIMED>> {
-    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
-}
-
 /// The most ranks that are named as absent.
 pub(crate) const ABSENT: usize = 16;
 /// The most nodes to which a node says that its paths are broken.
@@ -201,13 +192,13 @@ impl Said {
 
     pub(crate) fn encode(&self) -> (u8, Body) {
         let mut bytes = Vec::new();
-        message::put(self, encoding(), &mut bytes);
+        message::put(self, super::frame_config(), &mut bytes);
         (self.kind(), bytes.into())
     }
 
     /// Nothing where the bytes say nothing of this kind, or more than that.
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
-        let said: Self = message::take(body, encoding())?;
+        let said: Self = message::take(body, super::frame_config())?;
         (said.kind() == kind && said.is_bounded()).then_some(said)
     }
 

@@ -5,23 +5,29 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use mingle_core::proto::testing::{Frame, KINDS, name};
-use mingle_core::proto::{ConnId, NodeId};
+use mingle_core::proto::{Ending, NodeId};
 
-use crate::machine::Attack;
-use crate::machine::cells::{RECIPIENTS, Relation};
+use crate::machine::cells::{RECIPIENTS, Relation, Way};
 use crate::machine::link::Actor;
 use crate::machine::promises::Drawn;
-use crate::machine::stages::{STAGES, Stage, endpoint, stranger};
+use crate::machine::stages::{EVE, STAGES, Stage, id, play, stranger};
+use crate::machine::{Attack, said};
 
 /// The most that one forged datagram draws to addresses at which nobody is, in all the time that follows: a
-/// node that is sent after a leader sends its Join seven times, twelve datagrams at most, and dials it once.
-const FORGED: Drawn = Drawn { datagrams: 12, bytes: 12 * 576, dials: 1 };
-/// The most bytes that are drawn by one byte: the Joins are as long as what draws them.
+/// node that is sent after a leader asks it seven times, by twelve datagrams at most, and dials it thrice
+/// within a second.
+const FORGED: Drawn = Drawn { datagrams: 12, bytes: 12 * 576, dials: 3 };
+/// The most bytes that are drawn by one byte: the questions are as long as what draws them.
 const AMPLIFICATION: usize = 12;
+/// The most connections that are opened in that time to the addresses of a stranger that has joined: four at
+/// once, and then ever fewer.
+const JOINED: usize = 20;
 /// How long the node is watched after that datagram.
 const WATCHED: Duration = Duration::from_secs(20);
 /// Senders and connections that a node may remember.
 const CROWD: u32 = 5_000;
+/// The connections of the crowd that are open at the same time.
+const HELD: usize = 100;
 /// The most bytes that a node takes for one of them in its Debug text, which has all that it remembers.
 const EACH: usize = 50;
 
@@ -34,7 +40,8 @@ fn drawn_by(stage: &Stage, kind: u8, fields: &[u8]) -> Option<(Drawn, usize)> {
         // The attacker claims the address of another, and names it in the message.
         play.scene.endpoints.truncate(3);
         play.scene.nodes.insert(0, sender);
-        let attack = Attack { kind, recipient, relation: Relation::Same, sender, source: stranger(1) };
+        let way = Way::Datagram(recipient, Relation::Same);
+        let attack = Attack { kind, way, sender, source: stranger(1) };
         let Some(datagram) = attack.datagram(&mut play, fields) else { continue };
         if play.forger.read(&datagram).is_err() {
             continue;
@@ -85,7 +92,28 @@ fn one_forged_datagram_draws_little_to_an_address_that_has_sent_nothing() {
         broken[..broken.len().min(12)].join("\n")
     );
     // Otherwise nothing has been sent after a leader that is not there, and the test shows nothing.
-    assert!(most.datagrams > 1 && most.dials == 1, "{most:?}");
+    assert!(most.datagrams > 1 && most.dials > 1, "{most:?}");
+}
+
+#[test]
+fn a_stranger_that_joins_and_reads_nothing_draws_few_connections_to_the_addresses_that_it_names() {
+    for name in ["leads alone", "leads a member"] {
+        // It keeps its connection, or breaks it.
+        for breaks in [false, true] {
+            let mut play = play(name);
+            let before = play.link.watch.drawn;
+            let conn = play.intrude(id(EVE)).expect("the node answers");
+            // Six endpoints.
+            play.says(conn, "Join", |_| (), &[0, 1, 0, 0, 0, 0, 5, 1, 2, 1, 2, 0]);
+            if breaks {
+                play.link.hang_up(conn, Ending::Broken);
+            }
+            let until = play.link.now + WATCHED;
+            play.link.run_until(until);
+            let dials = play.link.watch.drawn.dials - before.dials;
+            assert!((1..=JOINED).contains(&dials), "{name}: {dials}");
+        }
+    }
 }
 
 /// How long the text of all that a node remembers is.
@@ -108,18 +136,25 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
             sender[..4].copy_from_slice(&number.to_be_bytes());
             let frame =
                 Frame { sender: NodeId(sender), recipient: play.link.own_id(), lineage: play.lineage };
-            // One of four senders of each kind brings a hello, too.
             let (kind, _) = KINDS[usize::try_from(number / 4).unwrap() % KINDS.len()];
             play.scene.nodes[0] = NodeId(sender);
             // A follower would leave its leader for the first that redirects it.
             let datagram = play.forger.datagram(kind, frame, &play.scene, &[0, 1]).unwrap();
             play.link.attack(stranger(1), &datagram);
-            if number % 4 == 0 {
-                let hello = play.forger.hello(NodeId(sender), play.link.own_id(), 1, endpoint(1));
-                let conn = ConnId(1000 + u64::from(number));
-                play.link.node(|node, now| {
-                    node.handle_hello(now, conn, endpoint(1).ip(), endpoint(1).ip(), &hello);
-                });
+            // One of four senders of each kind opens a session, too, and every other one of these joins. The
+            // driver permits so many connections.
+            if number % 4 == 0
+                && let Some(conn) = play.intrude(NodeId(sender))
+            {
+                if number % 8 == 0 {
+                    let scene = play.scene.clone();
+                    play.write(conn, said("Join"), &scene, &[]);
+                }
+                if let Some(oldest) =
+                    play.link.intrusions.first().filter(|_| play.link.intrusions.len() > HELD)
+                {
+                    play.link.hang_up(oldest.conn, Ending::Closed);
+                }
             }
             if number + 1 == CROWD {
                 sizes[0] = memory(play.link.target());
@@ -128,5 +163,25 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
         sizes[1] = memory(play.link.target());
         let grown = sizes[1].saturating_sub(sizes[0]);
         assert!(grown < EACH * CROWD as usize / 4, "{}: {sizes:?}", stage.name);
+    }
+}
+
+#[test]
+fn whoever_opens_many_connections_in_one_name_has_four_at_a_time() {
+    for stage in STAGES {
+        let mut play = stage.play(false);
+        let names: Vec<NodeId> = play.peers.iter().copied().chain([EVE]).map(id).collect();
+        for name in names {
+            // Of one session, and of one after the other.
+            let first = play.later_number(name);
+            for round in 0..40 {
+                let own = play.link.intrude(name, first.wrapping_add(round / 20 * round));
+                if let Some(conn) = own.filter(|_| round % 3 == 2) {
+                    play.link.hang_up(conn, Ending::Closed);
+                }
+            }
+            let open = play.link.intrusions.iter().filter(|own| own.peer == name).count();
+            assert!(open <= 4, "{}: {open} in the name of {name}", stage.name);
+        }
     }
 }

@@ -7,13 +7,12 @@ mod machine;
 mod scenarios;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 
-use machine::cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
-use machine::stages::{STAGES, Stage, stranger};
+use machine::cells::{Cell, Cells, Name, RECIPIENTS, RELATIONS, Recipient, Relation, Way};
+use machine::stages::{Play, STAGES, Stage, id, stranger};
 use machine::{Attack, Bytes};
-use mingle_core::proto::testing::{KINDS, Phase, name};
-use mingle_core::proto::{ConnId, DialId};
+use mingle_core::proto::testing::{Forger, KINDS, Phase, SAID, name};
+use mingle_core::proto::{NodeId, TOKEN};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -27,11 +26,26 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_on_a_lease_do_no_harm(stage in 0..STAGES.len(), bytes in vec(any::<u8>(), 0..200)) {
-        let mut play = STAGES[stage].play(bytes.len() % 2 == 1);
-        let local = IpAddr::from(Ipv4Addr::LOCALHOST);
-        play.link.node(|node, now| node.handle_hello(now, ConnId(1), local, local, &bytes));
-        play.link.node(|node, now| node.handle_roster(now, DialId(1), &bytes));
+    fn any_bytes_in_place_of_a_token_are_none(stage in 0..STAGES.len(), bytes in vec(any::<u8>(), TOKEN)) {
+        let token: [u8; TOKEN] = bytes.try_into().expect("as long as a token");
+        let mut play = STAGES[stage].play(token[0] % 2 == 1);
+        assert_eq!(play.link.node(|node, _| node.path_target().answer(&token)), Some(None));
+    }
+
+    #[test]
+    fn a_frame_with_any_numbers_in_any_name_does_no_harm(
+        stage in 0..STAGES.len(),
+        name in 0..6usize,
+        kind in 0..SAID.len(),
+        (number, read) in (any::<u64>(), prop_oneof![any::<u64>(), 0..8u64]),
+        fields in vec(any::<u8>(), 0..200),
+    ) {
+        let mut play = STAGES[stage].play(fields.len() % 2 == 1);
+        let name = play.scene.nodes[name % play.scene.nodes.len()];
+        if let Some(conn) = play.intrude(name) {
+            let frame = Forger::frame(SAID[kind].0, number, read, &play.scene, &fields);
+            play.link.write(conn, frame.expect("a kind of frame"));
+        }
     }
 
     #[test]
@@ -66,39 +80,61 @@ fn random(seed: u64) -> impl Iterator<Item = u8> {
     .flatten()
 }
 
-/// All recipients with all lineages.
-fn ways() -> impl Iterator<Item = (Recipient, Relation)> {
-    RECIPIENTS.into_iter().flat_map(|recipient| RELATIONS.map(|relation| (recipient, relation)))
+/// The ways of a datagram: all recipients with all lineages.
+fn ways() -> impl Iterator<Item = Way> {
+    RECIPIENTS.into_iter().flat_map(|recipient| RELATIONS.map(|relation| Way::Datagram(recipient, relation)))
 }
 
-/// Attacks a node in this situation with a message of every kind, recipient and lineage, each followed by a
-/// random program.
+/// How often each frame is written in each name. It says more than a datagram.
+const FRAMES: usize = 3;
+
+/// What an attacker writes to a node in this situation: a message of every kind to every recipient with every
+/// lineage, and a frame of every kind in every name, each with the name if that is not up to chance.
+fn attacks(play: &Play) -> Vec<(u8, Way, Option<NodeId>)> {
+    let datagrams = KINDS.iter().flat_map(|(kind, _)| ways().map(|way| (*kind, way, None)));
+    let names = play.peers.iter().map(|&peer| (id(peer), Name::Node));
+    let names: Vec<_> = names.chain([(id(20), Name::Stranger)]).collect();
+    let frames = SAID.iter().flat_map(|(kind, _)| {
+        let frame = |&(name, whose)| (*kind, Way::Session(whose), Some(name));
+        names.iter().map(frame).collect::<Vec<_>>().repeat(FRAMES)
+    });
+    datagrams.chain(frames).collect()
+}
+
+/// Attacks a node in this situation in every way, each time followed by a random program.
 fn attack_in(stage: &Stage, number: usize) -> Cells {
     let mut cells = Cells::new();
-    let attacks = KINDS.iter().flat_map(|(kind, _)| ways().map(|(r, l)| (*kind, r, l)));
-    for (at, (kind, recipient, relation)) in attacks.enumerate() {
+    for (at, (kind, way, sender)) in attacks(&stage.play(false)).into_iter().enumerate() {
         let seed = u64::try_from(number * 10_000 + at).expect("a small number");
         let mut play = stage.play(seed % 8 == 7);
-        let program: Vec<u8> = random(seed).take(100).collect();
-        let sender = play.scene.nodes[usize::from(program[0]) % play.scene.nodes.len()];
-        let attack = Attack { kind, recipient, relation, sender, source: stranger(1) };
+        let program: Vec<u8> = random(seed).take(120).collect();
+        let chosen = play.scene.nodes[usize::from(program[0]) % play.scene.nodes.len()];
+        let attack = Attack { kind, way, sender: sender.unwrap_or(chosen), source: stranger(1) };
         let harm = std::panic::catch_unwind(move || {
-            // A datagram that the decoder drops leaves the node as it was.
-            let Some(reached) = attack.send(&mut play, &program[1..40]) else { return Cells::new() };
-            let mut cells = machine::run_in(&mut play, &mut Bytes::new(&program[40..]));
+            // What the decoder drops leaves the node as it was.
+            let Some(reached) = attack.send(&mut play, &program[1..60]) else { return Cells::new() };
+            let mut cells = machine::run_in(&mut play, &mut Bytes::new(&program[60..]));
             cells.insert(reached);
             cells
         });
         let Ok(reached) = harm else {
-            panic!("{}: {} to {recipient:?}, {relation:?}, seed {seed}", stage.name, name(kind));
+            panic!("{}: {} by {way:?}, seed {seed}", stage.name, named(kind, way));
         };
         cells.extend(reached);
     }
     cells
 }
 
+/// The name of what is sent.
+fn named(kind: u8, way: Way) -> &'static str {
+    match way {
+        Way::Datagram(..) => name(kind),
+        Way::Session(_) => SAID.iter().find(|(number, _)| *number == kind).expect("a kind of frame").1,
+    }
+}
+
 #[test]
-fn in_every_phase_a_message_of_every_kind_recipient_and_lineage_does_no_harm() {
+fn in_every_phase_whatever_arrives_by_datagram_or_session_does_no_harm() {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).min(4);
     let cells: Cells = std::thread::scope(|scope| {
         let work = |worker| {
@@ -108,27 +144,37 @@ fn in_every_phase_a_message_of_every_kind_recipient_and_lineage_does_no_harm() {
         let workers: Vec<_> = (0..workers).map(|worker| scope.spawn(move || work(worker))).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("no harm")).collect()
     });
-    let phases: BTreeSet<Phase> = STAGES.iter().map(|stage| stage.phase).collect();
-    let mut missed = Vec::new();
-    for phase in phases {
-        for (kind, _) in KINDS {
-            for (recipient, relation) in ways().filter(|way| is_well_formed(*kind, *way)) {
-                let cell = Cell { phase, kind: *kind, recipient, relation };
-                if !cells.contains(&cell) {
-                    missed.push(format!("{phase:?}: {} to {recipient:?}, {relation:?}", name(*kind)));
-                }
-            }
-        }
-    }
+    let expected: Cells =
+        STAGES.iter().flat_map(|stage| expected_in(stage.phase, &stage.play(false))).collect();
+    let missed: Vec<_> = expected.difference(&cells).copied().map(shown).collect();
     eprintln!("reached {} cells", cells.len());
     assert!(missed.is_empty(), "{} not reached: {}", missed.len(), missed.join("; "));
-    let strange = cells.iter().find(|cell| !is_well_formed(cell.kind, (cell.recipient, cell.relation)));
+    let strange = cells.iter().find(|cell| !is_well_formed(cell.kind, cell.way));
     assert!(strange.is_none(), "decoded: {strange:?}");
 }
 
+fn shown(Cell { phase, kind, way }: Cell) -> String {
+    format!("{phase:?}: {} by {way:?}", named(kind, way))
+}
+
+/// What reaches a node in this situation.
+fn expected_in(phase: Phase, play: &Play) -> Vec<Cell> {
+    let attacks = attacks(play).into_iter();
+    let reach = attacks.filter(|(kind, way, _)| match way {
+        Way::Datagram(..) => is_well_formed(*kind, *way),
+        Way::Session(_) => has_sessions(phase),
+    });
+    reach.map(|(kind, way, _)| Cell { phase, kind, way }).collect()
+}
+
+fn has_sessions(phase: Phase) -> bool {
+    ![Phase::Looking, Phase::StandsAside, Phase::Ended].contains(&phase)
+}
+
 /// Whether a message of this kind passes the decoder: it drops one to a recipient that PROTOCOL.md does not
-/// permit for its kind, and one of a later generation without an origin.
-fn is_well_formed(kind: u8, (recipient, relation): (Recipient, Relation)) -> bool {
+/// permit for its kind, and one of a later generation without an origin. Every frame passes.
+fn is_well_formed(kind: u8, way: Way) -> bool {
+    let Way::Datagram(recipient, relation) = way else { return true };
     let to_all = ["Announce", "Solicit", "Hint", "Query"];
     let is_permitted = match recipient {
         Recipient::All => to_all.contains(&name(kind)),
@@ -136,4 +182,14 @@ fn is_well_formed(kind: u8, (recipient, relation): (Recipient, Relation)) -> boo
         Recipient::One => name(kind) != "Query",
     };
     is_permitted && relation != Relation::NoOrigin
+}
+
+#[test]
+fn a_node_that_neither_leads_nor_follows_answers_no_session() {
+    for stage in STAGES {
+        let mut play = stage.play(false);
+        assert_eq!(play.intrude(id(20)).is_some(), has_sessions(stage.phase), "{}", stage.name);
+        // Nor does any node speak to itself.
+        assert_eq!(play.intrude(play.link.own_id()), None, "{}", stage.name);
+    }
 }

@@ -1,9 +1,10 @@
-//! Late events: a deadline in a round, a timer or a message of an earlier round, a redirect that was right
+//! Late events: a deadline in a round, a timer or a frame of an earlier round, an announce that was right
 //! once. Each test was written because no other test saw one of the bugs in `tests/planted`.
 
 use std::time::Duration;
 
 use mingle_core::proto::Time;
+use mingle_core::proto::testing::kind;
 
 use crate::network::{Network, Weather};
 use crate::{finish, formed, ms, tail};
@@ -50,43 +51,47 @@ fn a_proof_of_an_earlier_round_cannot_fail_in_a_later_one() {
 
 #[test]
 fn a_ready_of_an_earlier_round_does_not_count_in_a_later_one() {
-    // 2 is ready. 3 is stopped before it receives the prepare, and dies; 4 is a standby. Meanwhile 2 receives
-    // nothing, and repeats that it is ready for the first round.
+    // 3 is stopped before it reads the prepare, and dies; 4 is a standby. What 2 writes is held up until the
+    // second round: that it is ready for the first one.
     let mut net = Network::new(38, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     for (number, start) in [(1, 0), (2, 0), (3, 300), (4, 500)] {
         net.add(number, 3, None, ms(start));
     }
-    net.pause_at(2, ms(311), ms(2000));
+    net.pause_at(2, ms(315), ms(2000));
     net.kill_at(2, ms(1000));
-    net.cut_at(0, 1, ms(999), ms(1500));
+    net.cut_at(1, 0, ms(317), ms(1500));
     finish(&mut net);
     assert_eq!(net.broken, [""; 0], "{}", tail(&net.trace));
     assert_eq!([0, 1, 3].map(|host| formed(&net, host).rank.get()), [0, 1, 2]);
-    assert!(net.trace.contains("Preparing { round: 2 }"));
+    let (_, second) = net.trace.split_once(" 0: Preparing { round: 2 }").unwrap();
+    let is_late = |line: &str| line.contains(" 0: ") && line.contains("Part { round: 1, answer: Some(Ready)");
+    assert!(second.lines().any(is_late), "{}", tail(&net.trace));
 }
 
-/// The last redirect that one host has sent to another.
-fn redirect(net: &mut Network, from: usize, to: usize) -> Vec<u8> {
+/// The last announce of one host to another alone.
+fn announce(net: &mut Network, from: usize, to: usize) -> Vec<u8> {
     let id = |host: usize| net.hosts[host].config.id.0;
     let (from, to) = (id(from), id(to));
     let mut sent = net.record.take().unwrap().into_iter();
-    sent.rfind(|bytes| bytes[5] == 3 && bytes[24..40] == from && bytes[40..56] == to).unwrap()
+    sent.rfind(|bytes| bytes[5] == kind("Announce") && bytes[24..40] == from && bytes[40..56] == to).unwrap()
 }
 
 #[test]
-fn a_ready_member_does_not_follow_a_late_redirect() {
-    // 2 leads until 9 comes, which was given rank 0; 2 redirects 3 to it. 9 dies. When 2 leads a full world
-    // and 3 is ready, a copy of that redirect arrives. The last node is stopped meanwhile.
+fn a_ready_member_does_not_follow_a_late_announce() {
+    // 2 leads until 9 comes, which was given rank 0; 3 follows 2 there. 9 dies. When 2 leads a full world and
+    // 3 is ready, a copy of what 9 announced to 3 arrives. The last node is stopped meanwhile.
     let mut net = Network::new(40, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     for (number, start) in [(9, 500), (2, 0), (3, 0), (4, 6000), (5, 9000)] {
         net.add(number, 4, (number == 9).then_some(0), ms(start));
     }
     net.kill_at(0, ms(3000));
-    net.pause_at(4, ms(9011), ms(1000));
+    net.pause_at(4, ms(9015), ms(1000));
     net.record = Some(Vec::new());
     net.run_until(ms(2999), |_| false);
-    let late = redirect(&mut net, 1, 2);
+    let late = announce(&mut net, 0, 2);
     net.replay_at(2, late, ms(9500));
+    net.run_until(ms(9499), |_| false);
+    assert!(net.in_round(2), "{}", tail(&net.trace));
     let last = finish(&mut net);
     assert_eq!(net.broken, [""; 0], "{}", tail(&net.trace));
     assert_eq!([1, 2, 3, 4].map(|host| formed(&net, host).rank.get()), [0, 1, 2, 3]);

@@ -82,7 +82,7 @@ mod tests {
     use crate::model::{HostName, Lineage, List, NodeId, Peer, Secret, User, WorldSize};
     use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
-    use crate::wire::{Codec, Header, Message, NodeInfo, Running};
+    use crate::wire::{Codec, Header, Message, NodeInfo, Running, Solicit};
 
     fn builder() -> RendezvousBuilder {
         Rendezvous::builder("foo".parse().unwrap(), "2:4".parse::<WorldSize>().unwrap())
@@ -134,7 +134,8 @@ mod tests {
         let config = Config::new(NodeId([1; 16]), rendezvous.job.tag(), rendezvous.world, node_info("a", 1));
         let (mut node, mut advertiser) =
             (Node::new(config, 1, Time::ZERO), Advertiser::new(&rendezvous).unwrap());
-        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Ping);
+        let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("b") });
+        deliver(&mut node, &mut advertiser, Time::ZERO, &solicit);
         assert!(advertiser.due().is_some());
         (node, advertiser)
     }

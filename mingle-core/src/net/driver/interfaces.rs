@@ -109,8 +109,8 @@ impl Driver {
         } else {
             // The other nodes know this one by its preferred address, which has gone: a new node replaces it.
             self.warn(Warning::AddressesChanged);
-            // Connections to the members cannot be closed from an address that is gone, so datagrams say
-            // goodbye.
+            // Members that are connected to another address learn at once that this node leaves; the others
+            // when their kernels give the connection up.
             node.handle_departure(self.now());
             while let Some(output) = node.poll_output() {
                 self.carry_out(output);

@@ -16,25 +16,28 @@ mod round;
 mod running;
 mod upkeep;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
-use crate::model::{Endpoints, NodeId, Trait, Traits};
+use crate::model::{Endpoints, NodeId, Rank, Trait, Traits};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
-use crate::net::sessions::Sessions;
+use crate::net::session::{News, hello};
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Accepted, Connections, Incoming, Listeners};
+use crate::net::sockets::connections::{
+    Accepted, Connections, Incoming, LONGEST, LONGEST_OF_MEMBER, Listeners,
+};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
 use crate::proto::desk::Desk;
-use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning};
+use crate::proto::{Config, Ending, Event, Failed, Formed, Node, Order, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
@@ -120,10 +123,11 @@ impl Driver {
     /// Takes part until the world has formed, or has failed to.
     async fn rendezvous(mut self) -> Result<Assignment, Error> {
         let sessions = self.sessions()?;
-        let node = self.node(sessions.as_ref().map_or(0, Sessions::port))?;
+        let node = self.node(sessions.as_ref().map_or(0, Connections::port))?;
         // On the heap: the node is large.
         let outcome = Box::pin(self.run(node)).await;
-        self.connections.close_all().await;
+        let is_master = matches!(&outcome, Ok(Met::Formed(_, formed)) if formed.rank == Rank(0));
+        self.connections.close_all(is_master).await;
         match (outcome?, sessions) {
             (Met::Formed(node, formed), Some(sessions)) => {
                 let (interface, listener) = self.take_sockets(&formed);
@@ -146,15 +150,17 @@ impl Driver {
         }
     }
 
-    /// The sockets of the sessions of a node that stays.
-    fn sessions(&self) -> Result<Option<Sessions>, Error> {
+    /// The connections between the nodes of a world that stays.
+    fn sessions(&self) -> Result<Option<Connections>, Error> {
         let settings = &self.settings;
         if !settings.stays {
             return Ok(None);
         }
-        let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
-        let hellos = Hellos::new(settings.job.tag(), keys.as_ref());
-        Sessions::open(settings.network.loopback, hellos, settings.world.max()).map(Some)
+        let (own, _) = listen_for_paths(settings.network.loopback)?;
+        let listeners = Listeners { own, keep_own: false, paths: Vec::new() };
+        let mut sessions = Connections::open(listeners, settings.world.max())?;
+        sessions.stay();
+        Ok(Some(sessions))
     }
 
     /// A new node for the rest of the time.
@@ -206,6 +212,7 @@ impl Driver {
 
     fn start(&mut self, config: Config) -> Result<Node, Error> {
         let seed = random::<8>().map(u64::from_le_bytes)?;
+        self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
         let node = Node::new(config, seed, self.now());
         self.connections.set_target(node.path_target());
         Ok(node)
@@ -245,17 +252,22 @@ impl Driver {
         let mut upkeep = Upkeep::new(&self.settings);
         loop {
             self.fire_timers(&mut node).await;
+            let mut ended = None;
             while let Some(output) = node.poll_output() {
                 if let Output::Event(event) = &output {
                     upkeep.observe(event);
                 }
                 match output {
-                    Output::Event(Event::Formed(formed)) => {
-                        return Ok(Met::Formed(Box::new(node), Box::new(formed)));
-                    }
-                    Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
+                    Output::Event(Event::Formed(formed)) => ended = Some(Ok(formed)),
+                    Output::Event(Event::Failed(failure)) => ended = Some(Err(failure)),
                     other => self.carry_out(other),
                 }
+            }
+            // What the node has said last is written by now.
+            match ended {
+                Some(Ok(formed)) => return Ok(Met::Formed(Box::new(node), Box::new(formed))),
+                Some(Err(failure)) => return Err(Error::Failed(failure)),
+                None => {}
             }
             if let Some(leader) = node.runs().cloned() {
                 return Ok(Met::Runs(Box::new(node), leader));
@@ -288,7 +300,6 @@ impl Driver {
     fn handle(&mut self, node: &mut Node, event: TaskEvent) {
         let now = self.now();
         match event {
-            TaskEvent::Dialed(dial) => node.handle_dialed(now, dial),
             TaskEvent::HungUp(dial) => node.handle_hung_up(now, dial),
             TaskEvent::Seeds(seeds) => {
                 self.peers.set_seeds(seeds);
@@ -297,17 +308,38 @@ impl Driver {
             TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
-            TaskEvent::Roster(dial, bytes) => node.handle_roster(now, dial, &bytes),
-            TaskEvent::Hello(conn, local, remote, hello) => {
-                node.handle_hello(now, conn, local, remote, &hello);
-                if let Some((closed, warning)) = self.connections.make_room() {
-                    node.handle_closed(now, closed);
-                    if let Some(warning) = warning {
-                        self.warn(warning);
-                    }
+            TaskEvent::Session(news) => self.hear(node, news),
+            TaskEvent::Ended(_) => {}
+        }
+    }
+
+    fn hear(&mut self, node: &mut Node, news: News) {
+        let now = self.now();
+        match news {
+            News::Asked { peer, answer } => {
+                let (peer, meant) = (peer.header.sender, peer.header.recipient);
+                let number = node.handle_asked(now, peer, meant);
+                if let Some(hello) = number.and_then(|number| hello(meant, peer, number).ok()) {
+                    let longest = if node.follows(peer) { LONGEST } else { LONGEST_OF_MEMBER };
+                    // Sending fails if the connection has just closed.
+                    let _ = answer.send((hello, longest));
                 }
             }
-            TaskEvent::Closed(conn) => node.handle_closed(now, conn),
+            News::Opened { way, conn, own, peer, .. } => {
+                node.handle_opened(now, peer.header.sender, way, conn, (own.session, peer.session));
+            }
+            News::Failed(peer, dial, error) => {
+                tracing::debug!(%peer, ?dial, %error, "dialling");
+                node.handle_dial_failed(now, peer, dial, failed(&error));
+            }
+            News::Read(conn, frame, _permit) => {
+                if node.handle_frame(now, conn, frame).is_err() {
+                    tracing::debug!(?conn, "a frame that no node sends");
+                    self.connections.carry_out(Order::Close(conn));
+                    node.handle_closed(now, conn, Ending::Broken);
+                }
+            }
+            News::Closed(conn, ended) => node.handle_closed(now, conn, ending(&ended)),
         }
     }
 
@@ -325,11 +357,9 @@ impl Driver {
                     self.warn(warning);
                 }
             }
-            Output::Dial { dial, to, hello } => self.connections.dial(dial, to, hello),
-            Output::Tell(conn, roster) => self.connections.tell(conn, roster),
+            Output::Carry(order) => self.connections.carry_out(order),
             Output::DialPath(path) => self.connections.prove(path),
             Output::HangUp(dial) => self.connections.hang_up(dial),
-            Output::Close(conn) => self.connections.close(conn),
             Output::StopAccepting => self.connections.stop_accepting(),
             Output::Event(event) => self.notify(event),
         }
@@ -350,6 +380,22 @@ impl Driver {
             self.open_files = None;
         }
     }
+}
+
+/// Reads and writes the hellos of this job's sessions.
+fn hellos(settings: &Rendezvous) -> Hellos {
+    let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
+    Hellos::new(settings.job.tag(), keys.as_ref())
+}
+
+/// What a failed dial says of the process that was dialled.
+fn failed(error: &io::Error) -> Failed {
+    let is_refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
+    if is_refused.contains(&error.kind()) { Failed::Refused } else { Failed::Silent }
+}
+
+fn ending(ended: &io::Result<()>) -> Ending {
+    if ended.is_ok() { Ending::Closed } else { Ending::Broken }
 }
 
 /// The listeners for paths beside those of the node's own port, and the port for paths. In a world of one

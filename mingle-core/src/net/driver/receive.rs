@@ -31,7 +31,6 @@ impl Driver {
         } else {
             // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
             // of a thousand nodes in one thread would solicit all the others.
-            self.handle_dialed(node);
             for (socket, is_own) in self.links.sockets() {
                 self.take(BATCH, |buffer| socket.recv_from(buffer), is_own, &mut |now, from, datagram| {
                     node.handle_datagram(now, from, datagram);
@@ -52,7 +51,6 @@ impl Driver {
     pub(super) async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
         self.accept_waiting().await;
-        self.handle_dialed(node);
         while let Some(event) = self.connections.next_waiting() {
             self.handle(node, event);
         }
@@ -66,17 +64,8 @@ impl Driver {
         }
     }
 
-    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the
-    /// answer to a token on a connection whose opening is still queued, and the node needs that connection's
-    /// local address.
-    pub(super) fn handle_dialed(&mut self, node: &mut Node) {
-        let now = self.now();
-        self.connections.take_dialed(|dial| node.handle_dialed(now, dial));
-    }
-
     /// Reads at most `most` datagrams from each socket. Returns whether there may be more.
     pub(super) fn receive(&mut self, node: &mut Node, most: usize) -> bool {
-        self.handle_dialed(node);
         self.read(self.links.receivers_in_order(), most, |now, from, datagram| {
             node.handle_datagram(now, from, datagram);
         })

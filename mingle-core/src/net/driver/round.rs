@@ -152,14 +152,10 @@ impl RunningWorld {
         }
         let Some(Round { plan, node, formed }) = round else { return Ok(()) };
         self.driver.fire_timers(node).await;
-        let mut has_failed = false;
+        let (mut has_formed, mut has_failed) = (false, false);
         while let Some(output) = node.poll_output() {
             match output {
-                Output::Event(Event::Formed(new)) => {
-                    self.driver.connections.close_all().await;
-                    *formed = Some(new);
-                    self.world.proved(self.driver.now(), plan.round, Vec::new());
-                }
+                Output::Event(Event::Formed(new)) => (has_formed, *formed) = (true, Some(new)),
                 Output::Event(Event::Failed(failure)) => {
                     tracing::debug!(%failure, "a round has failed");
                     has_failed = true;
@@ -172,6 +168,12 @@ impl RunningWorld {
                 Output::Event(Event::Leading | Event::Following(_) | Event::Progress(_)) => {}
                 other => self.driver.carry_out(other),
             }
+        }
+        if has_formed {
+            // What the node has said last is written by now.
+            let is_master = formed.as_ref().is_some_and(|formed| formed.rank == Rank(0));
+            self.driver.connections.close_all(is_master).await;
+            self.world.proved(self.driver.now(), plan.round, Vec::new());
         }
         if has_failed {
             *round = None;

@@ -3,24 +3,23 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::Driver;
 use super::receive::{BATCH, SETTLE};
 use super::round::{QUIET, Round};
+use super::{Driver, ending, failed, hellos};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::error::Error;
-use crate::net::session::News;
-use crate::net::sessions::{Sessions, hello};
-use crate::net::sockets::connections::Incoming;
+use crate::net::session::{News, hello};
+use crate::net::sockets::connection::TaskEvent;
+use crate::net::sockets::connections::{Connections, Incoming, LONGEST};
 use crate::net::sockets::watched::readable;
 use crate::proto::desk::{Desk, Sign};
-use crate::proto::world::{self, Action, Ending, Failed, Way, World};
-use crate::proto::{Change, Formed, Over, was_stopped};
+use crate::proto::world::{self, Action, World};
+use crate::proto::{Change, Ending, Formed, Order, Over, was_stopped};
 use crate::wire::Status;
 use crate::wire::world::{Cause, Contact, Plan, RoundId};
 
@@ -42,7 +41,7 @@ const RETRY: Duration = Duration::from_millis(50);
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(crate) struct RunningWorld {
     pub(super) driver: Box<Driver>,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: Connections,
     pub(super) world: World,
     pub(super) desk: Desk,
     /// The nodes of the last world, by rank.
@@ -86,7 +85,7 @@ impl RunningWorld {
     /// A member of the first world of the job.
     pub(super) fn first(
         driver: Driver,
-        sessions: Sessions,
+        sessions: Connections,
         desk: Desk,
         formed: &Formed,
     ) -> Result<Self, Error> {
@@ -117,7 +116,7 @@ impl RunningWorld {
     /// A node that waits for a seat, where this process leads.
     pub(super) fn guest(
         mut driver: Driver,
-        sessions: Sessions,
+        sessions: Connections,
         desk: Desk,
         (id, addresses): (NodeId, Vec<SocketAddr>),
     ) -> Result<Self, Error> {
@@ -129,7 +128,8 @@ impl RunningWorld {
         Ok(Self::new(driver, sessions, desk, world))
     }
 
-    fn new(driver: Driver, sessions: Sessions, desk: Desk, world: World) -> Self {
+    fn new(driver: Driver, mut sessions: Connections, desk: Desk, world: World) -> Self {
+        sessions.speak_as(world.own().id, hellos(&driver.settings));
         Self {
             driver: Box::new(driver),
             sessions,
@@ -192,9 +192,7 @@ impl RunningWorld {
         if due.is_some_and(|due| was_stopped(due, self.driver.now())) {
             for _ in 0..SETTLE {
                 tokio::task::yield_now().await;
-                while let Some(news) = self.sessions.next_now() {
-                    self.hear(news);
-                }
+                self.hear_all();
             }
         }
         let now = self.driver.now();
@@ -220,14 +218,13 @@ impl RunningWorld {
     }
 
     fn carry_out(&mut self) {
-        let own = self.world.own().id;
         // What follows a formation is of the new world, which this node has yet to enter: it may be over
         // already.
         while self.formed.is_none()
             && let Some(action) = self.world.poll_action()
         {
             match action {
-                Action::Carry(order) => self.sessions.carry_out(own, order),
+                Action::Carry(order) => self.sessions.carry_out(order),
                 Action::Prove(plan) => self.planned = Some(plan),
                 Action::Report(change) => self.report(change),
             }
@@ -300,6 +297,21 @@ impl RunningWorld {
         Over { rank, peer: peer.cloned(), end: cause.end }
     }
 
+    /// Hears all that has been reported already.
+    fn hear_all(&mut self) {
+        while let Some(event) = self.sessions.next_waiting() {
+            self.hear_event(event);
+        }
+    }
+
+    fn hear_event(&mut self, event: TaskEvent) {
+        match event {
+            TaskEvent::Session(news) => self.hear(news),
+            TaskEvent::Warning(warning) => self.driver.warn(warning),
+            _ => {}
+        }
+    }
+
     fn hear(&mut self, news: News) {
         let now = self.driver.now();
         match news {
@@ -308,34 +320,26 @@ impl RunningWorld {
                 let number = self.world.answers(now, peer, meant);
                 if let Some(hello) = number.and_then(|number| hello(meant, peer, number).ok()) {
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send(hello);
+                    let _ = answer.send((hello, LONGEST));
                 }
             }
-            News::Opened { dial, conn, from, own, peer, .. } => {
-                let way = dial.map_or(Way::Accepted(from), Way::Dialled);
+            News::Opened { way, conn, own, peer, .. } => {
                 self.world.opened(now, peer.header.sender, way, conn, own.session, peer.session);
             }
             News::Failed(peer, dial, error) => {
                 tracing::debug!(%peer, ?dial, %error, "dialling");
-                let is_refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
-                let is_refused = is_refused.contains(&error.kind());
-                self.world.dial_failed(
-                    now,
-                    peer,
-                    dial,
-                    if is_refused { Failed::Refused } else { Failed::Silent },
-                );
+                self.world.dial_failed(now, peer, dial, failed(&error));
             }
-            News::Read(conn, frame) => {
+            News::Read(conn, frame, _permit) => {
                 if self.world.read(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
-                    self.sessions.close(conn);
+                    self.sessions.carry_out(Order::Close(conn));
                     self.world.closed(now, conn, Ending::Broken);
                 }
             }
             News::Closed(conn, ended) => {
                 tracing::debug!(?conn, ?ended, "the connection of a session has ended");
-                self.world.closed(now, conn, if ended.is_ok() { Ending::Closed } else { Ending::Broken });
+                self.world.closed(now, conn, ending(&ended));
             }
         }
     }
@@ -347,9 +351,9 @@ impl RunningWorld {
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = Some(self.driver.began + QUIET).filter(|quiet| *quiet > now);
-        let again = self.driver.connections.accept_again();
+        let again = [&self.driver.connections, &self.sessions].map(Connections::accept_again);
         let due = due
-            .chain(again)
+            .chain(again.into_iter().flatten())
             .chain(quiet)
             .chain(self.settles)
             .chain(self.asks)
@@ -357,11 +361,12 @@ impl RunningWorld {
         tokio::select! {
             biased;
             () = readable(self.driver.links.receivers()) => self.read(round),
-            news = self.sessions.next() => {
-                self.hear(news);
-                while let Some(news) = self.sessions.next_now() {
-                    self.hear(news);
+            incoming = self.sessions.next() => {
+                match incoming {
+                    Incoming::Event(event) => self.hear_event(event),
+                    Incoming::Accepted(accepted) => _ = self.sessions.accepted(accepted),
                 }
+                self.hear_all();
             }
             incoming = self.driver.connections.next(), if round.is_some() => {
                 if let Some(Round { node, .. }) = round {
@@ -381,9 +386,6 @@ impl RunningWorld {
     }
 
     fn read(&mut self, round: &mut Option<Round>) {
-        if let Some(Round { node, .. }) = round {
-            self.driver.handle_dialed(node);
-        }
         let (world, desk) = (&self.world, &mut self.desk);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);

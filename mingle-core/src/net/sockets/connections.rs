@@ -1,6 +1,6 @@
 //! All connections of a node: those that it opens, those that it accepts, and their events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -11,19 +11,22 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{self, TaskEvent};
+use super::connection::{self, Purposes, TaskEvent};
 use super::endpoint::BACKLOG;
 use super::guests::Guests;
 use super::open_files::Room;
 use super::path;
-use crate::model::World;
+use crate::model::{NodeId, World};
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::proto::{ConnId, DialId, PathDial, PathTarget, Warning};
+use crate::net::session::{self, Carrier, Dial, News, hello};
+use crate::proto::{ConnId, DialId, Order, PathDial, PathTarget, Warning};
+use crate::wire::Frame;
+use crate::wire::session::Hellos;
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no hello would be read.
@@ -33,6 +36,13 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted connection, and whether it came by a port for paths; or why accepting failed.
 pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
+
+/// How long the other ends may take to close their connections, when this node closes all.
+const FAREWELL: Duration = Duration::from_millis(250);
+/// The longest body of a frame, in bytes: a plan of 10,000 nodes with 16 addresses each.
+pub(crate) const LONGEST: usize = 8 << 20;
+/// The longest body of a frame of a node that asks for a seat, in bytes: a join with all traits has 16,000.
+pub(crate) const LONGEST_OF_MEMBER: usize = 24 << 10;
 
 /// The listeners of one node, and which of them stay open once the world has formed.
 #[derive(Debug)]
@@ -69,19 +79,26 @@ pub(crate) struct Connections {
     listeners: Vec<Listening>,
     /// Answers the tokens of paths to this node.
     target: Option<Arc<PathTarget>>,
+    /// The process whose sessions these are, and what carries them, if it has any.
+    own: NodeId,
+    carrier: Option<Carrier>,
+    /// Accepted connections leave nothing behind on their port, which the job will use.
+    resets: bool,
+    /// Where the frames of each open connection of a session go.
+    frames: BTreeMap<ConnId, Sender<Frame>>,
     accepting: bool,
     /// Accepts again from this time on, after an error.
     accept_from: Instant,
     has_warned: bool,
     tasks: JoinSet<()>,
+    /// Each task that has opened a session's connection holds a copy.
+    dialled: Arc<()>,
     dials: BTreeMap<DialId, AbortHandle>,
     guests: Guests,
     next_conn: u64,
-    /// The most nodes of the world.
-    world: World,
     sender: UnboundedSender<TaskEvent>,
     events: UnboundedReceiver<TaskEvent>,
-    /// Events that [`Connections::take_dialed`] has passed over.
+    /// Events that [`Connections::next`] has passed over.
     waiting: VecDeque<TaskEvent>,
 }
 
@@ -102,14 +119,18 @@ impl Connections {
                 .collect::<io::Result<_>>()
                 .map_err(Error::socket("cannot watch the sockets"))?,
             target: None,
+            own: NodeId::ALL,
+            carrier: None,
+            resets: true,
+            frames: BTreeMap::new(),
             accepting: true,
             accept_from: clock(),
             has_warned: false,
             tasks: JoinSet::new(),
+            dialled: Arc::default(),
             dials: BTreeMap::new(),
             guests: Guests::new(Room::above(newest, world)),
             next_conn: 0,
-            world,
             sender,
             events,
             waiting: VecDeque::new(),
@@ -140,10 +161,27 @@ impl Connections {
         self.target = Some(Arc::new(target));
     }
 
+    /// From now on connections are of sessions, too, of the process with this ID.
+    pub(crate) fn speak_as(&mut self, own: NodeId, hellos: Hellos) {
+        self.own = own;
+        self.carrier = Some(Carrier { hellos, longest: LONGEST, news: self.sender.clone() });
+    }
+
+    /// The node's own port.
+    pub(crate) fn port(&self) -> u16 {
+        let first = self.listeners.first().and_then(|listener| listener.socket.local_addr().ok());
+        first.map_or(0, |address| address.port())
+    }
+
+    /// The listeners are for sessions alone, for as long as this lives.
+    pub(crate) fn stay(&mut self) {
+        self.resets = false;
+    }
+
     /// Drops the results of tasks that have ended. Returns whether many have still to end.
     fn is_behind(&mut self) -> bool {
         while self.tasks.try_join_next().is_some() {}
-        self.tasks.len() > self.guests.len() + self.dials.len() + ENDING
+        self.tasks.len() > self.guests.len() + self.dials.len() + Arc::strong_count(&self.dialled) + ENDING
     }
 
     /// When to call [`Connections::next`] again, while an error pauses accepting.
@@ -161,24 +199,34 @@ impl Connections {
             .filter(Result::is_ok)
     }
 
-    /// Passes every dial that has been established to `dialed`. Other events wait for [`Connections::next`].
-    pub(crate) fn take_dialed(&mut self, mut dialed: impl FnMut(DialId)) {
-        while let Ok(event) = self.events.try_recv() {
-            match event {
-                TaskEvent::Dialed(dial) => dialed(dial),
-                later => self.waiting.push_back(later),
-            }
-        }
-    }
-
     /// The next of the events that have arrived. Leaves out those of connections that this node has closed
     /// itself, and notes which connections have closed or sent their hellos.
     pub(crate) fn next_waiting(&mut self) -> Option<TaskEvent> {
-        while let Some(event) = self.waiting.pop_front() {
+        while let Some(event) = self.waiting.pop_front().or_else(|| self.events.try_recv().ok()) {
             let is_awaited = match &event {
                 TaskEvent::HungUp(dial) => self.dials.remove(dial).is_some(),
-                TaskEvent::Hello(conn, ..) => self.guests.identify(*conn),
-                TaskEvent::Closed(conn) => self.guests.remove(*conn).is_some(),
+                TaskEvent::Ended(conn) => {
+                    self.guests.remove(*conn);
+                    false
+                }
+                TaskEvent::Session(News::Opened { conn, frames, .. }) => {
+                    self.frames.insert(*conn, frames.clone());
+                    // A connection that this node has opened is no guest.
+                    self.guests.identify(*conn);
+                    if let Some(evicted) = self.guests.evict_prover() {
+                        self.frames.remove(&evicted);
+                        let closed = TaskEvent::Session(News::Closed(evicted, Ok(())));
+                        let error = "as many nodes have one as this world and the limit of open files permit";
+                        let warning = self.warn_once(error.to_owned()).map(TaskEvent::Warning);
+                        self.waiting.extend([closed].into_iter().chain(warning));
+                    }
+                    true
+                }
+                TaskEvent::Session(News::Closed(conn, _)) => {
+                    self.guests.remove(*conn);
+                    self.frames.remove(conn);
+                    true
+                }
                 _ => true,
             };
             if is_awaited {
@@ -204,11 +252,18 @@ impl Connections {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
-        let target = self.target.clone()?;
-        let (writer, rosters) = watch::channel(Arc::default());
-        let task = connection::hold(conn, stream, target, only, rosters, self.sender.clone());
-        self.guests.add(conn, from.ip().to_canonical(), self.tasks.spawn(task));
-        self.guests.add_writer(conn, writer);
+        if self.target.is_none() && self.carrier.is_none() {
+            return None;
+        }
+        let sessions = self.carrier.clone().filter(|_| !only);
+        let purposes = Purposes { paths: self.target.clone(), sessions, resets: self.resets };
+        let events = self.sender.clone();
+        let task = self.tasks.spawn(async move {
+            if !connection::hold(conn, stream, purposes).await {
+                let _ = events.send(TaskEvent::Ended(conn));
+            }
+        });
+        self.guests.add(conn, from.ip().to_canonical(), task);
         None
     }
 
@@ -217,26 +272,41 @@ impl Connections {
         is_first.then_some(Warning::NotAccepted { error })
     }
 
-    /// Closes a connection that has sent its hello, if there are too many of these. Returns the connection,
-    /// and a warning the first time.
-    pub(crate) fn make_room(&mut self) -> Option<(ConnId, Option<Warning>)> {
-        let conn = self.guests.evict_prover()?;
-        let error = "as many nodes have one as this world and the limit of open files permit".to_owned();
-        Some((conn, self.warn_once(error)))
+    /// Does what a session asks.
+    pub(crate) fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Dial { to, peer, dial, number } => self.dial(peer, dial, to, number),
+            Order::Write(conn, frame) => {
+                // Sending also fails if the connection has just ended, which is reported.
+                let sent = self.frames.get(&conn).map(|frames| frames.try_send(frame));
+                if let Some(Err(TrySendError::Full(_))) = sent {
+                    tracing::debug!(?conn, "the other end reads nothing");
+                    self.frames.remove(&conn);
+                }
+            }
+            // The task ends when all is written.
+            Order::Close(conn) => _ = self.frames.remove(&conn),
+        }
     }
 
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        self.guests.close(conn);
-    }
-
-    /// Writes a roster on a connection that has brought its hello.
-    pub(crate) fn tell(&self, conn: ConnId, roster: Arc<[u8]>) {
-        self.guests.write(conn, roster);
-    }
-
-    pub(crate) fn dial(&mut self, dial: DialId, to: SocketAddr, hello: Vec<u8>) {
-        let task = connection::dial(dial, to, hello, self.world, self.sender.clone());
-        self.dials.insert(dial, self.tasks.spawn(task));
+    /// Opens a connection of the session with this number.
+    fn dial(&mut self, peer: NodeId, number: DialId, to: SocketAddr, session: u64) {
+        let Some(carrier) = self.carrier.clone() else { return };
+        match hello(self.own, peer, session) {
+            Ok(hello) => {
+                self.next_conn += 1;
+                let dial = Dial { number, conn: ConnId(self.next_conn), to, hello };
+                let alive = Arc::clone(&self.dialled);
+                self.tasks.spawn(async move {
+                    session::dial(dial, carrier).await;
+                    drop(alive);
+                });
+            }
+            Err(error) => {
+                let failed = News::Failed(peer, number, io::Error::other(error));
+                let _ = self.sender.send(TaskEvent::Session(failed));
+            }
+        }
     }
 
     pub(crate) fn prove(&mut self, path: PathDial) {
@@ -281,13 +351,34 @@ impl Connections {
             task.abort();
         }
         self.guests.close_all();
+        self.frames.clear();
         self.waiting.clear();
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
+        if let Some(carrier) = &mut self.carrier {
+            carrier.news = self.sender.clone();
+        }
     }
 
-    /// Closes everything.
-    pub(crate) async fn close_all(&mut self) {
+    /// Closes everything, once the other ends have read what was written.
+    ///
+    /// The end that closes a connection first holds its port for a minute (TIME_WAIT). So the `master` waits
+    /// until the others have closed those on its own port, as they do when they know that the world has
+    /// formed.
+    pub(crate) async fn close_all(&mut self, master: bool) {
+        let mut frames = std::mem::take(&mut self.frames);
+        let mut open: BTreeSet<ConnId> = frames.keys().copied().collect();
+        frames.retain(|conn, _| master && self.guests.has(*conn));
+        let all = async {
+            while !open.is_empty()
+                && let Some(event) = self.events.recv().await
+            {
+                if let TaskEvent::Session(News::Closed(conn, _)) = event {
+                    open.remove(&conn);
+                }
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, all).await;
         // Connections on the master's port are reset, so that nothing holds the port when the job binds it.
         self.tasks.shutdown().await;
         self.listeners.retain(|listener| listener.is_kept);
@@ -403,5 +494,21 @@ mod tests {
             return;
         }
         assert_eq!(fill(to, MORE).len(), MORE);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_reads_nothing_of_what_is_written_loses_its_connection() {
+        let listeners = Listeners { own: Vec::new(), keep_own: false, paths: Vec::new() };
+        let mut connections = Connections::open(listeners, World::new(4).unwrap()).unwrap();
+        let (frames, mut written) = tokio::sync::mpsc::channel(2);
+        connections.frames.insert(ConnId(1), frames);
+        for read in 0..5 {
+            connections.carry_out(Order::Write(ConnId(1), Frame::acknowledgement(read)));
+        }
+        let mut read = Vec::new();
+        while let Some(frame) = written.recv().await {
+            read.push(frame.read);
+        }
+        assert_eq!(read, [0, 1]);
     }
 }

@@ -193,22 +193,8 @@ pub(crate) fn enlarge(socket: &Socket) {
     let _ = socket.set_recv_buffer_size(4 << 20);
 }
 
-const IDLE: Duration = Duration::from_secs(5);
-const INTERVAL: Duration = Duration::from_secs(2);
-const PROBES: u32 = 10;
 const WATCH: Duration = Duration::from_secs(2);
 const WATCH_PROBES: u32 = 3;
-
-/// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by
-/// default), and sends the hello without delay.
-pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
-    let stream = SockRef::from(stream);
-    stream.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
-    stream.set_tcp_keepalive(&keepalive)?;
-    // While a hello is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
-    stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
-}
 
 /// Makes the kernel notice within 8 s that the remote host of an idle connection is silent. That of a process
 /// that is stopped answers the probes.
@@ -295,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_has_the_keepalive_that_notices_a_host_that_is_gone() {
+    fn a_sessions_connection_has_the_keepalive_that_notices_a_host_that_is_gone() {
         let (dialled, accepted) = connection(&any_port());
         for stream in [&dialled, &accepted] {
-            make_lease(stream).unwrap();
+            make_watch(stream).unwrap();
             let stream = SockRef::from(stream);
-            assert!(stream.tcp_nodelay().unwrap() && stream.keepalive().unwrap());
-            assert_eq!(stream.tcp_keepalive_time().unwrap(), IDLE);
-            assert_eq!(stream.tcp_keepalive_interval().unwrap(), INTERVAL);
-            assert_eq!(stream.tcp_keepalive_retries().unwrap(), PROBES);
+            assert!(stream.keepalive().unwrap());
+            assert_eq!(stream.tcp_keepalive_time().unwrap(), WATCH);
+            assert_eq!(stream.tcp_keepalive_interval().unwrap(), WATCH);
+            assert_eq!(stream.tcp_keepalive_retries().unwrap(), WATCH_PROBES);
         }
     }
 

@@ -8,9 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::open_files::Room;
@@ -21,8 +19,6 @@ use crate::proto::ConnId;
 pub(crate) struct Guests {
     room: Room,
     tasks: BTreeMap<ConnId, (IpAddr, AbortHandle)>,
-    /// To the tasks that write the newest that they are told.
-    writers: BTreeMap<ConnId, watch::Sender<Arc<[u8]>>>,
     strangers: BySource,
     provers: BySource,
 }
@@ -30,11 +26,15 @@ pub(crate) struct Guests {
 impl Guests {
     pub(crate) fn new(room: Room) -> Self {
         let (strangers, provers) = (BySource::default(), BySource::default());
-        Self { room, tasks: BTreeMap::new(), writers: BTreeMap::new(), strangers, provers }
+        Self { room, tasks: BTreeMap::new(), strangers, provers }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
+    }
+
+    pub(crate) fn has(&self, conn: ConnId) -> bool {
+        self.tasks.contains_key(&conn)
     }
 
     /// Takes the task of a connection from `source`, which is a stranger. Closes another stranger if there
@@ -44,20 +44,6 @@ impl Guests {
         self.strangers.insert(source, conn);
         if self.strangers.count > self.room.strangers {
             self.evict_stranger();
-        }
-    }
-
-    /// The task of this connection writes the newest that it is told here.
-    pub(crate) fn add_writer(&mut self, conn: ConnId, writer: watch::Sender<Arc<[u8]>>) {
-        if self.tasks.contains_key(&conn) {
-            self.writers.insert(conn, writer);
-        }
-    }
-
-    /// Tells the task of a connection to write these bytes.
-    pub(crate) fn write(&self, conn: ConnId, bytes: Arc<[u8]>) {
-        if let Some(writer) = self.writers.get(&conn) {
-            writer.send_replace(bytes);
         }
     }
 
@@ -87,7 +73,6 @@ impl Guests {
     /// Forgets a connection. Returns its task, if it was known.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<AbortHandle> {
         let (source, task) = self.tasks.remove(&conn)?;
-        self.writers.remove(&conn);
         self.strangers.remove(source, conn);
         self.provers.remove(source, conn);
         Some(task)
@@ -99,9 +84,12 @@ impl Guests {
         }
     }
 
+    /// Closes all. A connection that has sent its hello ends by itself, once what was said on it is written.
     pub(crate) fn close_all(&mut self) {
-        for (_, task) in std::mem::take(&mut self.tasks).into_values() {
-            task.abort();
+        for (conn, (source, task)) in std::mem::take(&mut self.tasks) {
+            if self.strangers.remove(source, conn) {
+                task.abort();
+            }
         }
         *self = Self::new(self.room);
     }

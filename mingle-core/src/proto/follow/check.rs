@@ -61,7 +61,8 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if !is_local && prepare.master_at.ip().is_loopback() {
         return Err("the master has a loopback address");
     }
-    if prepare.paths > ADDRESSES.saturating_mul(world.get() - 1) {
+    let most = usize::try_from(ADDRESSES.saturating_mul(world.get() - 1)).unwrap_or(usize::MAX);
+    if prepare.partners.len() > most {
         return Err("more paths than the other nodes have addresses");
     }
     if !shared.has_address(prepare.address) {

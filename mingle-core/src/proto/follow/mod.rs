@@ -1,63 +1,56 @@
-//! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
-//! rounds.
+//! A node that has chosen a leader: it joins over a session, waits, and takes part in the leader's rounds.
 
-mod ask;
 mod check;
 mod leader;
 mod participation;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::output::DialId;
-use super::prove::{Dials, PathProofs};
-use super::report::{Event, Failure, Formed, Progress};
+use super::prove::PathProofs;
+use super::report::{Event, Formed, Progress};
+use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId, Peer};
-use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Prepare, Welcome};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Message, Part, Prepare, Said, Welcome};
 use leader::Leader;
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
 const UNREACHED: Duration = Duration::from_secs(3);
-/// How much longer each redial of a broken lease waits than the one before, and the most.
-const REDIAL: Duration = Duration::from_millis(60);
-const LONGEST_REDIAL: Duration = Duration::from_millis(500);
-/// How many joins a leader gets that has not answered, since its address may be forged: the seventh after
+/// How many questions a leader gets that has not answered, since its address may be forged: the seventh after
 /// 0.8 s.
-const UNANSWERED_JOINS: usize = 7;
-/// The longest interval between two joins.
+const UNANSWERED: usize = 7;
+/// The longest interval between two questions.
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
+/// Between two dials to a leader that has not answered, for the same reason.
+const CAUTIOUS: Duration = Duration::from_millis(500);
+/// How long a leader may owe its answer after another node wrote from its address.
+const SUSPECTED: Duration = Duration::from_secs(2);
 
 /// This node's state with one leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Follow {
     leader: Leader,
-    dials: Option<Dials>,
+    /// The leader has welcomed this node.
     joined: bool,
-    /// This node's addresses have changed, and the leader has not answered since.
-    restating: bool,
-    /// When the leader last wrote to *this* node, which a replayed announce does not do; none if it has not
-    /// since this node began to join it, or to join it again.
+    /// When the leader first wrote to *this* node, which a replayed announce does not do.
     heard: Option<Time>,
-    /// How many joins were sent.
-    joins: usize,
+    /// How many questions were sent.
+    asks: usize,
     backoff: Backoff,
-    asks: Backoff,
+    relays: Backoff,
     progress: Option<Progress>,
+    part: Part,
     round: Option<Participation>,
-    /// How often the lease has broken: a device on the path may reset every connection.
-    broken: u32,
-    /// When another node wrote from the leader's own address, whose process may be gone.
-    suspected: Option<Time>,
-    /// The last round that the leader has voided: a prepare of it that comes later is a repeat.
+    /// Another node wrote from the leader's own address, whose process may be gone.
+    suspected: bool,
+    /// The last round that the leader has voided.
     voided: u64,
-    /// The round and the encoded roster that came last on each connection. A roster may come before the
-    /// message that names its connection, and another process may have accepted another dial.
-    told: BTreeMap<DialId, (u64, Vec<u8>)>,
+    /// The last roster, and the round that it is of.
+    roster: Option<(u64, Vec<u8>)>,
 }
 
 /// Why a leader is given up.
@@ -74,25 +67,32 @@ impl Follow {
     pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
         let mut follow = Self {
             leader: Leader::new(candidate, source),
-            dials: None,
             joined: false,
-            restating: false,
             heard: None,
-            joins: 0,
+            asks: 0,
             backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
-            asks: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
+            relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
+            part: Part::default(),
             round: None,
-            broken: 0,
-            suspected: None,
+            suspected: false,
             voided: 0,
-            told: BTreeMap::new(),
+            roster: None,
         };
-        shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
-        follow.join(shared);
-        if !shared.scale().is_large() {
-            follow.dial(shared);
+        let leader = candidate.id;
+        // It may have joined this node before.
+        shared.links.forget(shared.now, leader);
+        let mut first = shared.dialled(&candidate.endpoints);
+        // Its answer starts the dials to the others, and in a large world all.
+        first.truncate(usize::from(!shared.scale().is_large()));
+        shared.links.add(shared.now, leader, first, ());
+        if let Some(peer) = shared.links.get_mut(leader) {
+            peer.link.set_patience(CAUTIOUS);
         }
+        follow.say_join(shared);
+        shared.links.advance(shared.now, leader);
+        shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
+        follow.ask(shared);
         follow
     }
 
@@ -128,7 +128,7 @@ impl Follow {
         self.leader.send(message, shared);
     }
 
-    /// Whether the leader has given this node a lease.
+    /// Whether the leader has welcomed this node.
     pub(crate) fn is_joined(&self) -> bool {
         self.joined
     }
@@ -153,94 +153,112 @@ impl Follow {
         self.round.as_ref().is_some_and(Participation::is_ready)
     }
 
-    /// The progress that the leader announced last, for a node that has joined it.
+    /// Whether the leader may know that this node is ready. Before that is written, nobody can commit.
+    pub(crate) fn is_bound(&self, shared: &Shared) -> bool {
+        let Some(round) = self.round.as_ref().filter(|round| round.is_ready()) else { return false };
+        let kind = || Said::Part(self.part.clone()).kind();
+        let link = shared.links.get(self.leader.id()).map(|peer| &peer.link);
+        round.is_bound() || link.is_none_or(|link| link.has_written(kind()))
+    }
+
+    /// What was written binds this node, whatever it says next, and although its session may begin anew.
+    fn bind(&mut self, shared: &Shared) {
+        let is_bound = self.is_bound(shared);
+        if let Some(round) = self.round.as_mut().filter(|_| is_bound) {
+            round.bind();
+        }
+    }
+
+    /// Says its part again, with something else that is new in it.
+    fn add_to_part(&mut self, add: impl FnOnce(&mut Part), shared: &mut Shared) {
+        add(&mut self.part);
+        self.say_part(shared);
+    }
+
+    /// The progress that the leader has told last.
     pub(crate) fn progress(&self) -> Option<&Progress> {
-        self.progress.as_ref().filter(|_| self.joined)
+        self.progress.as_ref()
     }
 
-    /// This node's addresses have changed: repeats its join until the leader answers.
-    pub(crate) fn send_endpoints(&mut self, shared: &mut Shared) {
-        self.restating = true;
-        if self.joined {
-            self.backoff.reset();
-            self.restate(shared);
-        }
+    /// Says what this node is, now or again after its addresses have changed.
+    pub(crate) fn say_join(&mut self, shared: &mut Shared) {
+        let join = shared.join();
+        shared.say(self.leader.id(), &join);
     }
 
-    fn restate(&mut self, shared: &mut Shared) {
-        let join = Self::join_message(shared);
-        // The source address may be the one that is gone.
-        self.leader.send(&join, shared);
-        for &endpoint in self.leader.endpoints().iter() {
-            self.leader.send_to(endpoint, &join, shared);
-        }
-        shared.set_repeat(Timer::Join, &mut self.backoff);
+    /// This node's time is up: the leader may form the world with those who are here.
+    pub(crate) fn want_world(&mut self, shared: &mut Shared) {
+        self.add_to_part(|part| part.wants_world = true, shared);
     }
 
-    fn join_message(shared: &Shared) -> Message {
-        Message::Join(Join { world: shared.config.world, node: shared.node_info() })
+    fn say_part(&mut self, shared: &mut Shared) {
+        shared.say(self.leader.id(), &Said::Part(self.part.clone()));
+        self.bind(shared);
+        self.set_doubt(shared);
     }
 
-    /// Sends a join, and sets the timer for the next.
-    pub(crate) fn join(&mut self, shared: &mut Shared) {
-        if self.joined {
-            if self.restating {
-                self.restate(shared);
-            }
-            return;
-        }
-        if self.joins >= UNANSWERED_JOINS && !self.has_answered() {
+    /// Asks a leader that has not welcomed this node to announce itself to it, and sets the timer for the
+    /// next time.
+    pub(crate) fn ask(&mut self, shared: &mut Shared) {
+        if self.joined || (self.asks >= UNANSWERED && !self.has_answered()) {
             // Nobody may be there, or somebody who has not asked for it.
             return;
         }
-        let join = Self::join_message(shared);
-        self.leader.send(&join, shared);
+        let solicit = shared.solicit();
+        self.leader.send(&solicit, shared);
         // The observed source address may be unreachable from here.
-        if self.joins >= 2 {
+        if self.asks >= 2 {
             let endpoints = self.leader.endpoints();
-            let other = endpoints[self.joins % endpoints.len()];
+            let other = endpoints[self.asks % endpoints.len()];
             if other != self.leader.source() {
-                self.leader.send_to(other, &join, shared);
+                self.leader.send_to(other, &solicit, shared);
             }
         }
-        self.joins += 1;
-        shared.set_repeat(Timer::Join, &mut self.backoff);
+        self.asks += 1;
+        shared.set_repeat(Timer::Ask, &mut self.backoff);
     }
 
-    /// Starts to dial the leader, unless that has been done: at once the first time.
-    fn dial(&mut self, shared: &mut Shared) {
-        if self.dials.is_none() {
-            let delay = (REDIAL * self.broken).min(LONGEST_REDIAL);
-            let mut dials = Dials::new(shared, self.leader.id(), self.leader.endpoints(), delay);
-            if !self.has_answered() {
-                dials.wait_after_first();
-            }
-            dials.advance(shared);
-            self.dials = Some(dials);
-        }
-    }
-
-    /// The leader's endpoint to which the lease goes.
-    fn won(&self) -> Option<SocketAddr> {
-        self.dials.as_ref().and_then(Dials::won)
-    }
-
-    /// The leader has written to this node alone.
+    /// The leader has written a datagram to this node alone.
     pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
         self.leader.set_source(source);
-        self.suspected = None;
-        if self.heard.replace(shared.now).is_none() {
-            if !self.joined {
-                shared.set_after(Timer::GiveUpLeader, UNREACHED);
-                shared.set_repeat_earlier(Timer::Join, &mut self.backoff);
-            }
-            if let Some(dials) = &mut self.dials {
-                dials.go_on(shared);
-            }
+        self.answered(shared);
+    }
+
+    /// The leader is there: it is dialled at all its addresses.
+    fn answered(&mut self, shared: &mut Shared) {
+        if self.heard.is_some() {
+            return;
         }
-        if let Some(round) = &mut self.round {
-            round.hear(shared.now);
+        self.heard = Some(shared.now);
+        if !self.joined {
+            shared.set_after(Timer::GiveUpLeader, UNREACHED);
         }
+        let (leader, patience) = (self.leader.id(), shared.scale().dial_interval());
+        let addresses = shared.dialled(self.leader.endpoints());
+        shared.links.set_addresses(leader, &addresses);
+        if let Some(peer) = shared.links.get_mut(leader) {
+            peer.link.set_patience(patience);
+        }
+        shared.links.advance(shared.now, leader);
+    }
+
+    /// Something has happened on the session. Returns whether the leader is lost to a node that is in no
+    /// doubt.
+    pub(crate) fn look(&mut self, shared: &mut Shared) -> bool {
+        let Some(peer) = shared.links.get(self.leader.id()) else { return true };
+        let (presence, owes) = (peer.link.presence(shared.now), peer.link.owes_since());
+        self.bind(shared);
+        if presence == Presence::There {
+            self.answered(shared);
+        }
+        self.suspected &= owes.is_some();
+        self.set_doubt(shared);
+        let is_lost = match presence {
+            Presence::Dead => true,
+            Presence::Silent(since) => self.joined && shared.now >= since + LOST,
+            Presence::There => self.suspected && owes.is_some_and(|since| shared.now >= since + SUSPECTED),
+        };
+        is_lost && !self.is_bound(shared)
     }
 
     pub(crate) fn on_announce(
@@ -254,155 +272,99 @@ impl Follow {
         let source = if multicast && self.has_answered() { self.leader.source() } else { source };
         self.leader = Leader::new(&announce.candidate, source);
         if multicast {
-            self.asks.reset();
+            self.relays.reset();
         }
         if self.joined {
-            // A suspected leader is asked until it answers this node.
-            if self.suspected.is_none() {
-                shared.set_repeat(Timer::AskLeader, &mut self.asks);
-            }
-            let progress = announce.progress();
-            if self.progress.as_ref() != Some(&progress) {
-                shared.event(Event::Progress(progress.clone()));
-                self.progress = Some(progress);
-            }
+            self.set_relay(shared);
         }
+    }
+
+    /// Sets the timer for the next hint to the leader.
+    pub(crate) fn set_relay(&mut self, shared: &mut Shared) {
+        shared.set_repeat(Timer::Relay, &mut self.relays);
+    }
+
+    /// The leader has a place for this node. Returns whether that is news.
+    fn join(&mut self, shared: &mut Shared) -> bool {
+        let joins = !std::mem::replace(&mut self.joined, true);
+        if joins {
+            for timer in [Timer::Ask, Timer::GiveUpLeader] {
+                shared.timers.stop(timer);
+            }
+            self.set_relay(shared);
+            shared.event(Event::Following(self.leader.peer()));
+        }
+        joins
     }
 
     /// Returns whether this node has joined by it.
     pub(crate) fn on_welcome(&mut self, welcome: &Welcome, shared: &mut Shared) -> bool {
-        if self.joined && std::mem::take(&mut self.restating) {
-            shared.timers.stop(Timer::Join);
+        let joins = self.join(shared);
+        self.voided = self.voided.max(welcome.void);
+        if self.round.as_ref().is_some_and(|round| round.round() <= self.voided) {
+            self.leave_round(shared);
         }
-        self.dial(shared);
-        welcome.lease.is_some_and(|lease| self.hold(DialId(lease), shared))
-    }
-
-    /// The leader has named the dial that arrived, which becomes the lease. Returns whether this node has
-    /// joined by it.
-    fn hold(&mut self, lease: DialId, shared: &mut Shared) -> bool {
-        let held = self.dials.as_mut().is_some_and(|dials| dials.win(lease, shared));
-        if !held || self.joined {
-            return false;
+        let progress = welcome.count.progress(self.leader.candidate());
+        if self.progress.as_ref() != Some(&progress) {
+            shared.event(Event::Progress(progress.clone()));
+            self.progress = Some(progress);
         }
-        self.joined = true;
-        shared.timers.stop(Timer::Join);
-        if self.restating {
-            // The leader may have recorded this node by an earlier join.
-            self.restate(shared);
-        }
-        shared.timers.stop(Timer::GiveUpLeader);
-        shared.set_repeat(Timer::AskLeader, &mut self.asks);
-        shared.event(Event::Following(self.leader.peer()));
-        true
+        joins
     }
 
     /// Why the leader is given up now.
     pub(crate) fn gave_up(&self, shared: &Shared) -> GaveUp {
         // A leader that was heard so recently is not silent.
-        let is_recent = |heard| shared.now < heard + shared.scale().leader_silence();
-        if self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
+        let is_recent = |heard| shared.now < heard + shared.scale().leader_silence().max(UNREACHED * 2);
+        if !self.joined && self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
-    /// A connection is established, on which this node has the address `local`.
-    pub(crate) fn connected(&mut self, dial: DialId) {
-        if let Some(dials) = &mut self.dials {
-            dials.connected(dial);
+    /// Another node has written from this address. If it is the leader's, a new process may have it, after a
+    /// power loss that has closed no connection: asks the leader whether it is there.
+    pub(crate) fn suspect(&mut self, source: SocketAddr, shared: &mut Shared) {
+        if self.joined && source == self.leader.source() && !self.suspected {
+            self.suspected = true;
+            self.add_to_part(|part| part.asked += 1, shared);
+            shared.set_after(Timer::GiveUpLeader, SUSPECTED);
         }
     }
 
-    /// Opens the dials that are due.
-    pub(crate) fn advance(&mut self, shared: &mut Shared) {
-        if let Some(dials) = &mut self.dials {
-            dials.advance(shared);
-        }
-    }
-
-    /// A dial has failed or its connection has closed.
-    pub(crate) fn closed(&mut self, dial: DialId, shared: &mut Shared) {
-        if !self.dials.as_mut().is_some_and(|dials| dials.closed(dial)) {
-            return;
-        }
-        match self.round.as_mut().filter(|round| round.is_ready()) {
-            Some(round) => round.lose_lease(&self.leader, shared),
-            None => self.rejoin(shared),
-        }
-    }
-
-    /// Joins the leader again after the lease has broken. Its answer shows whether it still lives.
-    fn rejoin(&mut self, shared: &mut Shared) {
-        self.leave_round(shared);
-        if let Some(dials) = self.dials.take() {
-            dials.stop(shared);
-        }
-        self.told.clear();
-        self.joined = false;
-        self.heard = None;
-        self.joins = 0;
-        self.suspected = None;
-        shared.timers.stop(Timer::AskLeader);
-        shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
-        self.backoff.reset();
-        self.join(shared);
-        self.dial(shared);
-        self.broken += 1;
-    }
-
-    /// Returns whether this node has joined by it.
+    /// Returns whether this node has joined by it: a later welcome may come behind it.
     pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
-        self.dial(shared);
-        let joined_by_this = self.hold(DialId(prepare.lease), shared);
-        let Some(lease) = self.won().filter(|_| self.joined) else { return joined_by_this };
-        if prepare.round <= self.voided {
-            return joined_by_this;
+        let joins = self.join(shared);
+        if prepare.round <= self.voided
+            || self.round.as_ref().is_some_and(|round| round.round() >= prepare.round)
+        {
+            return joins;
         }
         let place = match check::prepare(prepare, &self.leader, shared) {
             Ok(place) => place,
             Err(wrong) => {
                 tracing::debug!(leader = %self.leader.peer(), round = prepare.round, wrong, "prepare ignored");
-                return joined_by_this;
+                return joins;
             }
         };
-        match &mut self.round {
-            Some(round) if round.round() > prepare.round => return joined_by_this,
-            Some(round) if round.round() == prepare.round => {
-                // It brings more partners; or the leader repeats it because it has missed this node's
-                // answer, or to see that the node lives.
-                if !round.proofs().add(&prepare.partners, shared) {
-                    round.tell(&self.leader, shared);
-                }
-                return joined_by_this;
-            }
-            Some(round) if round.has_lost_lease() => {
-                self.rejoin(shared);
-                return joined_by_this;
-            }
-            _ => self.leave_round(shared),
-        }
-        self.round = Some(Participation::start(prepare, place, &self.leader, lease, shared));
+        self.leave_round(shared);
+        let at = prepare.master_at;
+        let is_proved = prepare.master == self.leader.id()
+            && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
+        self.round = Some(Participation::start(prepare, place, is_proved, shared));
+        self.part = Part { round: prepare.round, answer: None, ..self.part.clone() };
+        self.set_doubt(shared);
         self.take_roster();
         self.proceed(shared);
-        joined_by_this
+        joins
     }
 
-    /// A roster has arrived on a connection to the leader.
-    pub(crate) fn on_roster(&mut self, dial: DialId, bytes: &[u8], shared: &mut Shared) {
-        if shared.config.node.attributes.wants_roster
-            && let Some(dials) = self.dials.as_ref().filter(|dials| dials.has(dial))
-            && let Some(told) = shared.codec.decode_roster(self.leader.id(), bytes)
-        {
-            self.told.retain(|dial, _| dials.has(*dial));
-            self.told.insert(dial, told);
-            self.take_roster();
-            self.proceed(shared);
-        }
+    pub(crate) fn on_roster(&mut self, round: u64, bytes: Vec<u8>, shared: &mut Shared) {
+        self.roster = Some((round, bytes));
+        self.take_roster();
+        self.proceed(shared);
     }
 
-    /// Takes the roster of the round under way, if the lease has brought it.
+    /// Takes the roster of the round under way, if it is here.
     fn take_roster(&mut self) {
-        let lease = self.dials.as_ref().and_then(Dials::lease);
-        let told = lease.and_then(|lease| self.told.get(&lease));
-        if let (Some(round), Some((number, roster))) = (&mut self.round, told)
+        if let (Some(round), Some((number, roster))) = (&mut self.round, &self.roster)
             && round.round() == *number
         {
             round.take_roster(roster);
@@ -411,8 +373,9 @@ impl Follow {
 
     /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
-        if let Some(round) = &mut self.round {
-            round.proof_failed(&self.leader, shared);
+        if let Some(answer) = self.round.as_ref().and_then(Participation::broken) {
+            self.part.answer = Some(answer);
+            self.say_part(shared);
         }
     }
 
@@ -421,45 +384,33 @@ impl Follow {
         self.round.as_mut().map(Participation::proofs)
     }
 
-    /// Goes on in the round, or repeats what has not been answered.
+    /// Says that this node is ready, once it is.
     pub(crate) fn proceed(&mut self, shared: &mut Shared) {
-        if let Some(round) = &mut self.round {
-            round.proceed(&self.leader, shared);
+        if self.part.answer.is_none()
+            && let Some(answer) = self.round.as_mut().and_then(|round| round.proceed(shared))
+        {
+            self.part.answer = Some(answer);
+            self.say_part(shared);
         }
     }
 
-    /// [`Timer::InDoubt`] has fired. If the leader has been silent for too long, or the round takes too long,
-    /// returns the failure of a ready node; one that is not ready joins again.
-    pub(crate) fn in_doubt(&mut self, shared: &mut Shared) -> Option<Failure> {
-        let round = self.round.as_ref()?;
-        let (until, is_ready) = (round.patience(), round.is_ready());
-        if shared.now < until {
+    fn set_doubt(&self, shared: &mut Shared) {
+        if let Some(round) = &self.round {
+            let until = round.patience(self.leader.id(), shared);
             shared.timers.set(Timer::InDoubt, until);
-        } else if is_ready {
-            return Some(Failure::OutcomeUnknown { leader: self.leader.peer() });
-        } else {
-            self.rejoin(shared);
         }
-        None
+    }
+
+    /// [`Timer::InDoubt`] has fired. Returns whether the leader is lost, or the round takes too long.
+    pub(crate) fn in_doubt(&mut self, shared: &mut Shared) -> bool {
+        self.set_doubt(shared);
+        self.round.as_ref().is_some_and(|round| shared.now >= round.patience(self.leader.id(), shared))
     }
 
     /// The leader has started a round of this number, in which this node does not take part: an earlier one
-    /// is void.
+    /// is void. A node that is out of time ends as soon as it is in no round.
     pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
-        match &mut self.round {
-            // A node that is out of time ends as soon as it is in no round.
-            Some(round) if round.round() < number => self.leave_round(shared),
-            Some(round) if round.round() == number => round.tell(&self.leader, shared),
-            _ => {}
-        }
-    }
-
-    pub(crate) fn on_void(&mut self, number: u64, shared: &mut Shared) {
-        let Some(round) = self.round.as_ref().filter(|round| round.round() == number) else { return };
-        self.voided = number;
-        if round.has_lost_lease() {
-            self.rejoin(shared);
-        } else {
+        if self.round.as_ref().is_some_and(|round| round.round() < number) {
             self.leave_round(shared);
         }
     }
@@ -467,7 +418,7 @@ impl Follow {
     /// The world has formed, if this is the round that this node is ready for.
     pub(crate) fn on_commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
         let round = self.round.as_mut().filter(|round| round.round() == commit.round)?;
-        round.commit(commit, &self.leader, shared)
+        round.commit(commit, shared)
     }
 
     fn leave_round(&mut self, shared: &mut Shared) {
@@ -479,11 +430,9 @@ impl Follow {
     /// Leaves this leader and closes every connection to it.
     pub(crate) fn stop(mut self, shared: &mut Shared) {
         self.leave_round(shared);
-        for timer in [Timer::Join, Timer::GiveUpLeader, Timer::AskLeader] {
+        for timer in [Timer::Ask, Timer::GiveUpLeader, Timer::Relay] {
             shared.timers.stop(timer);
         }
-        if let Some(dials) = self.dials.take() {
-            dials.stop(shared);
-        }
+        shared.links.forget(shared.now, self.leader.id());
     }
 }

@@ -1,24 +1,21 @@
 //! A follower's part in one round: its paths, the roster, and its promise that it is ready.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::check::Place;
-use super::leader::Leader;
-use crate::model::{Digest, Roster};
-use crate::proto::backoff::Backoff;
+use crate::model::{Digest, NodeId, Roster};
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
+use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Commit, Message, Partner, Prepare, decode_roster};
+use crate::wire::{Answer, Commit, Partner, Prepare, decode_roster};
 
-/// How long a ready node asks a leader that does not answer.
+/// How long a node in a round waits for a leader that cannot be reached, or does not acknowledge.
 const IN_DOUBT: Duration = Duration::from_secs(10);
-/// How long a ready node without a lease asks a leader that does not answer.
-const IN_DOUBT_WITHOUT_LEASE: Duration = Duration::from_secs(1);
-/// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its
-/// leader repeats the result for 10 s more.
+/// How long it stays in a round, whatever its leader answers: a round ends after 15 s, and its leader tells
+/// the result for 10 s more.
 const LONGEST_ROUND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -31,53 +28,31 @@ pub(super) struct Participation {
     proofs: PathProofs,
     roster: Option<Roster>,
     ready: bool,
-    /// The proofs have taken too long.
-    unproved: bool,
+    /// The leader may know that.
+    bound: bool,
     /// When this node learned of the round.
     started: Time,
-    /// When the leader was last heard.
-    heard: Time,
-    /// When the lease closed although this node is ready.
-    lease_lost: Option<Time>,
-    backoff: Backoff,
 }
 
 impl Participation {
-    /// Starts to take part in the round, in this place. `lease` is the leader's endpoint that this node's
-    /// lease has proved.
-    pub(super) fn start(
-        prepare: &Prepare,
-        place: Place,
-        leader: &Leader,
-        lease: SocketAddr,
-        shared: &mut Shared,
-    ) -> Self {
-        let &Prepare { master, master_at, .. } = prepare;
-        let has_proved = (leader.id(), lease) == (master, master_at);
-        let to_master = Partner::master(master, master_at);
-        let to_master = Some(to_master).filter(|_| master != shared.me() && !has_proved);
-        let expected =
-            usize::try_from(prepare.paths).unwrap_or(usize::MAX) + usize::from(to_master.is_some());
-        let mut proofs = PathProofs::start(expected, shared);
-        proofs.add(to_master.as_slice(), shared);
-        proofs.add(&prepare.partners, shared);
-        let participation = Self {
+    /// Starts to take part in the round, in this place. `is_proved` is whether this node has reached the
+    /// master's own port already.
+    pub(super) fn start(prepare: &Prepare, place: Place, is_proved: bool, shared: &mut Shared) -> Self {
+        let to_master = Partner::master(prepare.master, prepare.master_at);
+        let to_master = Some(to_master).filter(|_| prepare.master != shared.me() && !is_proved);
+        let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners.iter().copied()).collect();
+        shared.event(Event::Preparing { round: prepare.round });
+        Self {
             round: prepare.round,
             place,
             digest: prepare.digest,
-            proofs,
+            proofs: PathProofs::start(&partners, shared),
             address: prepare.address,
             roster: None,
             ready: false,
-            unproved: false,
+            bound: false,
             started: shared.now,
-            heard: shared.now,
-            lease_lost: None,
-            backoff: Backoff::for_answer(shared.scale(), shared.scale().longest_repeat()),
-        };
-        shared.event(Event::Preparing { round: prepare.round });
-        shared.timers.set(Timer::InDoubt, participation.patience());
-        participation
+        }
     }
 
     pub(super) fn round(&self) -> u64 {
@@ -89,26 +64,17 @@ impl Participation {
         self.ready
     }
 
-    /// Whether the lease closed although the node is ready.
-    pub(super) fn has_lost_lease(&self) -> bool {
-        self.lease_lost.is_some()
+    /// Whether the leader may know the promise, whatever was said since.
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound
     }
 
-    /// The leader has written to this node.
-    pub(super) fn hear(&mut self, now: Time) {
-        self.heard = now;
+    pub(super) fn bind(&mut self) {
+        self.bound = true;
     }
 
     pub(super) fn proofs(&mut self) -> &mut PathProofs {
         &mut self.proofs
-    }
-
-    /// The lease of a ready node has closed. A leader that lives answers how the round ends.
-    pub(super) fn lose_lease(&mut self, leader: &Leader, shared: &mut Shared) {
-        self.lease_lost = Some(shared.now);
-        self.backoff.reset();
-        self.tell(leader, shared);
-        shared.timers.set(Timer::InDoubt, self.patience());
     }
 
     /// Takes an encoded roster, if it is that of the prepare.
@@ -123,64 +89,39 @@ impl Participation {
         }
     }
 
-    /// The proofs have taken too long: the leader learns it, and tries another round.
-    pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
-        if !self.proofs.are_proved() {
-            self.unproved = true;
-            self.tell(leader, shared);
-        }
+    /// What the leader learns if the proofs have taken too long.
+    pub(super) fn broken(&self) -> Option<Answer> {
+        self.proofs.broken().filter(|_| !self.ready).map(Answer::Broken)
     }
 
-    /// Becomes ready, once all paths are proved and the roster is there, and tells the leader.
-    pub(super) fn proceed(&mut self, leader: &Leader, shared: &mut Shared) {
+    /// Becomes ready, once all paths are proved and the roster is there.
+    pub(super) fn proceed(&mut self, shared: &Shared) -> Option<Answer> {
         let has_roster = self.roster.is_some() || !shared.config.node.attributes.wants_roster;
-        if self.ready || self.unproved {
-            self.tell(leader, shared);
-        } else if has_roster && self.proofs.are_proved() {
-            self.ready = true;
-            self.heard = shared.now;
-            self.backoff.reset();
-            self.tell(leader, shared);
-        }
+        self.ready |= has_roster && self.proofs.are_proved();
+        self.ready.then_some(Answer::Ready)
     }
 
-    /// Tells the leader how far this node is, and repeats that where nothing can follow.
-    pub(super) fn tell(&mut self, leader: &Leader, shared: &mut Shared) {
-        let message = if self.ready {
-            Message::Ready(self.round)
-        } else {
-            // A path that was proved after this node had reported it is broken no more: the round is void
-            // soon.
-            let broken = self.unproved.then(|| self.proofs.broken(self.round)).flatten();
-            broken.map_or(Message::Pong, Message::Broken)
+    /// Until when this node waits for void or commit, if it hears nothing more.
+    pub(super) fn patience(&self, leader: NodeId, shared: &Shared) -> Time {
+        let link = shared.links.get(leader).map(|peer| &peer.link);
+        let until = match link.map(|link| (link.presence(shared.now), link.owes_since())) {
+            None | Some((Presence::Dead, _)) => Some(shared.now),
+            Some((Presence::Silent(since), _) | (Presence::There, Some(since))) => Some(since + IN_DOUBT),
+            Some((Presence::There, None)) => None,
         };
-        leader.send(&message, shared);
-        if self.ready || self.unproved {
-            shared.set_repeat(Timer::RepeatInRound, &mut self.backoff);
-        }
-    }
-
-    /// Until when this node waits for void or commit.
-    pub(super) fn patience(&self) -> Time {
-        // Without a lease, only its answers show that the leader lives; while it does, the round ends.
-        let until = match self.lease_lost {
-            Some(at) => at.max(self.heard) + IN_DOUBT_WITHOUT_LEASE,
-            None => self.heard + IN_DOUBT,
-        };
-        // A node that answers for longer than a round lasts is no leader.
-        until.min(self.started + LONGEST_ROUND)
+        // A leader that answers for longer than a round lasts is no leader.
+        let longest = self.started + LONGEST_ROUND;
+        until.map_or(longest, |until| until.min(longest))
     }
 
     /// The world has formed, if this node is ready.
-    pub(super) fn commit(&mut self, commit: &Commit, leader: &Leader, shared: &mut Shared) -> Option<Formed> {
+    pub(super) fn commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
         if !self.ready {
             return None;
         }
-        // Once the leader knows that the master is done, other nodes' jobs connect to the master's port.
+        // Once the leader knows that the master has read this, other nodes' jobs connect to the master's
+        // port.
         shared.stop_accepting();
-        for _ in 0..shared.scale().done_copies() {
-            leader.send(&Message::Done(commit.round), shared);
-        }
         Some(Formed {
             rank: self.place.rank,
             world: self.place.world,
@@ -198,7 +139,6 @@ impl Participation {
 
     /// Leaves the round and closes its connections.
     pub(super) fn stop(self, shared: &mut Shared) {
-        shared.timers.stop(Timer::RepeatInRound);
         shared.timers.stop(Timer::InDoubt);
         self.proofs.stop(shared);
     }

@@ -2,20 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
-use crate::model::{HostName, NodeId, Peer, Rank, User};
-use crate::proto::prove::Arrivals;
+use crate::model::{HostName, NodeId, Peer, Rank, Traits, User};
 use crate::proto::report::RankRange;
+use crate::proto::session::Links;
 use crate::proto::shared::Shared;
-use crate::proto::timer::Time;
-use crate::wire::{Join, Message, NEWEST, NodeInfo, RUNS};
-
-/// A node that has joined but not proved is forgotten after this silence.
-const FORGET: Duration = Duration::from_secs(10);
-
-/// For this long after its question a member gets every announce by unicast: it asks every 15 s.
-const DEAF: Duration = Duration::from_secs(40);
+use crate::wire::{NEWEST, NodeInfo, RUNS};
 
 /// All nodes that have joined.
 #[derive(Debug, Clone)]
@@ -29,26 +22,22 @@ pub(super) struct Book {
     seated: u32,
     /// The most that `seated` has been.
     high_water: u32,
-    /// The nodes that have joined and proved while all seats were taken, in the order in which they came.
+    /// The nodes that have joined while all seats were taken, in the order in which they came.
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
     newest: VecDeque<HostName>,
 }
 
 /// A node that has joined.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) node: NodeInfo,
-    /// The source address of its datagrams.
-    pub(super) source: SocketAddr,
+    /// Its traits, where they differ from the leader's.
+    pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
-    /// When it was last heard.
-    pub(super) heard: Time,
-    /// When it last solicited by unicast, since it hears no multicast.
-    pub(super) asked: Option<Time>,
-    /// It is in the queue of nodes to be welcomed.
-    pub(super) queued: bool,
+    /// How often it was asked whether it is there.
+    pub(super) asked: u32,
     /// In a round: it has said that it is ready.
     pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
@@ -58,40 +47,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn new(node: NodeInfo, source: SocketAddr, now: Time) -> Self {
-        Self {
-            node,
-            source,
-            seated: false,
-            heard: now,
-            asked: None,
-            queued: false,
-            is_ready: false,
-            replaced: false,
-            done: false,
-        }
-    }
-
-    /// Sends a message that is repeated until it is answered; `attempt` counts from 0. The observed source
-    /// address may be unreachable from here, or belong to a node that replays datagrams, so repeats also go
-    /// to an endpoint.
-    pub(super) fn reach(&self, id: NodeId, attempt: usize, message: &Message, shared: &mut Shared) {
-        shared.send(self.source, id, message);
-        if attempt > 0 {
-            let other = self.node.endpoints[(attempt - 1) % self.node.endpoints.len()];
-            if other != self.source {
-                shared.send(other, id, message);
-            }
-        }
-    }
-
     pub(super) fn peer(&self) -> Peer {
         self.node.peer()
-    }
-
-    /// Whether it hears no multicast: it asks again every 15 s.
-    pub(super) fn is_deaf(&self, now: Time) -> bool {
-        self.asked.is_some_and(|asked| now < asked + DEAF)
     }
 }
 
@@ -122,6 +79,11 @@ impl Book {
         self.entries().filter(|(_, entry)| entry.seated)
     }
 
+    /// How many nodes have joined.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn get(&self, id: NodeId) -> Option<&Entry> {
         self.entries.get(&id)
     }
@@ -136,10 +98,6 @@ impl Book {
 
     pub(super) fn member_mut(&mut self, id: NodeId) -> Option<&mut Entry> {
         self.get_mut(id).filter(|entry| entry.seated)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     pub(super) fn seated(&self) -> u32 {
@@ -186,30 +144,27 @@ impl Book {
         self.addresses.get(&preferred).copied().filter(|&id| id != of)
     }
 
-    /// Records a join, whose address may be forged.
-    pub(super) fn join(&mut self, from: NodeId, source: SocketAddr, join: Join, now: Time) {
-        let entry = self.entries.entry(from).or_insert_with(|| Entry::new(join.node.clone(), source, now));
-        entry.heard = now;
-        entry.source = source;
-        if entry.seated {
+    /// Records what a node says of itself.
+    pub(super) fn join(&mut self, from: NodeId, node: NodeInfo, differing: Option<Arc<Traits>>) {
+        match self.entries.get_mut(&from) {
             // Its addresses may have changed; its rank and the rest stay as they are.
-            entry.node.endpoints = join.node.endpoints;
-            entry.node.reach = join.node.reach;
-        } else {
-            entry.node = join.node;
-        }
-    }
-
-    /// Makes room for one more where there are `most` entries: forged joins without a proof cost nothing.
-    pub(super) fn make_room(&mut self, most: usize, arrivals: &Arrivals, now: Time) {
-        if self.entries.len() < most {
-            return;
-        }
-        self.entries.retain(|&id, entry| arrivals.has(id) || entry.heard + FORGET > now);
-        if self.entries.len() >= most {
-            let unproved = self.entries.iter().filter(|&(&id, _)| !arrivals.has(id));
-            let oldest = unproved.min_by_key(|(_, entry)| entry.heard).map(|(&id, _)| id);
-            oldest.map(|id| self.entries.remove(&id));
+            Some(entry) if entry.seated => {
+                entry.node.endpoints = node.endpoints;
+                entry.node.reach = node.reach;
+            }
+            Some(entry) => (entry.node, entry.differing) = (node, differing),
+            None => {
+                let entry = Entry {
+                    node,
+                    differing,
+                    seated: false,
+                    asked: 0,
+                    is_ready: false,
+                    replaced: false,
+                    done: false,
+                };
+                self.entries.insert(from, entry);
+            }
         }
     }
 
@@ -273,12 +228,12 @@ impl Book {
 
     /// The first standby, but for those that are `taken` or were replaced themselves, that may take the seat
     /// of this member: its given rank is free then.
-    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], arrivals: &Arrivals) -> Option<NodeId> {
+    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], links: &Links<()>) -> Option<NodeId> {
         self.member(of)?;
         let fits = |id: &NodeId| {
             let Some(entry) = self.get(*id).filter(|entry| !entry.replaced) else { return false };
             let holder = entry.node.rank.and_then(|rank| self.holder(rank));
-            !taken.contains(id) && arrivals.has(*id) && holder.is_none_or(|holder| holder == of)
+            !taken.contains(id) && links.is_there(*id) && holder.is_none_or(|holder| holder == of)
         };
         self.standbys.iter().copied().find(fits)
     }
@@ -289,11 +244,6 @@ impl Book {
 
     pub(super) fn standbys(&self) -> &[NodeId] {
         &self.standbys
-    }
-
-    /// Forgets the nodes without a connection.
-    pub(super) fn retain_proved(&mut self, arrivals: &Arrivals) {
-        self.entries.retain(|&id, _| arrivals.has(id));
     }
 
     /// Forgets the nodes that have neither a seat nor a standby's place.

@@ -1,33 +1,38 @@
 //! A round that has committed: the world has formed, and the leader stays until its members know it.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::book::{Book, Entry};
 use super::plan::Plan;
 use crate::model::{NodeId, World};
 use crate::proto::report::Formed;
-use crate::proto::scale::UNANSWERED_COPIES;
+use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::waves::Waves;
-use crate::wire::{Commit, Message, Refusal};
+use crate::wire::{Body, Commit, Refusal, Said};
 
 /// How long a leader stays for standbys, to tell them that the world is full.
 const STANDBYS: Duration = Duration::from_secs(1);
 /// How long a leader stays for members that have not confirmed.
 const LINGER: Duration = Duration::from_secs(10);
-/// How long the commit is sent to the master alone, which answers at once if it can.
+/// How long the master alone is told, which acknowledges at once if it can.
 const MASTER_FIRST: Duration = Duration::from_secs(1);
+/// How long a node that has read its commit may be out of reach before it counts as gone.
+const BACK: Duration = Duration::from_secs(3);
+/// How often the leader looks whether it has waited for long enough.
+const LOOKS: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
     plan: Plan,
     since: Time,
     unaware: Unaware,
-    waves: Waves,
     /// How many standbys there were.
     left_over: u32,
+    /// What the members are told.
+    commit: (u8, Body),
+    /// All are told, and not the master alone.
+    tells_all: bool,
 }
 
 /// How many have not confirmed: members that the world has formed, standbys that it is full.
@@ -44,29 +49,38 @@ impl Unaware {
 }
 
 impl Committed {
-    /// The world has formed.
+    /// The world has formed: tells the master, and all if this node is the master.
     pub(super) fn start(plan: Plan, book: &mut Book, shared: &mut Shared) -> Self {
         shared.timers.stop(Timer::ProofFailed);
-        shared.timers.set(Timer::Wave, shared.now);
-        shared.stop_accepting();
+        shared.timers.set(Timer::Round, shared.now);
+        if plan.master == shared.me() {
+            // Otherwise the master's connection may have broken, and only the master can open another.
+            shared.stop_accepting();
+        }
         let standbys = book.standbys().to_vec();
-        let full = Message::Refuse(no_seat(&plan, shared));
         let mut unaware = Unaware::default();
         for (id, entry) in book.entries_mut() {
             if entry.seated || standbys.contains(&id) {
                 *unaware.of(entry) += 1;
-                continue;
+            } else {
+                entry.done = true;
+                shared.refuse(id, no_seat(&plan, shared));
             }
-            // A node without a lease cannot acknowledge by closing it: send the refusal three times and mark
-            // it done.
-            entry.done = true;
-            for _ in 0..UNANSWERED_COPIES {
-                shared.send(entry.source, id, &full);
+            if id == plan.master || entry.done {
+                // Where the master listens, the job may listen soon.
+                shared.links.set_addresses(id, &[]);
             }
         }
-        let waves = Waves::in_round(shared.scale(), shared.now);
         let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
-        Self { plan, since: shared.now, unaware, waves, left_over }
+        let commit = Said::Commit(Commit {
+            round: plan.number,
+            verdict: plan.verdict.clone(),
+            sameness: plan.sameness.clone(),
+            left_over,
+        });
+        let (commit, since) = (commit.encode(), shared.now);
+        shared.links.say(since, plan.master, commit.0, &commit.1);
+        Self { plan, since, unaware, left_over, commit, tells_all: false }
     }
 
     /// Why a node gets no seat.
@@ -74,61 +88,52 @@ impl Committed {
         no_seat(&self.plan, shared)
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.plan.number
-    }
-
-    fn message(&self) -> Message {
-        Message::Commit(Commit {
-            round: self.plan.number,
-            verdict: self.plan.verdict.clone(),
-            sameness: self.plan.sameness.clone(),
-            left_over: self.left_over,
-        })
-    }
-
-    /// The answer to a member that repeats that it is ready.
-    pub(super) fn answer(&self, from: NodeId, book: &Book, now: Time) -> Message {
-        if from != self.plan.master && self.awaits_master(book, now) { Message::Pong } else { self.message() }
-    }
-
-    /// Whether the master, which learns of the commit first, has yet to confirm it. As soon as the other
-    /// nodes know of the commit, their jobs connect to the master's port; a master that does not know yet
-    /// would take these connections for nodes.
+    /// Whether the master has yet to learn of the commit. As soon as the other nodes know of it, their jobs
+    /// connect to the master's port; a master that does not know yet would take these connections for nodes'.
     fn awaits_master(&self, book: &Book, now: Time) -> bool {
         let unaware = book.get(self.plan.master).is_some_and(|entry| !entry.done);
         unaware && now < self.since + MASTER_FIRST
     }
 
-    /// Sends the commit to members that have not confirmed, and the refusal to such standbys.
-    pub(super) fn repeat(&mut self, book: &Book, shared: &mut Shared) {
-        let alone = self.awaits_master(book, shared.now).then_some(self.plan.master);
-        let unaware = || {
-            let unaware = book.entries().filter(|(_, entry)| !entry.done).map(|(id, _)| id);
-            unaware.filter(|id| alone.is_none_or(|master| *id == master)).collect::<VecDeque<_>>()
-        };
-        let burst = self.waves.burst(unaware, shared);
-        let commit = self.message();
-        let full = Message::Refuse(self.no_seat(shared));
-        for id in burst {
-            if let Some(entry) = book.get(id) {
-                let message = if entry.seated { &commit } else { &full };
-                entry.reach(id, self.waves.number(), message, shared);
+    /// Tells the others once the master knows, and notes who knows by now.
+    pub(super) fn go_on(&mut self, book: &mut Book, shared: &mut Shared) {
+        for (id, entry) in book.entries_mut() {
+            self.confirm(id, entry, shared);
+        }
+        if !self.tells_all && !self.awaits_master(book, shared.now) {
+            self.tells_all = true;
+            let full = no_seat(&self.plan, shared);
+            for (id, entry) in book.entries().filter(|(_, entry)| !entry.done) {
+                if entry.seated {
+                    shared.links.say(shared.now, id, self.commit.0, &self.commit.1);
+                } else {
+                    shared.refuse(id, full.clone());
+                }
             }
+        }
+        shared.set_after(Timer::Round, LOOKS);
+    }
+
+    /// A node that has acknowledged what it was told knows it. One that cannot be reached any more has ended.
+    fn confirm(&mut self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
+        let is_told = self.tells_all || id == self.plan.master;
+        let knows = shared.links.get(id).is_none_or(|peer| match peer.link.presence(shared.now) {
+            Presence::Dead => true,
+            Presence::Silent(since) => peer.link.has_left() || shared.now >= since + BACK,
+            Presence::There => is_told && peer.link.is_read(),
+        });
+        if knows && !std::mem::replace(&mut entry.done, true) {
+            *self.unaware.of(entry) -= 1;
+            shared.links.set_addresses(id, &[]);
         }
     }
 
-    /// A node has confirmed, or its last connection has closed.
-    pub(super) fn confirm(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) {
-        let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return };
-        entry.done = true;
-        *self.unaware.of(entry) -= 1;
-        self.waves.answered(shared);
-        if self.plan.master == id {
-            // The master knows, so the others may learn of the commit.
-            self.waves = Waves::in_round(shared.scale(), shared.now);
-            shared.timers.set(Timer::Wave, shared.now);
-        }
+    /// Something has happened on the session with this node. Returns whether there is something to do now.
+    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) -> bool {
+        let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return false };
+        self.confirm(id, entry, shared);
+        let is_news = entry.done && id == self.plan.master;
+        is_news || self.is_known(shared.now)
     }
 
     /// Whether all have confirmed; standbys only matter for a while.

@@ -7,10 +7,9 @@ use crate::model::{NodeId, Peer};
 use crate::proto::report::Failure;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::waves::Waves;
-use crate::wire::{Message, Refusal, UNREADY};
+use crate::wire::{Refusal, UNREADY};
 
-/// How long the refusal is repeated.
+/// How long the leader stays until all have read why.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
@@ -18,7 +17,6 @@ pub(super) struct Ending {
     refusal: Refusal,
     failure: Failure,
     until: Time,
-    waves: Waves,
 }
 
 /// Why no world forms where one node has IPv6 alone, and another IPv4 alone.
@@ -37,30 +35,24 @@ pub(super) fn unready(unready: &[NodeId], book: &Book) -> (Refusal, Failure) {
 }
 
 impl Ending {
+    /// Tells the members and standbys.
     pub(super) fn start(refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) -> Self {
         book.retain_members_and_standbys();
-        shared.timers.set(Timer::Wave, shared.now);
-        let waves = Waves::in_round(shared.scale(), shared.now);
-        Self { refusal, failure, until: shared.now + FAREWELL, waves }
-    }
-
-    pub(super) fn refusal(&self) -> Message {
-        Message::Refuse(self.refusal.clone())
-    }
-
-    /// The failure that this node itself returns, once all have left or have had their time.
-    pub(super) fn over(&self, book: &Book, now: Time) -> Option<Failure> {
-        (now >= self.until || book.is_empty()).then(|| self.failure.clone())
-    }
-
-    /// Sends the refusal to those that have not left.
-    pub(super) fn repeat(&mut self, book: &Book, shared: &mut Shared) {
-        let burst = self.waves.burst(|| book.entries().map(|(id, _)| id).collect(), shared);
-        let refusal = self.refusal();
-        for id in burst {
-            if let Some(entry) = book.get(id) {
-                entry.reach(id, self.waves.number(), &refusal, shared);
-            }
+        for (id, _) in book.entries() {
+            shared.refuse(id, refusal.clone());
         }
+        let until = shared.now + FAREWELL;
+        shared.timers.set(Timer::Round, until);
+        Self { refusal, failure, until }
+    }
+
+    pub(super) fn refusal(&self) -> Refusal {
+        self.refusal.clone()
+    }
+
+    /// The failure that this node itself returns, once all have read it or left, or have had their time.
+    pub(super) fn over(&self, book: &Book, shared: &Shared) -> Option<Failure> {
+        let knows = |id| shared.links.get(id).is_none_or(|peer| !peer.link.is_there() || peer.link.is_read());
+        (shared.now >= self.until || book.entries().all(|(id, _)| knows(id))).then(|| self.failure.clone())
     }
 }

@@ -20,19 +20,19 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::backoff::Backoff;
-use super::prove::{Arrivals, PathProofs};
+use super::prove::PathProofs;
 use super::report::{Event, Failure, Formed, RankRange};
-use super::scale::UNANSWERED_COPIES;
+use super::session::{LOST, Presence};
 use super::shared::Shared;
-use super::timer::Timer;
-use super::waves::SendWindow;
+use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Refusal, Trouble};
+use crate::wire::{
+    Announce, Answer, Candidate, Count, Introduction, Message, Part, Refusal, Said, Trouble, Welcome,
+};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
@@ -40,10 +40,12 @@ use round::{Fate, Round};
 use rounds::Rounds;
 use unfit::{LeftOut, Start};
 
-/// Joining nodes that were all silent for this long have left.
+/// Nodes that asked this one to lead, and were all silent for this long, have left.
 const LEFT: Duration = Duration::from_secs(1);
-/// The longest interval between pings, and between redirects.
-const REPEAT: Duration = Duration::from_millis(250);
+/// How long nodes may go on asking while none of them reaches this one over TCP.
+const STEP_DOWN: Duration = Duration::from_secs(3);
+/// The most nodes that are remembered as asking: their IDs may be made up.
+const KNOCKING: usize = 64;
 
 /// A candidate's state as a leader.
 #[derive(Debug, Clone)]
@@ -52,20 +54,16 @@ pub(crate) struct Lead {
     call: Call,
     rounds: Rounds,
     challenges: Challenges,
-    /// The nodes to be welcomed, in a large world: each welcome is answered by a dial, and the kernel's queue
-    /// of new connections is short.
-    welcomes: VecDeque<NodeId>,
-    /// How many welcomes may be sent now.
-    welcome_window: SendWindow,
-    redirects: Backoff,
-    /// How many redirects were sent to each member.
-    redirected: usize,
+    /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
+    /// where.
+    knocking: BTreeMap<NodeId, (Time, SocketAddr)>,
     /// This node follows a better candidate.
     frozen: bool,
     /// The deadline has passed: a round under way goes on to its end, and no other begins.
     overdue: bool,
-    /// Members whose connections are to be closed.
-    expelled: Vec<NodeId>,
+    /// Members that have lost their seats, and whether their sessions are to be closed: one that is left out
+    /// reads why first.
+    expelled: Vec<(NodeId, bool)>,
     left_out: LeftOut,
     /// What keeps the world from forming, and whether this node's user is yet to learn it.
     trouble: Option<Trouble>,
@@ -81,10 +79,7 @@ impl Lead {
             call: Call::default(),
             rounds: Rounds::new(),
             challenges: Challenges::default(),
-            welcomes: VecDeque::new(),
-            welcome_window: SendWindow::default(),
-            redirects: Backoff::up_to(REPEAT),
-            redirected: 0,
+            knocking: BTreeMap::new(),
             frozen: false,
             overdue: false,
             expelled: Vec::new(),
@@ -125,14 +120,9 @@ impl Lead {
         self.book.members().map(|(_, entry)| (entry.peer(), entry.node.rank.map(Rank::get)))
     }
 
-    /// Whether no node has joined.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.book.is_empty()
-    }
-
-    /// Whether all nodes that have joined are silent by now.
+    /// Whether no node asks this one to lead.
     pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
-        self.book.entries().all(|(_, entry)| entry.heard + LEFT < shared.now)
+        self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
     }
 
     /// The host of a member that has this preferred endpoint, if it is another node than this one.
@@ -140,10 +130,9 @@ impl Lead {
         self.book.other_at(endpoint, id)
     }
 
-    /// The address of a node that has joined, where that is in none of this host's networks.
+    /// The address of a node that asks, where that is in none of this host's networks.
     pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
-        let mut entries = self.book.entries();
-        entries.find_map(|(_, entry)| shared.config.node.elsewhere(&entry.node.endpoints))
+        self.knocking.values().find_map(|(_, source)| shared.config.node.elsewhere(&[*source]))
     }
 
     /// Whether no round is under way, nor anything after it.
@@ -183,79 +172,163 @@ impl Lead {
     }
 
     /// The next of the members that were expelled. No round begins before the last one is taken.
-    pub(crate) fn take_expelled(&mut self) -> Option<NodeId> {
+    pub(crate) fn take_expelled(&mut self) -> Option<(NodeId, bool)> {
         self.expelled.pop()
     }
 
     pub(crate) fn announce(&self, shared: &Shared) -> Message {
-        Message::Announce(self.announcement(shared))
+        let (candidate, count) = (self.candidate(shared), self.count(shared));
+        Message::Announce(Announce { candidate, count, user: shared.config.node.attributes.user.clone() })
     }
 
-    fn announcement(&self, shared: &Shared) -> Announce {
+    fn candidate(&self, shared: &Shared) -> Candidate {
         let node = &shared.config.node;
-        let user = &node.attributes.user;
-        let candidate = Candidate {
+        Candidate {
             id: shared.me(),
             explicit: node.rank.is_some(),
             members: self.book.high_water(),
             world: shared.config.world,
             host: node.host.clone(),
             endpoints: node.endpoints.advertised(),
-        };
-        Announce {
-            candidate,
+        }
+    }
+
+    fn count(&self, shared: &Shared) -> Count {
+        Count {
             joined: self.book.seated(),
-            newest: self.book.newest(user).collect(),
+            newest: self.book.newest(&shared.config.node.attributes.user).collect(),
             missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
-            user: user.clone(),
         }
     }
 
-    /// Sends the announce by unicast to the members that hear no multicast.
-    pub(crate) fn announce_to_deaf(&self, shared: &mut Shared) {
-        let announce = self.announce(shared);
-        let now = shared.now;
-        for (id, entry) in self.book.entries().filter(|(_, entry)| entry.is_deaf(now)) {
-            shared.send(entry.source, id, &announce);
-        }
-    }
-
-    /// Members have come or gone: reports it to the caller, and announces it soon.
+    /// Members have come or gone: reports it to the caller, and to all soon.
     fn report_change(&mut self, shared: &mut Shared) {
-        shared.event(Event::Progress(self.announcement(shared).progress()));
-        shared.timers.set_earlier(Timer::Call, shared.now + shared.scale().announce_delay());
+        let progress = self.count(shared).progress(&self.candidate(shared));
+        shared.event(Event::Progress(progress));
+        let soon = shared.now + shared.scale().announce_delay();
+        shared.timers.set_earlier(Timer::Call, soon);
+        shared.timers.set_earlier(Timer::Welcome, soon);
     }
 
-    /// A unicast solicit. From a member it shows that the member hears no multicast.
+    /// A node asks this one to lead it. It dials as well.
     pub(crate) fn on_solicit(&mut self, from: NodeId, source: SocketAddr, shared: &mut Shared) {
-        // Only where the proof has arrived: a forged address would get every announce.
-        if let Some(entry) = self.book.member_mut(from) {
-            entry.asked = Some(shared.now);
+        if !shared.links.is_there(from) && !self.frozen {
+            self.knocking.insert(from, (shared.now, source));
+            if self.knocking.len() > KNOCKING {
+                self.knocking.pop_first();
+            }
+            let is_reached = shared.links.iter().any(|(_, peer)| peer.link.is_there());
+            if !is_reached && !shared.timers.is_set(Timer::StepDown) {
+                shared.set_after(Timer::StepDown, STEP_DOWN);
+            }
         }
         let announce = self.announce(shared);
         shared.send(source, from, &announce);
     }
 
-    /// A datagram of any kind has arrived.
-    pub(crate) fn hear(&mut self, from: NodeId, source: SocketAddr, shared: &Shared) {
-        if let Some(entry) = self.book.get_mut(from) {
-            entry.heard = shared.now;
-            entry.source = source;
+    /// A session with this node is open.
+    pub(crate) fn reached(&mut self, from: NodeId, shared: &mut Shared) {
+        self.knocking.remove(&from);
+        shared.timers.stop(Timer::StepDown);
+    }
+
+    /// Expels the challenged members that were silent for too long.
+    pub(crate) fn end_challenges(&mut self, shared: &mut Shared) {
+        // After the commit nobody gets the seat of a silent member.
+        if self.rounds.is_decided() {
+            return;
+        }
+        let silent = self.challenges.take_silent(shared.now);
+        self.expelled.extend(silent.into_iter().map(|id| (id, true)));
+        self.schedule_challenge(shared);
+    }
+
+    fn schedule_challenge(&self, shared: &mut Shared) {
+        if let Some(due) = self.challenges.due() {
+            shared.timers.set(Timer::Challenge, due);
         }
     }
 
-    /// Pings the challenged members, and expels those that were silent for too long.
-    pub(crate) fn ping_challenged(&mut self, shared: &mut Shared) {
-        // After the commit nobody gets the seat of a silent member, which has ten seconds to confirm.
-        if self.is_collecting() || self.rounds.round().is_some() {
-            let silent = self.challenges.ping(&self.book, shared);
-            self.expelled.extend(silent);
+    /// Asks the holder of a seat whether it is there.
+    fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
+        self.challenges.add(holder, contender, shared.now);
+        if let Some(entry) = self.book.get_mut(holder) {
+            entry.asked += 1;
+        }
+        self.welcome(holder, shared);
+        self.schedule_challenge(shared);
+    }
+
+    /// Something has happened on the session with a node that has joined: it is there, and has read what it
+    /// was told; or it is lost.
+    pub(crate) fn look(&mut self, id: NodeId, shared: &mut Shared) {
+        if self.rounds.is_decided() {
+            return self.rounds.look(id, &mut self.book, shared);
+        }
+        let contenders = self.challenges.answered(id, &shared.links);
+        if let Some(holder) = self.book.get(id).map(book::Entry::peer).filter(|_| !contenders.is_empty()) {
+            for &contender in &contenders {
+                shared.refuse(contender, Refusal::RankTaken(holder.clone()));
+            }
+            self.tell_of_rank(contenders, shared);
+        }
+        let is_lost = shared.links.get(id).is_none_or(|peer| match peer.link.presence(shared.now) {
+            Presence::Dead => true,
+            Presence::Silent(since) => peer.link.has_left() || shared.now >= since + LOST,
+            Presence::There => false,
+        });
+        if is_lost {
+            self.expelled.push((id, true));
+        } else if self.rounds.is_ready() {
+            shared.timers.set(Timer::Round, shared.now);
         }
     }
 
-    pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
-        let refused = self.challenges.on_pong(from, &self.book, shared);
-        self.tell_of_rank(&refused, shared);
+    /// How far a member is.
+    pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
+        match &part.answer {
+            Some(Answer::Ready) => self.rounds.on_ready(from, part.round, &mut self.book, shared),
+            Some(Answer::Broken(broken)) => {
+                self.rounds.on_broken(from, part.round, broken, &self.book, shared);
+            }
+            None => {}
+        }
+    }
+
+    /// Welcomes all nodes that have joined, as far as something has changed.
+    pub(crate) fn welcome_all(&self, shared: &mut Shared) {
+        if !self.frozen && !self.rounds.is_decided() {
+            let count = self.count(shared);
+            for (id, entry) in self.book.entries() {
+                shared.say(id, &self.welcome_to(entry, count.clone()));
+            }
+        }
+    }
+
+    /// A round is void: its members learn that before anything else, since those that are ready heed no
+    /// refusal.
+    pub(super) fn tell_of_void(&self, shared: &mut Shared) {
+        if shared.timers.get(Timer::Welcome).is_some_and(|at| at <= shared.now) {
+            shared.timers.stop(Timer::Welcome);
+            self.welcome_all(shared);
+        }
+    }
+
+    fn welcome(&self, id: NodeId, shared: &mut Shared) {
+        if let Some(entry) = self.book.get(id) {
+            let welcome = self.welcome_to(entry, self.count(shared));
+            shared.say(id, &welcome);
+        }
+    }
+
+    fn welcome_to(&self, entry: &book::Entry, count: Count) -> Said {
+        Said::Welcome(Welcome {
+            seated: entry.seated,
+            count,
+            trouble: self.trouble.clone(),
+            void: self.rounds.voided(),
+            asked: entry.asked,
+        })
     }
 
     /// Whether this node has a seat in the book.
@@ -285,79 +358,62 @@ impl Lead {
     }
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
-    pub(crate) fn end_call(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    pub(crate) fn end_call(&mut self, shared: &mut Shared) {
         if shared.config.world.is_range() && self.book.seated() >= shared.config.world.min().get() {
             self.call.end(shared);
-            self.fill_seats(arrivals, shared);
+            self.fill_seats(shared);
         }
     }
 
     /// Gives free seats to standbys, and starts a round where none is left free or the last call is over.
-    pub(crate) fn fill_seats(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        self.seat_standbys(arrivals, shared);
-        self.start_round_if_full(arrivals, shared);
+    pub(crate) fn fill_seats(&mut self, shared: &mut Shared) {
+        self.seat_standbys(shared);
+        self.start_round_if_full(shared);
     }
 
     /// This node follows a better candidate.
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
         self.frozen = true;
-        self.redirects.reset();
-        self.redirected = 0;
-        // A frozen leader pings no member, so a member's silence is no evidence.
+        // A frozen leader gives no seats.
         self.challenges.clear();
         self.call.cancel(shared);
         shared.timers.stop(Timer::StepDown);
-        shared.timers.stop(Timer::PingChallenged);
+        shared.timers.stop(Timer::Challenge);
     }
 
     /// This node follows nobody any more. [`Lead::resume`] follows when it looks for the others again.
-    pub(crate) fn thaw(&mut self, shared: &mut Shared) {
+    pub(crate) fn thaw(&mut self) {
         self.frozen = false;
-        shared.timers.stop(Timer::Wave);
     }
 
     /// Goes on as a leader.
-    pub(crate) fn resume(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    pub(crate) fn resume(&mut self, shared: &mut Shared) {
         self.begin_call(shared);
-        self.fill_seats(arrivals, shared);
-    }
-
-    /// This node has joined a leader. It forgets the nodes that have joined it without a proof: they have no
-    /// connection whose end would show that they have left.
-    pub(crate) fn forget_unproved(&mut self, arrivals: &Arrivals) {
-        self.book.retain_proved(arrivals);
+        self.fill_seats(shared);
     }
 
     /// This node does not lead any more: it forgets all nodes that have joined.
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
-        self.rounds.reset(&self.book, shared);
+        self.rounds.reset(shared);
         self.book.clear(shared);
         self.call.cancel(shared);
         self.begin_call(shared);
         self.challenges.clear();
-        self.welcomes.clear();
+        self.knocking.clear();
     }
 
-    /// This node leaves: its members look for another leader. Sent several times, since nobody answers.
+    /// This node leaves: its members look for another leader.
     pub(crate) fn dismiss(&self, shared: &mut Shared) {
-        for attempt in 0..UNANSWERED_COPIES {
-            for (id, entry) in self.book.entries() {
-                entry.reach(id, attempt, &Message::Refuse(Refusal::Closing), shared);
-            }
+        for (id, _) in self.book.entries() {
+            shared.refuse(id, Refusal::Closing);
         }
     }
 
     /// Sends the nodes that are still here to the leader that this node itself has joined.
-    pub(crate) fn redirect(&mut self, to: Introduction, shared: &mut Shared) {
-        if self.book.is_empty() {
-            return;
+    pub(crate) fn redirect(&self, to: &Introduction, shared: &mut Shared) {
+        for (id, _) in self.book.entries() {
+            shared.refuse(id, Refusal::Redirect(to.clone()));
         }
-        let redirect = Message::Hint(to);
-        for (id, entry) in self.book.entries() {
-            entry.reach(id, self.redirected, &redirect, shared);
-        }
-        self.redirected += 1;
-        shared.set_repeat(Timer::Wave, &mut self.redirects);
     }
 
     /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
@@ -368,7 +424,7 @@ impl Lead {
     }
 
     /// Starts a round if all seats are taken, or if the last call is over.
-    pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    pub(crate) fn start_round_if_full(&mut self, shared: &mut Shared) {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         let seated = self.book.seated();
         let is_due = seated >= shared.most() || self.call.is_over();
@@ -376,40 +432,42 @@ impl Lead {
         if !may_start || !is_due || seated < shared.config.world.min().get() {
             return;
         }
-        let start = self.rounds.start(&mut self.book, arrivals, shared);
-        self.started(start, arrivals, shared);
+        let start = self.rounds.start(&mut self.book, shared);
+        self.started(start, shared);
     }
 
-    fn started(&mut self, start: Start, arrivals: &Arrivals, shared: &mut Shared) {
+    fn started(&mut self, start: Start, shared: &mut Shared) {
         match start {
-            Start::Begun => self.repeat(arrivals, shared),
-            Start::Again => self.fill_seats(arrivals, shared),
-            Start::Not => {}
+            Start::Begun | Start::Not => {}
+            Start::Again => self.fill_seats(shared),
             Start::Without(unfit) => self.leave_out(*unfit, shared),
         }
     }
 
-    /// Repeats what the members have not answered in a round, or starts one.
-    pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    /// Goes on with what is under way, or starts a round.
+    pub(crate) fn go_on(&mut self, shared: &mut Shared) {
         self.commit_if_ready(shared);
-        let fate = self.rounds.repeat(&self.book, arrivals, shared);
-        self.go_on(fate, arrivals, shared);
+        let fate = self.rounds.go_on(&mut self.book, shared);
+        self.follow_up(fate, shared);
     }
 
     /// A proof has taken too long.
-    pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
         let fate = self.rounds.proof_failed(&self.book, shared);
-        self.go_on(fate, arrivals, shared);
+        self.follow_up(fate, shared);
     }
 
-    fn go_on(&mut self, fate: Fate, arrivals: &Arrivals, shared: &mut Shared) {
+    fn follow_up(&mut self, fate: Fate, shared: &mut Shared) {
         match fate {
             Fate::GoesOn => {}
-            Fate::Collecting => self.fill_seats(arrivals, shared),
-            Fate::Overdue(unready) => self.blame(&unready, arrivals, shared),
+            Fate::Collecting => self.fill_seats(shared),
+            Fate::Overdue(unready) => {
+                self.tell_of_void(shared);
+                self.blame(&unready, shared);
+            }
             Fate::Silent(silent) => {
                 tracing::debug!(?silent, "silent since the prepare: expelled");
-                self.expelled.extend(silent);
+                self.expelled.extend(silent.into_iter().map(|id| (id, true)));
             }
             Fate::Unproved(failed) => {
                 if let Some(path) = self.rounds.broken_path() {
@@ -418,53 +476,38 @@ impl Lead {
                 // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault
                 // may be its own.
                 if failed.len() == 1 {
-                    self.put_behind_standbys(&failed, arrivals);
+                    self.put_behind_standbys(&failed, shared);
                 }
-                self.fill_seats(arrivals, shared);
+                self.tell_of_void(shared);
+                self.fill_seats(shared);
             }
         }
     }
 
     /// These members answered, and were not ready when the round was over: standbys take their seats. Where
     /// there are none, the same members get two more rounds.
-    fn blame(&mut self, unready: &[NodeId], arrivals: &Arrivals, shared: &mut Shared) {
-        let are_replaced = self.put_behind_standbys(unready, arrivals);
+    fn blame(&mut self, unready: &[NodeId], shared: &mut Shared) {
+        let are_replaced = self.put_behind_standbys(unready, shared);
         let start = if are_replaced {
             Start::Again
         } else {
             self.rounds.end_unready(unready, &mut self.book, shared)
         };
-        self.started(start, arrivals, shared);
+        self.started(start, shared);
     }
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
     /// before says that they are ready: starts another round when all that waits has been read.
-    pub(crate) fn void_after_stop(&mut self, shared: &mut Shared) {
-        if self.rounds.void_after_stop(&self.book, shared) {
-            shared.timers.set(Timer::Wave, shared.now);
+    pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
+        self.challenges.forgive(stopped);
+        if self.rounds.void_after_stop(shared) {
+            self.tell_of_void(shared);
+            shared.timers.set(Timer::Round, shared.now);
         }
     }
 
     pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
         self.rounds.commit_if_ready(&mut self.book, shared);
-    }
-
-    pub(crate) fn on_ready(&mut self, from: NodeId, source: SocketAddr, round: u64, shared: &mut Shared) {
-        self.rounds.on_ready(from, source, round, &mut self.book, shared);
-    }
-
-    pub(crate) fn on_broken(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        broken: &Broken,
-        shared: &mut Shared,
-    ) {
-        self.rounds.on_broken(from, source, broken, &self.book, shared);
-    }
-
-    pub(crate) fn on_done(&mut self, from: NodeId, round: u64, shared: &mut Shared) {
-        self.rounds.on_done(from, round, &mut self.book, shared);
     }
 
     /// The leader's own proofs in the round under way.

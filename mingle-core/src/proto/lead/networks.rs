@@ -18,7 +18,7 @@ pub(super) struct RoundNetwork {
 impl RoundNetwork {
     /// The network for these nodes, of which the leader is the first, in their `turn`th attempt.
     ///
-    /// Each node is reached where its lease has come from. If the leases have reached the leader on several
+    /// Each node is reached where its session has come from. If the sessions have reached the leader on several
     /// networks, nodes of one may not reach those of another, so a network that all are on comes first.
     /// After a round of broken paths the next possibility is tried.
     pub(super) fn settle(applicants: &[Applicant], turn: usize) -> Self {
@@ -28,9 +28,9 @@ impl RoundNetwork {
         ways.insert(if meet_on_one(applicants, is_ipv6) { 0 } else { ways.len() }, None);
         let link = |a: &Applicant, common: Option<Link>| match common {
             Some(network) => a.link_on(&network).unwrap_or(network),
-            None => by_lease(a, paths, is_ipv6),
+            None => by_session(a, paths, is_ipv6),
         };
-        // The leases may have come by one of the networks that all are on, or one has come twice: that is no
+        // The sessions may have come by one of the networks that all are on, or one has come twice: that is no
         // other way.
         let mut tried: Vec<Vec<Link>> = Vec::new();
         for common in ways {
@@ -44,7 +44,7 @@ impl RoundNetwork {
     }
 }
 
-/// Whether all leases have reached the leader at one address.
+/// Whether all sessions have reached the leader at one address.
 fn meet_on_one(applicants: &[Applicant], is_ipv6: bool) -> bool {
     let met = applicants.iter().skip(1).filter_map(|applicant| applicant.met);
     let mut met = met.filter(|address| address.is_ipv6() == is_ipv6);
@@ -74,13 +74,13 @@ fn is_everywhere(applicants: &[Applicant], network: &Link) -> bool {
     })
 }
 
-/// The link of the job where the lease has come from. Where no path to the node is proved beside that to the
-/// master, the lease is the only proof of an address, but for one that was translated on the way, which is
+/// The link of the job where the session has come from. Where no path to the node is proved beside that to the
+/// master, the session is the only proof of an address, but for one that was translated on the way, which is
 /// not the node's.
-fn by_lease(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
-    let link = applicant.node.link(applicant.lease, is_ipv6);
+fn by_session(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
+    let link = applicant.node.link(applicant.session, is_ipv6);
     let has = |ip: IpAddr| applicant.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
-    let proved = applicant.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
+    let proved = applicant.session.filter(|&session| session.is_ipv6() == is_ipv6 && has(session));
     let is_proof = paths == Paths::Master || applicant.node.reach.port().is_none();
     let address = proved.filter(|_| is_proof).unwrap_or(link.address);
     Link { address, ..link }
@@ -94,7 +94,7 @@ mod tests {
     use crate::model::{Endpoints, HostName};
     use crate::wire::{NodeInfo, Reach};
 
-    /// A node with these addresses, whose lease has come from the last of them to this address of the leader.
+    /// A node with these addresses, whose session has come from the last of them to this address of the leader.
     fn applicant(number: u8, addresses: &[&str], met: &str) -> Applicant {
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let endpoints = addresses.iter().map(|&address| SocketAddr::new(address, 29500)).collect();
@@ -102,11 +102,11 @@ mod tests {
         let links = addresses.iter().map(|&address| Link { address, prefix: prefix(address), mtu: 1500 });
         let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(endpoints).unwrap());
         node.reach = Reach::new(40_000, links);
-        let lease = addresses.last().copied();
+        let session = addresses.last().copied();
         Applicant {
             id: NodeId([number; 16]),
             node,
-            lease,
+            session,
             met: met.parse().ok(),
             traits: std::sync::Arc::default(),
         }
@@ -123,7 +123,7 @@ mod tests {
     const BOTH: [&str; 2] = ["10.2.0.1", "10.1.0.1"];
 
     #[test]
-    fn nodes_are_reached_where_their_leases_have_come_from() {
+    fn nodes_are_reached_where_their_sessions_have_come_from() {
         let nodes = [
             applicant(1, &BOTH, ""),
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_common_network_nodes_are_reached_by_their_leases_alone() {
+    fn without_a_common_network_nodes_are_reached_by_their_sessions_alone() {
         let nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.9.0.2"], "10.1.0.1")];
         for turn in 0..3 {
             assert_eq!(reached(&RoundNetwork::settle(&nodes, turn)), ["10.1.0.1", "10.9.0.2"]);
@@ -207,18 +207,18 @@ mod tests {
     }
 
     #[test]
-    fn where_only_the_master_is_proved_a_lease_that_is_no_address_of_the_node_is_not_used() {
+    fn where_only_the_master_is_proved_a_session_that_is_no_address_of_the_node_is_not_used() {
         let mut nodes =
             [applicant(1, &["10.1.0.1"], ""), applicant(2, &["10.2.0.2", "10.3.0.2", "fd01::2"], "fd01::1")];
         for node in &mut nodes {
             node.node.attributes.paths = Paths::Master;
         }
         // It has come by the other family, or through a translation.
-        for (lease, expected) in
+        for (session, expected) in
             [("fd01::2", "10.2.0.2"), ("10.3.0.2", "10.3.0.2"), ("192.0.2.7", "10.2.0.2")]
         {
-            nodes[1].lease = lease.parse().ok();
-            assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", expected], "{lease}");
+            nodes[1].session = session.parse().ok();
+            assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", expected], "{session}");
         }
     }
 
@@ -229,7 +229,7 @@ mod tests {
             applicant(2, &["fd02::2", "fd01::2"], "fd01::1"),
             applicant(3, &["fd02::3"], "fd02::1"),
         ];
-        // The leases have come to two addresses, and there is one network that all are on.
+        // The sessions have come to two addresses, and there is one network that all are on.
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["fd02::1", "fd02::2", "fd02::3"]);
         nodes[2] = applicant(3, &["fd02::3", "fd01::3"], "fd01::1");
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["fd01::1", "fd01::2", "fd01::3"]);
@@ -242,7 +242,7 @@ mod tests {
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
             applicant(3, &["10.2.0.3", "10.1.0.3"], "fd01::1"),
         ];
-        nodes[2].lease = "fd01::3".parse().ok();
+        nodes[2].session = "fd01::3".parse().ok();
         assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
     }
 }

@@ -10,9 +10,8 @@ use super::book::Book;
 use super::networks::RoundNetwork;
 use super::ranks::Applicant;
 use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness};
-use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
-use crate::wire::{BrokenTo, PARTNERS, Partner, Prepare};
+use crate::wire::{BrokenTo, Partner, Prepare};
 
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -53,20 +52,19 @@ impl Reached {
 }
 
 /// The nodes of a full world, without ranks: this node and its members.
-pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> Vec<Applicant> {
-    let met = book.members().filter_map(|(id, _)| arrivals.lease(id));
-    let mut met: Vec<IpAddr> = met.map(|lease| lease.ends.local).collect();
+pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
+    let ends = |id| shared.links.get(id).and_then(|peer| peer.link.ends());
+    let mut met: Vec<IpAddr> = book.members().filter_map(|(id, _)| Some(ends(id)?.local)).collect();
     // Among equally frequent ones, the least.
     met.sort_unstable();
-    let lease = most_frequent(met.into_iter());
+    let session = most_frequent(met.into_iter());
     let own_traits = &shared.config.traits;
     let traits = Arc::clone(own_traits);
-    let own = Applicant { id: shared.me(), node: shared.node_info(), lease, met: None, traits };
+    let own = Applicant { id: shared.me(), node: shared.node_info(), session, met: None, traits };
     let members = book.members().map(|(id, entry)| {
-        let arrival = arrivals.lease(id);
-        let (lease, met) = (arrival.map(|lease| lease.ends.remote), arrival.map(|lease| lease.ends.local));
-        let traits = Arc::clone(arrivals.differing(id).unwrap_or(own_traits));
-        Applicant { id, node: entry.node.clone(), lease, met, traits }
+        let (session, met) = (ends(id).map(|ends| ends.remote), ends(id).map(|ends| ends.local));
+        let traits = Arc::clone(entry.differing.as_ref().unwrap_or(own_traits));
+        Applicant { id, node: entry.node.clone(), session, met, traits }
     });
     std::iter::once(own).chain(members).collect()
 }
@@ -183,35 +181,20 @@ impl Plan {
         })
     }
 
-    /// The prepares for one member, each with some of its partners. As long as its proofs take, most waves of
-    /// many prepares would repeat what it has: all go with the waves 0, 1, 2, 4, 8 and so on, and one in turn
-    /// with each other wave.
-    pub(super) fn prepares(&self, id: NodeId, lease: u32, wave: usize) -> Vec<Prepare> {
-        let (Some(&rank), Some(address)) = (self.ranks.get(&id), self.address(id)) else {
-            return Vec::new();
-        };
-        let slots_before = usize::try_from(rank).ok().and_then(|rank| self.slots.get(rank));
-        let partners = self.partners(id);
-        let with = |some: &[Partner]| Prepare {
+    /// What one member learns of it.
+    pub(super) fn prepare(&self, id: NodeId) -> Option<Prepare> {
+        let &rank = self.ranks.get(&id)?;
+        Some(Prepare {
             round: self.number,
-            lease,
             world: self.world(),
             rank,
             digest: self.digest,
-            slots_before: slots_before.copied().unwrap_or_default(),
+            slots_before: self.slots.get(usize::try_from(rank).ok()?).copied().unwrap_or_default(),
             slots_total: self.slots.last().copied().unwrap_or_default(),
             master: self.master,
             master_at: self.master_at,
-            address,
-            paths: u32::try_from(partners.len()).unwrap_or(u32::MAX),
-            partners: some.iter().copied().collect(),
-        };
-        let mut chunks: Vec<&[Partner]> = partners.chunks(PARTNERS).collect();
-        if chunks.is_empty() {
-            chunks.push(&[]);
-        } else if wave > 0 && !wave.is_power_of_two() {
-            chunks = vec![chunks[wave % chunks.len()]];
-        }
-        chunks.into_iter().map(with).collect()
+            address: self.address(id)?,
+            partners: self.partners(id),
+        })
     }
 }

@@ -15,9 +15,9 @@ use crate::wire::NodeInfo;
 pub(super) struct Applicant {
     pub(super) id: NodeId,
     pub(super) node: NodeInfo,
-    /// The node's own address on its lease; for the leader, the one that most leases have reached.
-    pub(super) lease: Option<IpAddr>,
-    /// The address of the leader that its lease has reached.
+    /// The node's own address on its session; for the leader, the one that most sessions have reached.
+    pub(super) session: Option<IpAddr>,
+    /// The address of the leader that its session has reached.
     pub(super) met: Option<IpAddr>,
     pub(super) traits: Arc<Traits>,
 }
@@ -160,7 +160,7 @@ mod tests {
         Applicant {
             id: NodeId([last; 16]),
             node: NodeInfo { rank: rank.map(Rank), ..node },
-            lease: None,
+            session: None,
             met: None,
             traits: Arc::default(),
         }

@@ -1,22 +1,20 @@
 //! One round until it commits: the leader prepares, proves its own paths, and waits until all are ready.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::book::Book;
 use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId};
-use crate::proto::output::ConnId;
-use crate::proto::prove::{Arrivals, PathProofs};
-use crate::proto::scale::UNANSWERED_COPIES;
+use crate::proto::prove::PathProofs;
+use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::waves::Waves;
-use crate::wire::{Broken, BrokenTo, Message, Partner};
+use crate::wire::{Broken, BrokenTo, Partner, Said, encode_roster};
 
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
+/// How often the members that are not ready are asked whether they are there.
+const ASK: Duration = Duration::from_secs(1);
 /// A round that has not ended by then is void, whatever the reason.
 const LONGEST: Duration = Duration::from_secs(15);
 /// When a node reports broken paths, others have this long to report theirs, so that the leader knows all.
@@ -47,30 +45,27 @@ pub(super) struct Round {
     ready: u32,
     /// A node cannot prove all its paths.
     failing: bool,
-    waves: Waves,
-    /// The roster as it is written, once a member wants it, and the connections on which it was told.
-    roster: Option<Arc<[u8]>>,
-    told: BTreeSet<ConnId>,
 }
 
 impl Round {
-    pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
+    /// Tells the members, and starts to prove the leader's own paths.
+    pub(super) fn start(plan: Plan, book: &Book, shared: &mut Shared) -> Self {
+        let roster = Said::Roster(plan.number, encode_roster(&plan.roster)).encode();
+        for (id, entry) in book.members() {
+            if entry.node.attributes.wants_roster {
+                shared.links.say(shared.now, id, roster.0, &roster.1);
+            }
+            if let Some(prepare) = plan.prepare(id) {
+                shared.say(id, &Said::Prepare(prepare));
+            }
+        }
         let mut partners = plan.partners(shared.me());
         if plan.master != shared.me() {
             partners.push(Partner::master(plan.master, plan.master_at));
         }
-        let mut proofs = PathProofs::start(partners.len(), shared);
-        proofs.add(&partners, shared);
-        Self {
-            plan,
-            proofs,
-            started: shared.now,
-            ready: 0,
-            failing: false,
-            waves: Waves::in_round(shared.scale(), shared.now),
-            roster: None,
-            told: BTreeSet::new(),
-        }
+        shared.set_after(Timer::Round, ASK);
+        let proofs = PathProofs::start(&partners, shared);
+        Self { plan, proofs, started: shared.now, ready: 0, failing: false }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -91,52 +86,40 @@ impl Round {
         now >= self.started + LONGEST
     }
 
-    /// The members that have been silent for too long, at the end of a wave.
-    pub(super) fn silent(&self, book: &Book, now: Time) -> Vec<NodeId> {
-        if self.waves.is_between() { self.silent_for(EXPEL, book, now) } else { Vec::new() }
+    /// The members that have been silent for too long.
+    pub(super) fn silent(&self, book: &Book, shared: &Shared) -> Vec<NodeId> {
+        self.silent_for(EXPEL, book, shared)
     }
 
-    /// The members that have been silent for this long.
-    pub(super) fn silent_for(&self, limit: Duration, book: &Book, now: Time) -> Vec<NodeId> {
-        let silent = book.members().filter(|(_, entry)| now >= entry.heard.max(self.started) + limit);
-        silent.map(|(id, _)| id).collect()
-    }
-
-    /// Sends prepare to the members that are not ready.
-    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) {
-        let unready = || {
-            let unready = book.members().filter(|(_, entry)| !entry.is_ready);
-            unready.map(|(id, _)| id).collect::<VecDeque<_>>()
+    /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.
+    pub(super) fn silent_for(&self, limit: Duration, book: &Book, shared: &Shared) -> Vec<NodeId> {
+        let is_silent = |id: &NodeId| {
+            let Some(link) = shared.links.get(*id).map(|peer| &peer.link) else { return true };
+            let since = match link.presence(shared.now) {
+                Presence::Dead => return true,
+                Presence::Silent(since) => Some(since),
+                Presence::There => link.owes_since(),
+            };
+            since.is_some_and(|since| shared.now >= since.max(self.started) + limit)
         };
-        for id in self.waves.burst(unready, shared) {
-            let (Some(entry), Some(lease)) = (book.get(id), arrivals.dial(id)) else { continue };
-            if entry.node.attributes.wants_roster {
-                self.tell_roster(id, arrivals, shared);
-            }
-            for prepare in self.plan.prepares(id, lease, self.waves.number()) {
-                entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
-            }
-        }
+        book.members().map(|(id, _)| id).filter(is_silent).collect()
     }
 
-    /// Tells the roster on each connection of a member: TCP repeats the roster by itself, but not on a
-    /// connection that has broken, and in a job without a secret others can open connections in a member's
-    /// name.
-    fn tell_roster(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
-        let Self { plan, roster, told, .. } = self;
-        let roster = roster.get_or_insert_with(|| shared.encode_roster(plan.number, &plan.roster));
-        for conn in arrivals.connections(id).filter(|conn| told.insert(*conn)) {
-            shared.tell(conn, Arc::clone(roster));
+    /// Asks the members that are not ready whether they are there.
+    pub(super) fn ask(book: &mut Book, shared: &mut Shared) {
+        for (id, entry) in book.entries_mut().filter(|(_, entry)| entry.seated && !entry.is_ready) {
+            if shared.links.get(id).is_some_and(|peer| peer.link.is_read()) {
+                entry.asked += 1;
+            }
         }
+        shared.timers.set(Timer::Welcome, shared.now);
+        shared.set_after(Timer::Round, ASK);
     }
 
     /// A member is ready.
-    pub(super) fn on_ready(&mut self, from: NodeId, book: &mut Book, shared: &mut Shared) {
-        if let Some(entry) = book.member_mut(from)
-            && !std::mem::replace(&mut entry.is_ready, true)
-        {
-            self.ready += 1;
-            self.waves.answered(shared);
+    pub(super) fn on_ready(&mut self, from: NodeId, book: &mut Book) {
+        if let Some(entry) = book.member_mut(from) {
+            self.ready += u32::from(!std::mem::replace(&mut entry.is_ready, true));
         }
     }
 
@@ -162,7 +145,7 @@ impl Round {
 
     /// The paths that this node could not prove.
     pub(super) fn broken(&self) -> Option<Broken> {
-        self.proofs.broken(self.plan.number)
+        self.proofs.broken()
     }
 
     /// A broken path as messages name it.
@@ -175,15 +158,9 @@ impl Round {
         self.proofs.are_proved() && self.ready + 1 == self.plan.world()
     }
 
-    /// Tells the members that the round is void, and ends the proof.
-    pub(super) fn void(self, book: &Book, shared: &mut Shared) {
-        shared.timers.stop(Timer::Wave);
-        // A member that waits for the roster asks for nothing, so that nothing else would tell it.
-        for _ in 0..UNANSWERED_COPIES {
-            for (id, entry) in book.members() {
-                shared.send(entry.source, id, &Message::Void(self.plan.number));
-            }
-        }
+    /// Ends the proof.
+    pub(super) fn stop(self, shared: &mut Shared) {
+        shared.timers.stop(Timer::Round);
         self.proofs.stop(shared);
     }
 }

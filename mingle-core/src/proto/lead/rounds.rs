@@ -2,7 +2,6 @@
 //! have shown.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::alike;
@@ -16,11 +15,10 @@ use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
 use super::unfit::{self, Excluded, Planned, Start};
 use crate::model::{BrokenPath, NodeId};
-use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, Message, Refusal};
+use crate::wire::{Broken, Refusal};
 
 /// For this long another round starts although paths were broken. A round of failed proofs takes 4.3 s, so
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
@@ -31,6 +29,8 @@ const PERSIST: Duration = Duration::from_secs(12);
 const SILENT: Duration = Duration::from_secs(3);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
+/// A leader that ends looks so late at what all have read: most read it at the same time.
+const LOOKS: Duration = Duration::from_millis(1);
 /// Between two checks whether the members have an address family in common.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -40,6 +40,8 @@ pub(super) struct Rounds {
     phase: Phase,
     /// How many have started.
     started: u64,
+    /// The last that is void.
+    voided: u64,
     /// How many rounds of these members failed because a proof failed.
     failed: u64,
     /// How many rounds took too long because these members were not ready, and who was not in any of them.
@@ -71,6 +73,7 @@ impl Rounds {
         Self {
             phase: Phase::Collecting,
             started: 0,
+            voided: 0,
             failed: 0,
             overdue: 0,
             unready: Vec::new(),
@@ -123,8 +126,8 @@ impl Rounds {
     }
 
     /// Starts a round with the members of a full book, where none is under way.
-    pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> Start {
-        let plan = match self.plan(book, arrivals, shared) {
+    pub(super) fn start(&mut self, book: &mut Book, shared: &mut Shared) -> Start {
+        let plan = match self.plan(book, shared) {
             Ok(plan) => plan,
             Err(None) => return Start::Not,
             Err(Some(unfit)) => return self.end_or_leave_out(unfit, book, shared),
@@ -134,19 +137,19 @@ impl Rounds {
             entry.is_ready = false;
         }
         shared.event(Event::Preparing { round: self.started });
-        self.phase = Phase::Proving(Round::start(plan, shared));
+        self.phase = Phase::Proving(Round::start(plan, book, shared));
         Start::Begun
     }
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
-    fn plan(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Planned<Plan> {
+    fn plan(&mut self, book: &Book, shared: &mut Shared) -> Planned<Plan> {
         let since = *self.proving_since.get_or_insert(shared.now);
-        let persists = shared.now < since + PERSIST || self.has_other_master(book, arrivals, shared);
+        let persists = shared.now < since + PERSIST || self.has_other_master(book, shared);
         if let Some(broken) = self.broken.settle(persists) {
             let worst = unfit::worst(broken.ends(), book, shared);
             return Err(Some(Excluded::new(worst, broken.ending())));
         }
-        let (assigned, network) = self.assign(persists, book, arrivals, shared)?;
+        let (assigned, network) = self.assign(persists, book, shared)?;
         let spare = unfit::spare(book, shared) + usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
         let sameness = alike::compare(&assigned, &verdict);
@@ -157,9 +160,9 @@ impl Rounds {
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
-    fn has_other_master(&self, book: &Book, arrivals: &Arrivals, shared: &Shared) -> bool {
+    fn has_other_master(&self, book: &Book, shared: &Shared) -> bool {
         self.broken.last.are_to_master()
-            && ranks::choose(plan::applicants(book, arrivals, shared), &self.unproved).is_some()
+            && ranks::choose(plan::applicants(book, shared), &self.unproved).is_some()
     }
 
     /// The nodes in the order of their ranks, and the network that they use.
@@ -167,15 +170,14 @@ impl Rounds {
         &mut self,
         persists: bool,
         book: &Book,
-        arrivals: &Arrivals,
         shared: &mut Shared,
     ) -> Planned<(Vec<Applicant>, RoundNetwork)> {
-        let mut applicants = plan::applicants(book, arrivals, shared);
+        let mut applicants = plan::applicants(book, shared);
         let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
         let turn = family.map_err(|Apart { six, four }| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
-                shared.set_after(Timer::Wave, AGAIN);
+                shared.set_after(Timer::Round, AGAIN);
                 return None;
             }
             let because = ending::apart(six[0], four[0], book, shared)?;
@@ -186,89 +188,96 @@ impl Rounds {
         Ok((assigned, network))
     }
 
-    /// Repeats what has not been answered: prepare, commit, or why there is no world.
-    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Fate {
+    /// Time has passed, or something was read: goes on with what is under way, or one may start.
+    pub(super) fn go_on(&mut self, book: &mut Book, shared: &mut Shared) -> Fate {
         match &mut self.phase {
             Phase::Proving(round) if round.is_overdue(shared.now) => {
                 let unready = book.members().filter(|(_, entry)| !entry.is_ready);
                 let unready = unready.map(|(id, _)| id).collect();
-                self.void(book, shared);
+                self.void(shared);
                 return Fate::Overdue(unready);
             }
             Phase::Proving(round) => {
-                let silent = round.silent(book, shared.now);
+                let silent = round.silent(book, shared);
                 if !silent.is_empty() {
                     return Fate::Silent(silent);
                 }
-                round.repeat(book, arrivals, shared);
+                Round::ask(book, shared);
             }
-            Phase::Committed(round) if round.is_overdue(shared.now) || round.is_known(shared.now) => {
-                self.form(shared);
+            Phase::Committed(round) => {
+                round.go_on(book, shared);
+                if round.is_overdue(shared.now) || round.is_known(shared.now) {
+                    self.form(shared);
+                }
             }
-            Phase::Committed(round) => round.repeat(book, shared),
-            Phase::Ending(ending) => match ending.over(book, shared.now) {
-                Some(failure) => self.phase = Phase::Over(Err(failure)),
-                None => ending.repeat(book, shared),
-            },
+            Phase::Ending(ending) => {
+                if let Some(failure) = ending.over(book, shared) {
+                    self.phase = Phase::Over(Err(failure));
+                }
+            }
             Phase::Collecting => return Fate::Collecting,
             Phase::Over(_) => {}
         }
         Fate::GoesOn
     }
 
+    /// Whether it is decided how this leader ends, and what its nodes read is all that it waits for.
+    pub(super) fn is_decided(&self) -> bool {
+        !matches!(self.phase, Phase::Collecting | Phase::Proving(_))
+    }
+
+    /// A node may have read how this leader ends, or be gone.
+    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) {
+        if let Phase::Ending(_) = self.phase {
+            shared.timers.set_earlier(Timer::Round, shared.now + LOOKS);
+        }
+        if let Phase::Committed(round) = &mut self.phase
+            && round.look(id, book, shared)
+        {
+            shared.timers.set(Timer::Round, shared.now);
+        }
+    }
+
+    /// The last round that is void.
+    pub(super) fn voided(&self) -> u64 {
+        self.voided
+    }
+
     /// A member is ready; where all are, the world has formed.
-    pub(super) fn on_ready(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        number: u64,
-        book: &mut Book,
-        shared: &mut Shared,
-    ) {
-        let is_member = book.member(from).is_some();
-        let answer = match &mut self.phase {
-            // To members alone: one that has lost its seat must not wait for this round, and the commit
-            // carries the verdict, which is longer than what asks for it.
-            Phase::Proving(round) if round.number() == number && is_member => {
-                round.on_ready(from, book, shared);
-                if round.is_ready() {
-                    // The commit follows, when the ends of connections that wait have been read.
-                    shared.timers.set(Timer::Wave, shared.now);
-                    return;
-                }
-                Message::Pong
+    pub(super) fn on_ready(&mut self, from: NodeId, number: u64, book: &mut Book, shared: &mut Shared) {
+        if let Phase::Proving(round) = &mut self.phase
+            && round.number() == number
+        {
+            round.on_ready(from, book);
+            if round.is_ready() {
+                // The commit follows, when the ends of connections that wait have been read.
+                shared.timers.set(Timer::Round, shared.now);
             }
-            Phase::Committed(round) if round.number() == number && is_member => {
-                round.answer(from, book, shared.now)
-            }
-            _ => Message::Void(number),
-        };
-        shared.send(source, from, &answer);
+        }
     }
 
     /// A member cannot prove paths.
     pub(super) fn on_broken(
         &mut self,
         from: NodeId,
-        source: SocketAddr,
+        number: u64,
         broken: &Broken,
         book: &Book,
         shared: &mut Shared,
     ) {
-        match &mut self.phase {
-            Phase::Proving(round) if round.number() == broken.round => {
-                if book.member(from).is_some() && self.broken.last.insert(from, broken, round) {
-                    round.add_failure(shared);
-                }
-            }
-            _ => shared.send(source, from, &Message::Void(broken.round)),
+        if let Phase::Proving(round) = &mut self.phase
+            && round.number() == number
+            && book.member(from).is_some()
+            && self.broken.last.insert(from, broken, round)
+        {
+            round.add_failure(shared);
         }
     }
 
     /// The leader has proved all that it must: where all members are ready, the commit follows.
     pub(super) fn all_proved(&mut self, shared: &mut Shared) {
         if self.is_ready() {
-            shared.timers.set(Timer::Wave, shared.now);
+            shared.timers.set(Timer::Round, shared.now);
         }
     }
 
@@ -284,7 +293,7 @@ impl Rounds {
             return Fate::GoesOn;
         }
         // A proof that a dead node holds up says nothing of the others.
-        let silent = round.silent_for(SILENT, book, shared.now);
+        let silent = round.silent_for(SILENT, book, shared);
         if !silent.is_empty() {
             return Fate::Silent(silent);
         }
@@ -292,7 +301,7 @@ impl Rounds {
         // A master that was not reached is not chosen again.
         let (master, failed) = (round.master(), self.broken.last.without_master());
         self.unproved.extend(failed.iter().map(|&prover| (prover, master)));
-        self.void(book, shared);
+        self.void(shared);
         Fate::Unproved(if failed.is_empty() {
             self.broken.last.most(book).into_iter().collect()
         } else {
@@ -306,16 +315,16 @@ impl Rounds {
         self.broken.forget(member);
     }
 
-    /// Forgets everything but the number of the last round.
-    pub(super) fn reset(&mut self, book: &Book, shared: &mut Shared) {
-        self.void(book, shared);
-        *self = Self { started: self.started, ..Self::new() };
+    /// Forgets everything but the numbers of the last rounds.
+    pub(super) fn reset(&mut self, shared: &mut Shared) {
+        self.void(shared);
+        *self = Self { started: self.started, voided: self.voided, ..Self::new() };
     }
 
     /// Voids the round under way, because this process was stopped. Returns whether there was one.
-    pub(super) fn void_after_stop(&mut self, book: &Book, shared: &mut Shared) -> bool {
+    pub(super) fn void_after_stop(&mut self, shared: &mut Shared) -> bool {
         let is_proving = self.round().is_some();
-        self.void(book, shared);
+        self.void(shared);
         is_proving
     }
 
@@ -336,30 +345,16 @@ impl Rounds {
         self.end_or_leave_out(unfit, book, shared)
     }
 
-    /// Commits if all are ready; a world of one has nobody to wait for.
+    /// Commits if all are ready and there; a world of one has nobody to wait for.
     pub(super) fn commit_if_ready(&mut self, book: &mut Book, shared: &mut Shared) {
-        if !self.is_ready() {
+        // One whose last connection was reset may be gone.
+        let are_there = |book: &Book| book.members().all(|(id, _)| shared.links.is_there(id));
+        if !self.is_ready() || !are_there(book) {
             return;
         }
         if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {
             self.phase = Phase::Committed(Committed::start(round.into_plan(), book, shared));
-        }
-        self.form_if_known(shared);
-    }
-
-    /// A node knows that the world of this round has formed.
-    pub(super) fn on_done(&mut self, from: NodeId, number: u64, book: &mut Book, shared: &mut Shared) {
-        if let Phase::Committed(round) = &mut self.phase
-            && round.number() == number
-        {
-            round.confirm(from, book, shared);
-            self.form_if_known(shared);
-        }
-    }
-
-    fn form_if_known(&mut self, shared: &mut Shared) {
-        if matches!(&self.phase, Phase::Committed(round) if round.is_known(shared.now)) {
-            self.form(shared);
+            self.go_on(book, shared);
         }
     }
 
@@ -371,59 +366,39 @@ impl Rounds {
         }
     }
 
-    /// A node's last connection has closed. Returns whether that is all: after the commit, and when all learn
-    /// why there is no world, it is the answer that was waited for.
-    pub(super) fn on_gone(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) -> bool {
-        match &mut self.phase {
-            Phase::Committed(round) => {
-                round.confirm(id, book, shared);
-                self.form_if_known(shared);
-            }
-            Phase::Ending(_) => {
-                book.remove(id);
-                shared.timers.set(Timer::Wave, shared.now);
-            }
-            Phase::Over(_) => {}
-            Phase::Collecting | Phase::Proving(_) => return false,
-        }
-        true
-    }
-
     /// A member leaves: the round is void, and the next starts afresh.
-    pub(super) fn void_for_change(&mut self, book: &Book, shared: &mut Shared) {
-        self.void(book, shared);
+    pub(super) fn void_for_change(&mut self, shared: &mut Shared) {
+        self.void(shared);
         (self.proving_since, self.broken) = (None, BrokenRounds::default());
         self.failed = 0;
         self.overdue = 0;
     }
 
-    fn void(&mut self, book: &Book, shared: &mut Shared) {
+    fn void(&mut self, shared: &mut Shared) {
         if matches!(self.phase, Phase::Proving(_)) {
             let phase = std::mem::replace(&mut self.phase, Phase::Collecting);
             if let Phase::Proving(round) = phase {
-                round.void(book, shared);
+                self.voided = round.number();
+                round.stop(shared);
+                // All members learn it.
+                shared.timers.set(Timer::Welcome, shared.now);
             }
         }
     }
 
-    /// Answers a join where nobody can join. Returns whether that is so.
-    pub(super) fn refuses_join(
-        &self,
-        from: NodeId,
-        source: SocketAddr,
-        book: &Book,
-        shared: &mut Shared,
-    ) -> bool {
-        let refusal = match &self.phase {
-            Phase::Collecting | Phase::Proving(_) => return false,
-            // A member gets its commit by repeating that it is ready.
-            Phase::Committed(_) if book.member(from).is_some() => return true,
-            Phase::Committed(round) if book.get(from).is_some() => Message::Refuse(round.no_seat(shared)),
-            Phase::Ending(ending) => ending.refusal(),
-            Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
-        };
-        shared.send(source, from, &refusal);
-        true
+    /// Whether a node can join.
+    ///
+    /// # Errors
+    /// What it is told instead, if anything.
+    pub(super) fn admits(&self, from: NodeId, book: &Book, shared: &Shared) -> Result<(), Option<Refusal>> {
+        match &self.phase {
+            Phase::Collecting | Phase::Proving(_) => Ok(()),
+            // It gets its commit.
+            Phase::Committed(_) if book.member(from).is_some() => Err(None),
+            Phase::Committed(round) if book.get(from).is_some() => Err(Some(round.no_seat(shared))),
+            Phase::Ending(ending) => Err(Some(ending.refusal())),
+            Phase::Committed(_) | Phase::Over(_) => Err(Some(Refusal::Closing)),
+        }
     }
 
     /// No world can form with these nodes: they are left out if enough others are here, or else all end.

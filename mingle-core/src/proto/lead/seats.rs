@@ -1,58 +1,64 @@
-//! How a node comes to a seat and loses it: join, proof, welcome, and the end of its last connection.
+//! How a node comes to a seat and loses it: join, welcome, and the end of its session.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::Lead;
 use crate::model::{Misfit, NodeId, Unfit};
-use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Join, Message, Refusal, Trouble, Welcome};
+use crate::wire::{Join, Refusal, Trouble, decode_traits};
 
-/// How long nodes may go on joining while none of them reaches this one over TCP.
-const STEP_DOWN: Duration = Duration::from_secs(3);
 /// Of how many troubles members learn at once, in the life of this node; later ones they learn as they join.
 const TOLD: usize = 16;
 
 impl Lead {
-    pub(crate) fn on_join(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        join: Join,
-        arrivals: &Arrivals,
-        shared: &mut Shared,
-    ) {
+    /// A node says what it is.
+    pub(crate) fn on_join(&mut self, from: NodeId, join: Join, shared: &mut Shared) {
+        if let Err(refusal) = self.admit(from, join, shared)
+            && let Some(refusal) = refusal
+        {
+            shared.refuse(from, refusal);
+        }
+    }
+
+    fn admit(&mut self, from: NodeId, join: Join, shared: &mut Shared) -> Result<(), Option<Refusal>> {
         if let Some((refusal, reason)) = self.contradiction(&join, shared) {
-            shared.send(source, from, &Message::Refuse(refusal));
-            let misfit = Misfit { host: join.node.host, address: source, reason };
-            return self.tell_of(Trouble::Misfit(misfit), shared);
+            let (host, address) = (join.node.host, join.node.endpoints.preferred());
+            self.tell_of(Trouble::Misfit(Misfit { host, address, reason }), shared);
+            return Err(Some(refusal));
         }
         if let Some(refusal) = self.left_out.refusal(from, shared.now) {
-            return shared.send(source, from, &Message::Refuse(refusal.clone()));
+            return Err(Some(refusal.clone()));
         }
-        if self.rounds.refuses_join(from, source, &self.book, shared) {
-            return;
+        self.rounds.admits(from, &self.book, shared)?;
+        if !self.knows(from) && self.book.len() >= shared.scale().most_joined() {
+            return Err(None);
         }
+        let traits = decode_traits(&join.traits).ok_or(None)?;
         if join.node.rank.is_some_and(|rank| rank.get() >= shared.most()) {
-            return;
+            return Err(None);
         }
         // Nobody would reach it. Its interface may not be ready yet, and it joins anew once it is.
-        if join.node.endpoints.are_loopback() && !source.ip().is_loopback() {
+        let ends = shared.links.get(from).and_then(|peer| peer.link.ends());
+        if join.node.endpoints.are_loopback() && ends.is_some_and(|ends| !ends.remote.is_loopback()) {
             tracing::debug!(%from, "its host has no address yet that others reach");
-            return;
+            return Err(None);
         }
-        self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);
-        self.book.join(from, source, join, shared.now);
+        let (addresses, patience) = (shared.dialled(&join.node.endpoints), shared.scale().dial_interval());
+        shared.links.set_addresses(from, &addresses);
+        if let Some(peer) = shared.links.get_mut(from) {
+            peer.link.set_patience(patience);
+        }
+        let differing = Some(traits).filter(|traits| *traits != *shared.config.traits).map(Arc::new);
+        self.book.join(from, join.node, differing);
         self.hear_candidate(from, shared);
         if let Some(ghost) = self.book.ghost(from) {
-            self.challenges.add(ghost, None, shared);
+            self.challenge(ghost, None, shared);
         }
-        if arrivals.is_empty() && !shared.timers.is_set(Timer::StepDown) {
-            shared.set_after(Timer::StepDown, STEP_DOWN);
-        }
-        self.settle(from, arrivals, shared);
+        self.seat(from, shared);
+        self.welcome(from, shared);
+        self.start_round_if_full(shared);
+        Ok(())
     }
 
     /// Why this node can never be seated beside those that are here.
@@ -71,30 +77,23 @@ impl Lead {
         if !is_known || self.trouble.is_none() {
             self.trouble = Some(trouble.clone());
         }
-        // Whoever joins can have any name, and each of these costs a datagram to every member.
+        // Whoever joins can have any name, and each of these costs a frame to every member.
         if is_known || self.told.len() >= TOLD {
             return;
         }
         self.told.push(trouble);
         self.has_news = true;
-        for (id, entry) in self.book.entries_mut().filter(|(_, entry)| entry.seated) {
-            if !std::mem::replace(&mut entry.queued, true) {
-                self.welcomes.push_back(id);
-            }
-        }
-        if !self.welcomes.is_empty() {
-            shared.timers.set_earlier(Timer::WelcomeNext, shared.now);
-        }
+        shared.timers.set_earlier(Timer::Welcome, shared.now);
     }
 
     /// These nodes were given a rank that another node has, which answers.
-    pub(super) fn tell_of_rank(&mut self, refused: &[NodeId], shared: &mut Shared) {
-        for &id in refused {
+    pub(super) fn tell_of_rank(&mut self, refused: impl IntoIterator<Item = NodeId>, shared: &mut Shared) {
+        for id in refused {
             let Some((rank, entry)) = self.book.get(id).and_then(|entry| Some((entry.node.rank?, entry)))
             else {
                 continue;
             };
-            let (host, address) = (entry.node.host.clone(), entry.source);
+            let (host, address) = (entry.node.host.clone(), entry.node.endpoints.preferred());
             self.tell_of(Trouble::Misfit(Misfit { host, address, reason: Unfit::Rank(rank) }), shared);
         }
     }
@@ -104,57 +103,11 @@ impl Lead {
         if std::mem::take(&mut self.has_news) { self.trouble.as_ref() } else { None }
     }
 
-    /// A node has joined, or its proof has arrived: gives it a seat if one is free, and welcomes it.
-    pub(crate) fn settle(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
-        self.admit(id, arrivals, shared);
-        self.start_round_if_full(arrivals, shared);
-    }
-
-    fn admit(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
-        let Some(entry) = self.book.get_mut(id) else { return };
-        if arrivals.has(id) {
-            shared.timers.stop(Timer::StepDown);
-            self.seat(id, shared);
-            if self.welcome_window.answered() && !self.welcomes.is_empty() {
-                shared.timers.set(Timer::WelcomeNext, shared.now);
-            }
-        } else if shared.scale().is_large() {
-            // The node dials when it is welcomed.
-            if !std::mem::replace(&mut entry.queued, true) {
-                self.welcomes.push_back(id);
-            }
-            if !shared.timers.is_set(Timer::WelcomeNext) {
-                self.welcome_next(arrivals, shared);
-            }
-            return;
-        }
-        self.welcome(id, arrivals, shared);
-    }
-
-    /// Welcomes as many of the queue as may be welcomed now.
-    pub(crate) fn welcome_next(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        for id in self.welcome_window.take(&mut self.welcomes, shared.now) {
-            self.welcome(id, arrivals, shared);
-        }
-        if !self.welcomes.is_empty() {
-            shared.timers.set(Timer::WelcomeNext, self.welcome_window.again());
-        }
-    }
-
-    fn welcome(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
-        if let Some(entry) = self.book.get_mut(id) {
-            entry.queued = false;
-            let trouble = self.trouble.clone();
-            let welcome = Welcome { lease: arrivals.dial(id), seated: entry.seated, trouble };
-            shared.send(entry.source, id, &Message::Welcome(welcome));
-        }
-    }
-
-    /// Gives a proved node a seat; where none is free it becomes a standby, and the holder of its seat is
+    /// Gives a node a seat; where none is free it becomes a standby, and the holder of its seat is
     /// challenged.
     fn seat(&mut self, id: NodeId, shared: &mut Shared) {
         let Some(entry) = self.book.get(id).filter(|entry| !entry.seated) else { return };
-        let (rank, source) = (entry.node.rank, entry.source);
+        let rank = entry.node.rank;
         let holder = rank.and_then(|rank| self.book.holder(rank));
         let is_full = self.book.seated() >= shared.most() || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
@@ -169,15 +122,15 @@ impl Lead {
             (Some(holder), Some(rank)) if holder == shared.me() => {
                 let me = shared.peer();
                 tracing::debug!(%id, %rank, "refused: the rank is this node's own");
-                shared.send(source, id, &Message::Refuse(Refusal::RankTaken(me)));
-                self.tell_of_rank(&[id], shared);
+                shared.refuse(id, Refusal::RankTaken(me));
+                self.tell_of_rank([id], shared);
             }
             _ if self.frozen => {}
-            (Some(holder), _) => self.challenges.add(holder, Some(id), shared),
-            // All seats are taken: the holder of one may be gone without having closed its lease.
+            (Some(holder), _) => self.challenge(holder, Some(id), shared),
+            // All seats are taken: the holder of one may be gone, and its session still open.
             (None, _) if is_new && self.book.seated() >= shared.most() => {
-                for (holder, _) in self.book.members() {
-                    self.challenges.add(holder, None, shared);
+                for holder in self.book.members().map(|(holder, _)| holder).collect::<Vec<_>>() {
+                    self.challenge(holder, None, shared);
                 }
             }
             (None, _) => {}
@@ -195,36 +148,36 @@ impl Lead {
         });
     }
 
-    /// The last connection of a node has closed, or it was expelled: its seat is free.
-    pub(crate) fn remove(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+    /// A node is lost, or was expelled: its seat is free.
+    pub(crate) fn remove(&mut self, id: NodeId, shared: &mut Shared) {
         self.challenges.remove(id);
         self.book.remove_standby(id);
-        if self.rounds.on_gone(id, &mut self.book, shared) {
+        if self.rounds.is_decided() {
+            shared.timers.set(Timer::Round, shared.now);
             return;
         }
         if self.book.member(id).is_none() {
             self.book.remove(id);
             return;
         }
-        // Void the round before the node leaves the book, so that the node gets Void too. It may be alive and
-        // ready, and would otherwise wait for the outcome.
-        self.rounds.void_for_change(&self.book, shared);
+        self.rounds.void_for_change(shared);
         self.forget_trouble(id);
         self.book.vacate(id);
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
-        self.seat_standbys(arrivals, shared);
+        self.seat_standbys(shared);
         self.call.count(self.book.seated(), None, shared);
         self.report_change(shared);
-        self.fill_seats(arrivals, shared);
+        self.tell_of_void(shared);
+        self.fill_seats(shared);
     }
 
     /// Takes the seats of members that hold up every round, as far as standbys can have them: such a member
     /// becomes the last of the standbys. Returns whether a seat is free now.
-    pub(super) fn put_behind_standbys(&mut self, members: &[NodeId], arrivals: &Arrivals) -> bool {
+    pub(super) fn put_behind_standbys(&mut self, members: &[NodeId], shared: &Shared) -> bool {
         let mut taken = Vec::new();
         for &id in members {
-            let Some(successor) = self.book.successor(id, &taken, arrivals) else { continue };
+            let Some(successor) = self.book.successor(id, &taken, &shared.links) else { continue };
             tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
             self.challenges.remove(id);
             self.book.replace(id);
@@ -234,13 +187,14 @@ impl Lead {
         !taken.is_empty()
     }
 
-    pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    pub(super) fn seat_standbys(&mut self, shared: &mut Shared) {
         let mut standbys = self.book.standbys().to_vec();
         // A member that has held up a round gets no seat before a node that has not.
         standbys.sort_by_key(|&id| self.book.get(id).is_some_and(|entry| entry.replaced));
         for id in standbys {
-            if arrivals.has(id) && self.book.seated() < shared.most() {
-                self.admit(id, arrivals, shared);
+            if shared.links.is_there(id) && self.book.seated() < shared.most() {
+                self.seat(id, shared);
+                self.welcome(id, shared);
             }
         }
     }

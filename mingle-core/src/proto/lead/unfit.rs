@@ -10,10 +10,9 @@ use super::book::Book;
 use super::ranks::Applicant;
 use crate::model::NodeId;
 use crate::proto::report::{Event, Failure, Warning};
-use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Message, Refusal};
+use crate::wire::Refusal;
 
 /// The most nodes that were left out whose joins are remembered.
 const REMEMBERED: usize = 64;
@@ -85,18 +84,16 @@ impl Lead {
             let Some(entry) = self.book.get(id) else { continue };
             let (node, failure) = (entry.peer(), Box::new(failure.clone()));
             shared.event(Event::Warning(Warning::LeftOut { node, failure }));
-            for attempt in 0..UNANSWERED_COPIES {
-                entry.reach(id, attempt, &Message::Refuse(refusal.clone()), shared);
-            }
+            shared.refuse(id, refusal.clone());
             self.rounds.forget(id);
         }
         self.left_out.insert(&nodes, &refusal, shared.now);
-        self.expelled.extend(nodes);
+        self.expelled.extend(nodes.into_iter().map(|id| (id, false)));
         if shared.config.world.is_range() {
             self.call.end(shared);
         }
-        // The round begins once their connections are closed.
-        shared.timers.set(Timer::Wave, shared.now);
+        // The round begins once their seats are free.
+        shared.timers.set(Timer::Round, shared.now);
     }
 }
 

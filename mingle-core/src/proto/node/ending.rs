@@ -37,7 +37,7 @@ impl Node {
             Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
             Refusal::NoRdma(verdict, is_required) => Some(Failure::NoRdma { verdict, is_required }),
             Refusal::Differs(sameness) => Some(Failure::Differs { sameness }),
-            Refusal::Closing => None,
+            Refusal::Closing | Refusal::Redirect(_) => None,
         };
         if let Some(failure) = failure {
             self.end(Event::Failed(failure));
@@ -154,6 +154,9 @@ impl Node {
     pub(super) fn end(&mut self, event: Event) {
         self.shared.event(event);
         self.ended = true;
+        if let Some(follow) = &self.follow {
+            self.shared.links.conclude(follow.leader_id());
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use super::Node;
-use crate::model::{HostName, Misfit, NodeId, Peer, Rank, Unfit, User, WorldSize};
+use crate::model::{HostName, Misfit, NodeId, Peer, Unfit, User, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
-use crate::wire::{Announce, Candidate, Join, Message, Running, Solicit, Trouble};
+use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
 
 impl Node {
     pub(super) fn on_message(
@@ -23,43 +23,14 @@ impl Node {
                 self.on_announce(&announce, source, recipient);
             }
             Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
-            // The leader has joined a better one, and sends its members there.
-            Message::Hint(to) if self.follows(from) => self.on_redirect(&to),
             Message::Hint(to) => {
                 if recipient == Recipient::All && self.follows(to.candidate.id) {
                     self.seek.hear_relay(&self.shared);
                 }
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
             }
-            Message::Join(join) => self.on_join(from, source, join),
             Message::Running(running) => self.on_running(source, &running),
-            Message::Ping => self.shared.send(source, from, &Message::Pong),
-            Message::Pong => self.lead.on_pong(from, &mut self.shared),
-            Message::Ready(round) => self.lead.on_ready(from, source, round, &mut self.shared),
-            Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
-            Message::Enough => self.on_enough(from),
-            Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
-            message if self.follows(from) => self.on_leader_message(message),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
-        }
-    }
-
-    /// A message that only this node's leader may send.
-    fn on_leader_message(&mut self, message: Message) {
-        match message {
-            Message::Refuse(refusal) => self.on_refusal(refusal),
-            Message::Welcome(welcome) => {
-                welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
-                self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
-            }
-            Message::Prepare(prepare) if self.lead.is_overdue() => {
-                // The last round was void, and no other begins for this node.
-                self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
-            }
-            Message::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
-            Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
-            Message::Commit(commit) => self.on_commit(&commit),
-            _ => tracing::debug!("a message that is not the leader's to send"),
         }
     }
 
@@ -115,8 +86,8 @@ impl Node {
         if let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(candidate.id)) {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.is_joined() {
-                self.memory.named(&announce.newest);
-                announce.newest.iter().for_each(|host| self.memory.fits(host));
+                self.memory.named(&announce.count.newest);
+                announce.count.newest.iter().for_each(|host| self.memory.fits(host));
             }
             self.memory.together(candidate.id);
             self.note_most(false);
@@ -135,7 +106,13 @@ impl Node {
 
     /// A node was heard that has these endpoints. If that at which it was heard is another node's as well,
     /// this node's members learn it, too. An address that is translated on the way is no endpoint.
-    fn hear_at(&mut self, host: &HostName, id: NodeId, source: SocketAddr, endpoints: &[SocketAddr]) {
+    pub(super) fn hear_at(
+        &mut self,
+        host: &HostName,
+        id: NodeId,
+        source: SocketAddr,
+        endpoints: &[SocketAddr],
+    ) {
         let now = self.shared.now;
         let leads_there =
             |follow: &&Follow| !follow.is_led_by(id) && follow.leader_endpoints().contains(&source);
@@ -155,7 +132,13 @@ impl Node {
     }
 
     /// A node expects a world of this size, as this user. Returns whether this one could be beside it.
-    fn hear_wish(&mut self, host: &HostName, source: SocketAddr, world: WorldSize, user: &User) -> bool {
+    pub(super) fn hear_wish(
+        &mut self,
+        host: &HostName,
+        source: SocketAddr,
+        world: WorldSize,
+        user: &User,
+    ) -> bool {
         let Some(reason) = self.shared.unfit(world, user) else {
             self.memory.fits(host);
             return true;
@@ -218,21 +201,5 @@ impl Node {
             None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
             None => seek.answer_as_leader(from, source, to_all, again, &self.lead, shared),
         }
-    }
-
-    fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
-        self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
-        self.hear_at(&join.node.host, from, source, &join.node.endpoints);
-        self.hear_wish(&join.node.host, source, join.world, &join.node.attributes.user);
-        self.memory.together(from);
-        if self.leads() {
-            self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
-        } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
-            self.shared.send(source, from, &Message::Hint(follow.introduction()));
-        }
-    }
-
-    fn follows(&self, id: NodeId) -> bool {
-        self.follow.as_ref().is_some_and(|follow: &Follow| follow.is_led_by(id))
     }
 }

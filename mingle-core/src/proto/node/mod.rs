@@ -1,7 +1,7 @@
 //! One node: each datagram, connection and timer goes to the part that it concerns.
 //!
-//! Here a datagram is decoded, and its recipient is checked. `messages` hands each message to a
-//! part, `steps` has what concerns several parts, `ending` how a node ends.
+//! Here a datagram is decoded, and its recipient is checked. `messages` hands each message to a part, and
+//! `sessions` each frame; `steps` has what concerns several parts, `ending` how a node ends.
 
 mod absent;
 mod ending;
@@ -11,18 +11,20 @@ mod overtime;
 #[cfg(feature = "testing")]
 #[path = "../../../testing/node.rs"]
 mod phase;
+mod sessions;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::config::Config;
 use super::follow::Follow;
 use super::lead::Lead;
-use super::output::{ConnId, DialId, Output, PathNews};
-use super::prove::{Arrival, Arrivals, Ends, PathProofs, PathTarget};
+use super::output::{DialId, Output, PathNews};
+use super::pause::was_stopped;
+use super::prove::{PathProofs, PathTarget};
 use super::report::{Cause, Event, OtherJob, Tried, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
@@ -46,7 +48,6 @@ const STOPPED: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Node {
     shared: Shared,
-    arrivals: Arrivals,
     seek: Seek,
     lead: Lead,
     follow: Option<Follow>,
@@ -67,7 +68,6 @@ impl Node {
     pub fn new(config: Config, seed: u64, now: Time) -> Self {
         let mut shared = Shared::new(config, seed, now);
         let mut node = Self {
-            arrivals: Arrivals::default(),
             seek: Seek::new(&mut shared),
             lead: Lead::new(&shared),
             follow: None,
@@ -84,7 +84,7 @@ impl Node {
         }
         if node.shared.most() == 1 {
             // No other node must be found or reached.
-            node.lead.start_round_if_full(&node.arrivals, &mut node.shared);
+            node.lead.start_round_if_full(&mut node.shared);
             node.lead.commit_if_ready(&mut node.shared);
             node.check_end();
         } else {
@@ -103,7 +103,11 @@ impl Node {
     /// When to call [`Node::handle_timeout`]. The time may change with every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.ended { None } else { self.shared.timers.next() }
+        if self.ended { None } else { self.next() }
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.shared.timers.next().into_iter().chain(self.shared.links.poll_timeout()).min()
     }
 
     /// Whether the node has reported its end. Events that are handed in later have no effect.
@@ -198,7 +202,6 @@ impl Node {
             return;
         }
         self.memory.hear(header.sender, self.shared.now);
-        self.lead.hear(header.sender, from, &self.shared);
         if let Some(follow) = &mut self.follow {
             if !follow.is_led_by(header.sender) {
                 follow.suspect(from, &mut self.shared);
@@ -210,21 +213,12 @@ impl Node {
         self.check_end();
     }
 
-    /// A connection that this node dialed is established, with this local address. Call this before you write
-    /// the hello, so that no answer overtakes this call.
-    pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
-        self.at(now);
-        self.with_follow(|follow, _| follow.connected(dial));
-    }
-
-    /// A connection that this node dialed has closed, or could not be opened.
+    /// A connection that proves a path has closed, or could not be opened.
     pub fn handle_hung_up(&mut self, now: Time, dial: DialId) {
         self.at(now);
-        if self.ended {
-            return;
+        if !self.ended {
+            self.with_proofs(|proofs, _| proofs.closed(dial));
         }
-        self.with_proofs(|proofs, _| proofs.closed(dial));
-        self.with_follow(|follow, shared| follow.closed(dial, shared));
     }
 
     /// Something has happened on a connection that proves a path.
@@ -241,56 +235,6 @@ impl Node {
         PathTarget::new(&self.shared)
     }
 
-    /// A hello has arrived on a connection that this node accepted, at its own address `local`, from the
-    /// address `remote`.
-    pub fn handle_hello(&mut self, now: Time, conn: ConnId, local: IpAddr, remote: IpAddr, hello: &[u8]) {
-        self.at(now);
-        let hello = self.shared.codec.decode_hello(hello).ok();
-        let hello = hello.filter(|(token, _)| token.target == self.shared.me() && !self.ended);
-        let Some((token, traits)) = hello else {
-            self.shared.close(conn);
-            return;
-        };
-        let most = self.shared.scale().most_provers();
-        if self.shared.config.keys.is_some() && !self.arrivals.is_first(token.prover, token.dial, most) {
-            tracing::debug!(prover = %token.prover, "a replayed token");
-            self.shared.close(conn);
-            return;
-        }
-        if token.dialled.ip() != local {
-            tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
-        }
-        self.shared.set_unreached(false);
-        self.memory.connected();
-        let differing = Some(traits).filter(|traits| *traits != *self.shared.config.traits);
-        let arrival = Arrival { conn, dial: token.dial, ends: Ends { local, remote } };
-        let is_stranger = self.is_stranger(token.prover);
-        if let Some(excess) = self.arrivals.add(token.prover, arrival, differing, is_stranger) {
-            self.shared.close(excess);
-        }
-        self.close_strangers();
-        self.lead.settle(token.prover, &self.arrivals, &mut self.shared);
-        self.check_end();
-    }
-
-    /// A roster has arrived on a connection that this node opened.
-    pub fn handle_roster(&mut self, now: Time, dial: DialId, bytes: &[u8]) {
-        self.at(now);
-        if !self.ended {
-            self.with_follow(|follow, shared| follow.on_roster(dial, bytes, shared));
-        }
-    }
-
-    /// A connection that this node accepted has closed.
-    pub fn handle_closed(&mut self, now: Time, conn: ConnId) {
-        self.at(now);
-        if let Some(prover) = self.arrivals.remove(conn).filter(|_| !self.ended) {
-            self.note_most(false);
-            self.lead.remove(prover, &self.arrivals, &mut self.shared);
-            self.check_end();
-        }
-    }
-
     /// Time has passed. Early and repeated calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
@@ -300,6 +244,11 @@ impl Node {
             if self.shared.timers.slept_through(timer, now) {
                 self.shared.set_after(timer, GRACE);
             }
+        }
+        while !self.ended
+            && let Some(id) = self.shared.links.next_due(self.shared.now)
+        {
+            self.look_at(id);
         }
         while !self.ended
             && let Some(timer) = self.shared.timers.expire(self.shared.now)
@@ -316,7 +265,7 @@ impl Node {
         self.at(now);
         if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
             self.shared.set_endpoints(endpoints, reach);
-            self.with_follow(Follow::send_endpoints);
+            self.with_follow(Follow::say_join);
         }
     }
 
@@ -382,13 +331,16 @@ impl Node {
     }
 
     fn at(&mut self, now: Time) {
-        let was_stopped = self.shared.timers.next().is_some_and(|due| due + STOPPED < now);
+        let due = self.next().map(|due| due.max(self.shared.now)).filter(|due| was_stopped(*due, now));
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
-        if was_stopped && !self.catches_up {
+        let Some(due) = due.filter(|_| !self.ended) else { return };
+        let stopped = now.saturating_sub(due);
+        self.shared.links.forgive(stopped);
+        if stopped > STOPPED && !self.catches_up {
             self.catches_up = true;
             // Before anything is read: what members said before the pause may not hold any more.
-            self.lead.void_after_stop(&mut self.shared);
+            self.lead.void_after_stop(stopped, &mut self.shared);
         }
     }
 
@@ -397,23 +349,21 @@ impl Node {
             Timer::Deadline if self.stays_for_round() => {}
             Timer::Deadline => self.on_deadline(),
             Timer::Call => self.call(),
-            Timer::Join => self.with_follow(Follow::join),
-            Timer::Dial => {
-                self.with_follow(Follow::advance);
-                self.with_proofs(PathProofs::advance);
-            }
-            Timer::GiveUpLeader => self.give_up_leader(),
-            Timer::AskLeader => self.ask_leader(),
-            Timer::RepeatInRound => self.with_follow(Follow::proceed),
+            Timer::Ask => self.with_follow(Follow::ask),
+            Timer::Dial => _ = self.with_proofs(PathProofs::advance),
+            Timer::GiveUpLeader => match self.follow.as_ref().filter(|follow| follow.is_joined()) {
+                Some(suspected) => self.look_at(suspected.leader_id()),
+                None => self.give_up_leader(),
+            },
+            Timer::Relay => self.relay(),
             Timer::ProofFailed => {
                 self.with_follow(Follow::proof_failed);
-                self.lead.proof_failed(&self.arrivals, &mut self.shared);
+                self.lead.proof_failed(&mut self.shared);
             }
-            Timer::Wave if self.follow.is_some() => self.redirect_members(),
-            Timer::Wave => self.lead.repeat(&self.arrivals, &mut self.shared),
-            Timer::PingChallenged => self.lead.ping_challenged(&mut self.shared),
+            Timer::Round => self.lead.go_on(&mut self.shared),
+            Timer::Challenge => self.lead.end_challenges(&mut self.shared),
             Timer::StepDown => self.step_down_if_unreached(),
-            Timer::WelcomeNext => self.lead.welcome_next(&self.arrivals, &mut self.shared),
+            Timer::Welcome => self.lead.welcome_all(&mut self.shared),
             Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
             Timer::InDoubt => self.end_in_doubt(),
             Timer::StandAside => self.look_again(),

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Node;
 use crate::model::NodeId;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::Message;
 
 /// How long a member waits for the round that it has asked for, and for the next one after a round that was
 /// void.
@@ -47,7 +46,7 @@ impl Node {
     }
 
     fn end_call(&mut self) {
-        self.lead.end_call(&self.arrivals, &mut self.shared);
+        self.lead.end_call(&mut self.shared);
         // A world of one has nobody to wait for.
         self.lead.commit_if_ready(&mut self.shared);
     }
@@ -61,7 +60,7 @@ impl Node {
         let now = self.shared.now;
         let is_first = self.overtime.is_none();
         let overtime = self.overtime.get_or_insert(Overtime { since: now, in_round: now });
-        let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) else {
+        let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_joined()) else {
             if is_first && self.leads() {
                 self.end_call();
             }
@@ -78,7 +77,7 @@ impl Node {
             return false;
         }
         if follow.waits() {
-            follow.send_to_leader(&Message::Enough, &mut self.shared);
+            follow.want_world(&mut self.shared);
         }
         self.shared.set_after(Timer::Deadline, AGAIN);
         true

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Node;
-use crate::model::{Misfit, NodeId};
+use crate::model::Misfit;
 use crate::proto::follow::{Follow, GaveUp};
-use crate::proto::report::{Event, Warning};
+use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Seek;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Candidate, Commit, Introduction};
+use crate::wire::{Candidate, Commit, Introduction, Refusal};
 
 /// How long a node stands aside after it was last told that the job runs. It asks once a
 /// second meanwhile, and each question is answered.
@@ -48,6 +48,10 @@ impl Node {
         }
         Seek::stop(&mut self.shared);
         self.lead.freeze(&mut self.shared);
+        if self.lead.knows(candidate.id) {
+            // It has left this node to lead, and the end of its session is on its way.
+            self.lead.remove(candidate.id, &mut self.shared);
+        }
         self.follow = Some(Follow::start(&mut self.shared, candidate, source));
     }
 
@@ -69,9 +73,9 @@ impl Node {
     pub(super) fn leave(&mut self, follow: Follow) {
         follow.stop(&mut self.shared);
         self.follow = None;
-        self.lead.thaw(&mut self.shared);
+        self.lead.thaw();
         self.seek.start(&mut self.shared);
-        self.lead.resume(&self.arrivals, &mut self.shared);
+        self.lead.resume(&mut self.shared);
     }
 
     /// Passes an event that may make this node a member to `act`. If this node has then joined, it redirects
@@ -81,7 +85,6 @@ impl Node {
         if act(follow, &mut self.shared) {
             self.seek.joined(follow.leader_id());
             self.memory.joined(follow.leader_id());
-            self.lead.forget_unproved(&self.arrivals);
             self.redirect_members();
         }
     }
@@ -89,23 +92,7 @@ impl Node {
     /// Redirects this node's own members to the leader that it has joined.
     pub(super) fn redirect_members(&mut self) {
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
-            self.lead.redirect(follow.introduction(), &mut self.shared);
-        }
-    }
-
-    /// Whether a node has not joined.
-    pub(super) fn is_stranger(&self, id: NodeId) -> bool {
-        !self.lead.knows(id)
-    }
-
-    /// Closes the connections of nodes that have not joined, the oldest first, while there are too many:
-    /// their IDs may be made up.
-    pub(super) fn close_strangers(&mut self) {
-        while self.arrivals.count() > self.shared.scale().most_entries() {
-            let Some(stranger) = self.arrivals.oldest(|id| self.is_stranger(id)) else { break };
-            for conn in self.arrivals.evict(stranger) {
-                self.shared.close(conn);
-            }
+            self.lead.redirect(&follow.introduction(), &mut self.shared);
         }
     }
 
@@ -139,19 +126,21 @@ impl Node {
         self.leave(follow);
     }
 
-    /// The leader sends this node to a better candidate.
-    pub(super) fn on_redirect(&mut self, to: &Introduction) {
+    /// The leader leads no more, and sends this node to a better candidate. A node that cannot follow that
+    /// one looks for others.
+    pub(super) fn on_redirect(&mut self, to: Introduction) {
         let Some(follow) = &self.follow else { return };
-        if self.seek.obeys_redirect(to, follow, &self.shared) && !self.is_twin(&to.candidate) {
+        if self.seek.obeys_redirect(&to, follow, &self.shared) && !self.is_twin(&to.candidate) {
             self.follow(&to.candidate, to.source);
+        } else {
+            self.on_refusal(Refusal::Redirect(to));
         }
     }
 
-    /// The leader was silent: asks it, and tells all nodes of it, because this node hears it by unicast
-    /// alone, and others may not have found it.
-    pub(super) fn ask_leader(&mut self) {
+    /// The leader was not heard by multicast: tells all nodes of it, since others may not have found it.
+    pub(super) fn relay(&mut self) {
         if let Some(follow) = &mut self.follow {
-            follow.ask(&mut self.shared);
+            follow.set_relay(&mut self.shared);
             self.seek.relay(follow, &mut self.shared);
         }
     }
@@ -162,11 +151,18 @@ impl Node {
         self.lead.all_proved(&mut self.shared);
     }
 
-    /// A ready node ends if its leader is silent for too long, or if the round takes too long.
+    /// A ready node ends if its leader is lost, or if the round takes too long; another one looks for the
+    /// others again.
     pub(super) fn end_in_doubt(&mut self) {
         let Some(follow) = &mut self.follow else { return };
-        if let Some(failure) = follow.in_doubt(&mut self.shared) {
-            self.end(Event::Failed(failure));
+        if !follow.in_doubt(&mut self.shared) {
+            return;
+        }
+        if follow.is_bound(&self.shared) {
+            let leader = follow.leader_peer();
+            self.end(Event::Failed(Failure::OutcomeUnknown { leader }));
+        } else {
+            self.give_up_leader();
         }
     }
 
@@ -177,26 +173,23 @@ impl Node {
         }
     }
 
-    /// Closes the connections of expelled members, and frees their seats.
+    /// Frees the seats of expelled members.
     pub(super) fn close_expelled(&mut self) {
-        while let Some(id) = self.lead.take_expelled() {
-            for conn in self.arrivals.evict(id) {
-                self.shared.close(conn);
+        while let Some((id, closes)) = self.lead.take_expelled() {
+            self.note_most(false);
+            if closes {
+                self.shared.links.forget(self.shared.now, id);
             }
-            self.lead.remove(id, &self.arrivals, &mut self.shared);
+            self.lead.remove(id, &mut self.shared);
         }
     }
 
     /// Other nodes join, but their connections do not arrive: another node leads for a while, and this one
     /// becomes master only if it was given rank 0.
     pub(super) fn step_down_if_unreached(&mut self) {
-        // A node that leads no more has stopped the timer or forgotten the nodes that joined.
-        if !self.arrivals.is_empty() || self.lead.is_empty() {
-            return;
-        }
+        // A node that leads no more has stopped the timer or forgotten the nodes that asked. If they have
+        // stopped asking they are gone, and this node may be reachable after all.
         if self.lead.is_deserted(&self.shared) {
-            // The joining nodes have stopped asking: they are gone, and this node may be reachable after all.
-            self.lead.clear(&mut self.shared);
             return;
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
@@ -224,11 +217,7 @@ impl Node {
         if self.follow.is_none() && self.seek.has_announced() {
             self.shared.event(Event::SteppedDown);
         }
-        // A member would keep its lease to a leader that has forgotten it, and never join again.
         self.lead.dismiss(&mut self.shared);
-        for conn in self.arrivals.evict_all() {
-            self.shared.close(conn);
-        }
         self.lead.clear(&mut self.shared);
         if let Some(follow) = self.follow.take() {
             self.leave(follow);

@@ -42,8 +42,6 @@ type PathKey = (NodeId, SocketAddr);
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
 pub(crate) struct PathProofs {
-    /// How many addresses of partners there are. They may arrive later.
-    expected: usize,
     by_partner: BTreeMap<PathKey, PathProof>,
     /// The partner of each connection that was opened in this round.
     by_dial: BTreeMap<DialId, PathKey>,
@@ -80,48 +78,34 @@ enum Probe {
 }
 
 impl PathProofs {
-    /// Starts to prove the paths to so many addresses, which may become known later.
-    pub(crate) fn start(expected: usize, shared: &mut Shared) -> Self {
-        if expected > 0 {
-            shared.set_after(Timer::ProofFailed, PATIENCE);
-        }
-        Self {
-            expected,
-            by_partner: BTreeMap::new(),
+    /// Starts to prove the paths to these partners.
+    pub(crate) fn start(partners: &[Partner], shared: &mut Shared) -> Self {
+        let others = partners.iter().filter(|partner| partner.id != shared.me());
+        let path = |partner: &Partner| ((partner.id, partner.path), PathProof::new(*partner, shared.now));
+        let mut proofs = Self {
+            by_partner: others.map(path).collect(),
             by_dial: BTreeMap::new(),
             proved: 0,
             explains_at: shared.now + EXPLAIN,
+        };
+        if !proofs.by_partner.is_empty() {
+            shared.set_after(Timer::ProofFailed, PATIENCE);
         }
-    }
-
-    /// These partners have become known. Returns whether any of them is new.
-    pub(crate) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
-        let known = self.by_partner.len();
-        for &partner in partners {
-            if self.by_partner.len() < self.expected && partner.id != shared.me() {
-                self.by_partner
-                    .entry((partner.id, partner.path))
-                    .or_insert_with(|| PathProof::new(partner, shared.now));
-            }
-        }
-        let are_new = self.by_partner.len() > known;
-        if are_new {
-            self.advance(shared);
-        }
-        are_new
+        proofs.advance(shared);
+        proofs
     }
 
     /// Whether all paths are proved.
     pub(crate) fn are_proved(&self) -> bool {
-        self.proved == self.expected
+        self.proved == self.by_partner.len()
     }
 
     /// Opens the connections that are due.
     pub(crate) fn advance(&mut self, shared: &mut Shared) {
-        if self.by_partner.is_empty() || self.are_proved() {
+        if self.are_proved() {
             return;
         }
-        let pace = Pace::new(self.expected, OPEN_TO_ALL, FEWEST, REPLACE);
+        let pace = Pace::new(self.by_partner.len(), OPEN_TO_ALL, FEWEST, REPLACE);
         let Self { by_partner, by_dial, .. } = self;
         if shared.now >= self.explains_at {
             self.explains_at = shared.now + EXPLAIN_AGAIN;
@@ -172,16 +156,13 @@ impl PathProofs {
         self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
     }
 
-    /// The paths that are not proved; nothing where all are, or where no partner is known.
-    pub(crate) fn broken(&self, round: u64) -> Option<Broken> {
+    /// The paths that are not proved; nothing where all are.
+    pub(crate) fn broken(&self) -> Option<Broken> {
         let broken = in_order(&self.by_partner);
         let broken: Vec<&PathProof> = broken.iter().filter_map(|key| self.by_partner.get(key)).collect();
         let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
-        (!broken.is_empty()).then(|| Broken {
-            round,
-            paths: broken.into_iter().map(PathProof::broken).collect(),
-            more,
-        })
+        (!broken.is_empty())
+            .then(|| Broken { paths: broken.into_iter().map(PathProof::broken).collect(), more })
     }
 
     /// Ends the proofs and closes their connections.

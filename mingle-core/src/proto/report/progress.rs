@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::model::{HostName, Peer, WorldSize};
-use crate::wire::Announce;
+use crate::wire::{Candidate, Count};
 
 /// How many members there are, as the leader counts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,16 +30,16 @@ impl fmt::Display for Progress {
     }
 }
 
-impl Announce {
-    /// The progress of the leader that announces itself.
-    pub(crate) fn progress(&self) -> Progress {
+impl Count {
+    /// The progress of this leader.
+    pub(crate) fn progress(&self, leader: &Candidate) -> Progress {
         let missing = self.missing.iter().map(|&(first, last)| RankRange { first, last });
         Progress {
             joined: self.joined,
-            world: self.candidate.world,
+            world: leader.world,
             newest: self.newest.to_vec(),
             missing: missing.collect(),
-            leader: self.candidate.peer(),
+            leader: leader.peer(),
         }
     }
 }

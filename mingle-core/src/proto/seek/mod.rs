@@ -166,7 +166,6 @@ impl Seek {
         }
         self.called = Some(shared.now);
         self.call(&lead.announce(shared), shared);
-        lead.announce_to_deaf(shared);
         shared.set_repeat(Timer::Call, &mut self.calls);
     }
 

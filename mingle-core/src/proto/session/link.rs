@@ -13,7 +13,7 @@ use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
 
 /// How long the other process may take to acknowledge a batch before another connection is tried.
-const PATIENCE: Duration = Duration::from_millis(60);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
 /// A host that refuses a connection twice, so long apart, has no such process: a process may be refused once
 /// where its queue of connections was full.
 const REFUSED_AGAIN: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const AFTER_RESET: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// The other end has closed it.
     Closed,
     /// It was reset, or the kernel's probes got no answer.
@@ -32,7 +32,7 @@ pub(crate) enum Ending {
 
 /// Why a dial has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failed {
+pub enum Failed {
     /// The host refuses it, or another process answers there.
     Refused,
     /// Nothing has answered.
@@ -41,10 +41,20 @@ pub(crate) enum Failed {
 
 /// Who has opened a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
+    /// This process, by this dial.
     Dialled(DialId),
-    /// The other process has dialled from this address.
-    Accepted(IpAddr),
+    /// The other process.
+    Accepted(Ends),
+}
+
+/// The addresses of a connection that this process has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// This process's own.
+    pub local: IpAddr,
+    /// The other process's.
+    pub remote: IpAddr,
 }
 
 /// What is known of another process.
@@ -71,7 +81,10 @@ pub(crate) struct Link {
     met: Option<IpAddr>,
     /// Where the dials under way go.
     dialled: BTreeMap<DialId, SocketAddr>,
-    connections: Vec<ConnId>,
+    /// The open connections, and where those go that this process has dialled.
+    connections: Vec<(ConnId, Option<SocketAddr>)>,
+    /// The ends of the last connection that the process has dialled.
+    ends: Option<Ends>,
     /// Since when a connection is open, if one is.
     there_since: Time,
     /// What was said last of each kind.
@@ -103,6 +116,7 @@ impl Link {
             met: None,
             dialled: BTreeMap::new(),
             connections: Vec::new(),
+            ends: None,
             there_since: now,
             said: BTreeMap::new(),
             question: Some(Question::new(now, false)),
@@ -114,11 +128,34 @@ impl Link {
     }
 
     pub(crate) fn into_connections(self) -> impl Iterator<Item = ConnId> {
-        self.connections.into_iter()
+        self.connections.into_iter().map(|(conn, _)| conn)
+    }
+
+    /// The ends of the last connection that the process has dialled.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.ends
+    }
+
+    /// Whether a connection is open that this process has dialled to this address.
+    pub(crate) fn is_open_to(&self, address: SocketAddr) -> bool {
+        self.connections.iter().any(|(_, to)| *to == Some(address))
+    }
+
+    /// Since when a connection is open, or was last.
+    pub(crate) fn there_since(&self) -> Time {
+        self.there_since
+    }
+
+    /// From now on the process may take so long to acknowledge a batch.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.session.set_patience(patience);
     }
 
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         if self.addresses != addresses {
+            if self.addresses.is_empty() {
+                self.session.dial_at_once();
+            }
             self.addresses = addresses.to_vec();
             self.next_address = self.first_address();
         }
@@ -142,28 +179,37 @@ impl Link {
         self.said.remove(&kind);
     }
 
+    /// Whether the other process has said a later number than this one: its numbers grow.
+    pub(crate) fn is_outdated(&self, number: u64) -> bool {
+        self.other_number.is_some_and(|known| (1..=u64::MAX / 2).contains(&known.wrapping_sub(number)))
+    }
+
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
-    pub(crate) fn opened(&mut self, now: Time, role: Role, way: Way, conn: ConnId, number: u64) {
-        let (dial, met) = match way {
-            Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial).map(|to| to.ip()).or(self.met)),
-            Way::Accepted(from) => (None, self.met.or(Some(from))),
+    pub(crate) fn opened(&mut self, now: Time, way: Way, conn: ConnId, number: u64) {
+        let (dial, to) = match way {
+            Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial)),
+            Way::Accepted(ends) => {
+                self.ends = Some(ends);
+                self.met = self.met.or(Some(ends.remote));
+                (None, None)
+            }
         };
-        self.met = met;
+        self.met = to.map(|to| to.ip()).or(self.met);
         self.next_address = self.first_address();
         let is_known = self.other_number.is_none_or(|known| known == number);
         if !is_known {
-            // The connections of the old session close by themselves: their frames are of nobody.
-            self.session = Session::new(role, PATIENCE);
+            // A stranger that uses the process's name would close none of them.
+            self.session.begin_anew();
             self.connections.clear();
         }
         self.other_number = Some(number);
         if self.connections.is_empty() {
             self.there_since = now;
         }
-        self.connections.push(conn);
+        self.connections.push((conn, to));
         self.question = None;
-        self.session.opened(now, dial.filter(|_| is_known), conn);
+        self.session.opened(now, dial, conn);
         if !is_known {
             for (kind, body) in self.said.clone() {
                 self.session.say(now, kind, body);
@@ -195,15 +241,15 @@ impl Link {
             }
         }
         // A second refusal is evidence where the first one was.
-        if !is_met || failed == Failed::Silent {
-            self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        if self.met.is_some() && (!is_met || failed == Failed::Silent) {
+            self.turn();
         }
         self.session.dial_failed(now, dial);
     }
 
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
-        let was_open = self.connections.contains(&conn);
-        self.connections.retain(|open| *open != conn);
+        let was_open = self.has(conn);
+        self.connections.retain(|(open, _)| *open != conn);
         if was_open && self.connections.is_empty() {
             let was_closed = ending == Ending::Closed;
             self.question.get_or_insert(Question::new(now, was_closed));
@@ -217,7 +263,16 @@ impl Link {
         conn: ConnId,
         frame: Frame,
     ) -> Result<Option<Frame>, Impossible> {
-        if self.connections.contains(&conn) { self.session.receive(now, conn, frame) } else { Ok(None) }
+        if self.has(conn) { self.session.receive(now, conn, frame) } else { Ok(None) }
+    }
+
+    fn has(&self, conn: ConnId) -> bool {
+        self.connections.iter().any(|(open, _)| *open == conn)
+    }
+
+    /// Whether the process has closed its last connection itself, and has not come back.
+    pub(crate) fn has_left(&self) -> bool {
+        self.question.is_some_and(|question| question.was_closed)
     }
 
     pub(crate) fn presence(&self, now: Time) -> Presence {
@@ -239,6 +294,14 @@ impl Link {
 
     pub(crate) fn is_read(&self) -> bool {
         self.session.is_read()
+    }
+
+    pub(crate) fn conclude(&mut self) {
+        self.session.conclude();
+    }
+
+    pub(crate) fn has_written(&self, kind: u8) -> bool {
+        self.session.has_written(kind)
     }
 
     /// Since when the other process owes an acknowledgement.
@@ -282,12 +345,21 @@ impl Link {
     pub(crate) fn poll_output(&mut self) -> Option<(Output, Option<SocketAddr>)> {
         let output = self.session.poll_output()?;
         if let Output::Close(conn) = output {
-            self.connections.retain(|open| *open != conn);
+            self.connections.retain(|(open, _)| *open != conn);
         }
         let Output::Dial(dial) = output else { return Some((output, None)) };
         let to = self.addresses.get(self.next_address).copied();
         self.dialled.extend(to.map(|to| (dial, to)));
+        if self.met.is_none() {
+            // The dials to all addresses race (RFC 8305).
+            self.turn();
+        }
         Some((output, to))
+    }
+
+    /// The next dial goes to another address.
+    fn turn(&mut self) {
+        self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
     }
 }
 
@@ -311,7 +383,12 @@ mod tests {
     /// A link whose only connection has ended so, at second 1.
     fn ended(ending: Ending) -> Link {
         let mut link = Link::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
-        link.opened(Time::ZERO, Role::Member, Way::Accepted(THERE.ip()), ConnId(1), 2);
+        link.opened(
+            Time::ZERO,
+            Way::Accepted(Ends { local: ELSEWHERE.ip(), remote: THERE.ip() }),
+            ConnId(1),
+            2,
+        );
         assert_eq!(link.presence(Time::ZERO), Presence::There);
         link.closed(Time::from_secs(1), ConnId(1), ending);
         link
@@ -343,7 +420,12 @@ mod tests {
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 1990)), (silent, silent));
         assert_eq!(link.presence(Time::from_secs(2)), Presence::Dead);
-        link.opened(Time::from_secs(4), Role::Member, Way::Accepted(THERE.ip()), ConnId(2), 2);
+        link.opened(
+            Time::from_secs(4),
+            Way::Accepted(Ends { local: ELSEWHERE.ip(), remote: THERE.ip() }),
+            ConnId(2),
+            2,
+        );
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
     }
 

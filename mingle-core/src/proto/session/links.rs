@@ -11,9 +11,12 @@ use crate::model::NodeId;
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
 
+/// Of how many processes that were forgotten the numbers are remembered: then all begin at a higher one.
+const FORGOTTEN: usize = 1024;
+
 /// What a session asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Open a connection of the session with this process, and exchange hellos, which name both processes
     /// and the numbers of their sessions. Report what comes of it.
     Dial {
@@ -36,9 +39,11 @@ pub(crate) enum Order {
 #[derive(Debug, Clone)]
 pub(crate) struct Links<P> {
     me: NodeId,
-    /// The number of the next link's session. It grows with every process that is forgotten, so no two links
-    /// to one process have the same number.
+    /// The number of the session with a process that was never forgotten.
     number: u64,
+    /// The numbers of the sessions with processes that were forgotten, so that no two links to one process
+    /// have the same. Others' coming and going changes no number, which may be in a hello on its way.
+    forgotten: BTreeMap<NodeId, u64>,
     peers: BTreeMap<NodeId, Linked<P>>,
     connections: BTreeMap<ConnId, NodeId>,
     /// When each link has something to do.
@@ -63,6 +68,7 @@ impl<P> Links<P> {
         Self {
             me,
             number,
+            forgotten: BTreeMap::new(),
             peers: BTreeMap::new(),
             connections: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -102,7 +108,8 @@ impl<P> Links<P> {
 
     /// The number of this process's session with that one.
     pub(crate) fn number_for(&self, id: NodeId) -> u64 {
-        self.get(id).map_or(self.number, |peer| peer.link.number())
+        let next = || self.forgotten.get(&id).map_or(self.number, |last| last.wrapping_add(1));
+        self.get(id).map_or_else(next, |peer| peer.link.number())
     }
 
     /// The two ends of a session must differ in which of them closes superfluous connections.
@@ -110,18 +117,25 @@ impl<P> Links<P> {
         if self.me < id { Role::Leader } else { Role::Member }
     }
 
-    /// Begins a session with a process that has these addresses. It is dialled when the link is next advanced.
+    /// Begins a session with a process that has these addresses. It is dialled when the link is next
+    /// advanced.
     pub(crate) fn add(&mut self, now: Time, id: NodeId, addresses: Vec<SocketAddr>, known: P) {
-        let link = Link::new(self.role(id), self.number, addresses, now);
+        let link = Link::new(self.role(id), self.number_for(id), addresses, now);
         self.peers.insert(id, Linked { link, due: None, known });
         self.touched.insert(id);
     }
 
     /// A connection to a process of which there is a link is open, and both hellos have been read.
     pub(crate) fn opened(&mut self, now: Time, id: NodeId, way: Way, conn: ConnId, number: u64) {
-        let role = self.role(id);
+        if self.get(id).is_some_and(|peer| peer.link.is_outdated(number)) {
+            // A segment of it was lost, and the process has begun anew meanwhile.
+            if let Way::Dialled(dial) = way {
+                self.dial_failed(now, id, dial, Failed::Silent);
+            }
+            return self.refuse(conn);
+        }
         self.connections.insert(conn, id);
-        self.with(id, |link| link.opened(now, role, way, conn, number));
+        self.with(id, |link| link.opened(now, way, conn, number));
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, id: NodeId, dial: DialId, failed: Failed) {
@@ -188,19 +202,36 @@ impl<P> Links<P> {
         self.touched.extend(self.peers.keys());
     }
 
-    /// Forgets a process, and closes all connections to it.
-    pub(crate) fn forget(&mut self, id: NodeId) {
+    /// Forgets a process, and closes all connections to it, once what was said is written.
+    pub(crate) fn forget(&mut self, now: Time, id: NodeId) {
+        self.settle(now, id);
         if let Some(peer) = self.peers.remove(&id) {
-            self.number = self.number.wrapping_add(1);
-            self.due.retain(|(_, other)| *other != id);
-            self.orders.extend(peer.link.into_connections().map(Order::Close));
-            self.connections.retain(|_, peer| *peer != id);
+            if self.forgotten.len() >= FORGOTTEN {
+                let last = std::mem::take(&mut self.forgotten).into_values().max().unwrap_or_default();
+                self.number = self.number.max(last.wrapping_add(1));
+            }
+            self.forgotten.insert(id, peer.link.number());
+            peer.due.map(|due| self.due.remove(&(due, id)));
+            for conn in peer.link.into_connections() {
+                self.connections.remove(&conn);
+                self.orders.push_back(Order::Close(conn));
+            }
         }
     }
 
     /// Closes a connection of no session.
     pub(crate) fn refuse(&mut self, conn: ConnId) {
         self.orders.push_back(Order::Close(conn));
+    }
+
+    /// This process ends: the other one is to learn for certain what it has read.
+    pub(crate) fn conclude(&mut self, id: NodeId) {
+        self.with(id, Link::conclude);
+    }
+
+    /// From now on this process is dialled there, or no more.
+    pub(crate) fn set_addresses(&mut self, id: NodeId, addresses: &[SocketAddr]) {
+        self.with(id, |link| link.set_addresses(addresses));
     }
 
     /// When [`Links::next_due`] has something to do.
@@ -245,5 +276,46 @@ impl<P> Links<P> {
             peer.due = next;
             self.due.extend(next.map(|next| (next, id)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u16) -> NodeId {
+        NodeId(std::array::from_fn(|at| number.to_be_bytes()[at % 2]))
+    }
+
+    /// Begins a session with a process, and forgets it. Returns the session's number.
+    fn meet(links: &mut Links<()>, id: NodeId) -> u64 {
+        let asked = links.number_for(id);
+        links.add(Time::ZERO, id, Vec::new(), ());
+        assert_eq!(links.number_for(id), asked);
+        links.forget(Time::ZERO, id);
+        asked
+    }
+
+    #[test]
+    fn the_number_of_a_session_changes_when_its_process_is_forgotten_and_not_when_others_are() {
+        let mut links = Links::new(id(0), 7);
+        for number in 1..1000 {
+            assert_eq!(meet(&mut links, id(number)), 7, "{number}");
+            assert_eq!(links.number_for(id(number)), 8, "{number}");
+        }
+        assert_eq!(links.number_for(id(1000)), 7);
+    }
+
+    #[test]
+    fn no_two_sessions_with_a_process_have_the_same_number_however_many_others_are_forgotten() {
+        let mut links = Links::new(id(0), 7);
+        let mut seen = BTreeSet::new();
+        links.add(Time::ZERO, id(1), Vec::new(), ());
+        for turn in 0..20_000u16 {
+            let other = id(2 + turn % 3000 / (1 + turn % 3));
+            assert!(seen.insert((other, meet(&mut links, other))), "turn {turn}");
+        }
+        links.forget(Time::ZERO, id(1));
+        assert_ne!(meet(&mut links, id(1)), 7);
     }
 }

@@ -38,16 +38,21 @@ use std::time::Duration;
 
 use super::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
-pub(crate) use link::{Ending, Failed, Presence, Way};
-pub(crate) use links::{Linked, Links, Order};
+pub use link::{Ending, Ends, Failed, Way};
+pub(crate) use link::{PATIENCE, Presence};
+pub use links::Order;
+pub(crate) use links::{Linked, Links};
 
 /// A process to which no connection is open for so long, or that owes an acknowledgement for so long, is lost
 /// to what cannot wait for it.
 pub(crate) const LOST: Duration = Duration::from_secs(3);
 
-/// The most connections of a session that are open, and the most that are being opened. A further connection
-/// that opens replaces the most silent one.
+/// The most connections of a session that are open. A further connection that opens replaces the most silent
+/// one.
 const MOST: usize = 4;
+/// The most that are being opened: where packets vanish at most of a process's addresses, others get their
+/// turn.
+const MOST_DIALS: usize = 12;
 /// A connection that has been silent for so long closes where the session has a better connection.
 const SILENT: Duration = Duration::from_secs(2);
 /// The longest interval between two dials.
@@ -62,6 +67,8 @@ pub(crate) struct Session {
     waiting: Vec<Waiting>,
     /// The number of the last frame that was put into `waiting`.
     last: u64,
+    /// The number of the last frame that was written on a connection.
+    written: u64,
     /// The number of the last frame that this process has read.
     read: u64,
     /// In the order in which they opened.
@@ -70,6 +77,8 @@ pub(crate) struct Session {
     dials: BTreeSet<DialId>,
     /// The last dial, and when it began.
     last_dial: Option<(DialId, Time)>,
+    /// The next dial waits for no former one.
+    dials_at_once: bool,
     /// The dials since the other process was heard last.
     attempts: u32,
     outputs: VecDeque<Output>,
@@ -98,7 +107,7 @@ pub(crate) enum Output {
 /// The other end has acknowledged a frame that was never sent: it is not the process that it says it is, or
 /// its program has an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Impossible;
+pub struct Impossible;
 
 #[derive(Debug, Clone)]
 struct Waiting {
@@ -119,6 +128,8 @@ struct Connection {
     written: Time,
     /// When something was read on it; at first, when it opened, since a hello was read then.
     heard: Time,
+    /// The other end has it open as well: it has written more than a hello.
+    is_open_there: bool,
     /// The number of the last frame that was read on it.
     read: u64,
     /// Nothing was written on it since.
@@ -134,13 +145,33 @@ impl Session {
             patience,
             waiting: Vec::new(),
             last: 0,
+            written: 0,
             read: 0,
             connections: Vec::new(),
             dials: BTreeSet::new(),
             last_dial: None,
+            dials_at_once: true,
             attempts: 0,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// From now on the other process may take so long to acknowledge a batch.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// No dial until now could reach the other process: the next one is due.
+    pub(crate) fn dial_at_once(&mut self) {
+        self.dials_at_once = true;
+    }
+
+    /// The other process has begun anew: it has read nothing, and what its old connections bring is nobody's.
+    pub(crate) fn begin_anew(&mut self) {
+        let old = std::mem::take(&mut self.connections).into_iter();
+        self.outputs.extend(old.map(|connection| Output::Close(connection.conn)));
+        self.waiting.clear();
+        (self.last, self.written, self.read, self.attempts) = (0, 0, 0, 0);
     }
 
     /// Says a state of this kind, instead of what was said of the kind before and has not been read.
@@ -156,8 +187,16 @@ impl Session {
     /// A connection is open and both hellos have been read, whoever dialled it.
     pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
         self.dials.retain(|own| Some(*own) != dial);
-        let connection = Connection { conn, carries: None, written: now, heard: now, read: 0, owes: false };
-        self.connections.push(connection);
+        self.connections.push(Connection {
+            conn,
+            carries: None,
+            written: now,
+            heard: now,
+            // An acceptor has read the dialer's first acknowledgement.
+            is_open_there: dial.is_none(),
+            read: 0,
+            owes: false,
+        });
         if self.connections.len() > MOST {
             self.close_the_most_silent();
         }
@@ -194,6 +233,7 @@ impl Session {
         self.waiting.retain(|waiting| waiting.number > frame.read);
         if let Some(connection) = self.connections.iter_mut().find(|connection| connection.conn == conn) {
             connection.heard = now;
+            connection.is_open_there = true;
             connection.carries = connection.carries.filter(|&carries| carries > frame.read);
             connection.read = connection.read.max(frame.number);
             connection.owes |= !frame.is_acknowledgement();
@@ -208,6 +248,19 @@ impl Session {
     /// Whether the other process has read all that was said.
     pub(crate) fn is_read(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether what was said last of this kind was written on a connection, and so may have been read.
+    pub(crate) fn has_written(&self, kind: u8) -> bool {
+        let waiting = self.waiting.iter().find(|frame| frame.kind == kind);
+        waiting.is_none_or(|frame| frame.number <= self.written)
+    }
+
+    /// This process ends, and repeats no acknowledgement: each connection carries one of all that was read.
+    pub(crate) fn conclude(&mut self) {
+        for connection in &mut self.connections {
+            (connection.read, connection.owes) = (self.read, true);
+        }
     }
 
     /// Since when the other process owes the acknowledgement of a frame.
@@ -244,6 +297,7 @@ impl Session {
         if self.next_dial().is_some_and(|due| due <= now) {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));
+            self.dials_at_once = false;
             self.attempts += 1;
             self.dials.insert(dial);
             self.outputs.push_back(Output::Dial(dial));
@@ -266,6 +320,7 @@ impl Session {
                 let frame = Frame { number, read: connection.read, kind, body };
                 self.outputs.push_back(Output::Write(connection.conn, frame));
             }
+            self.written = newest;
             connection.carries = Some(newest);
             connection.written = now;
             connection.owes = false;
@@ -274,7 +329,7 @@ impl Session {
 
     /// When the next connection is to be dialled.
     fn next_dial(&self) -> Option<Time> {
-        if self.dials.len() >= MOST {
+        if self.dials.len() >= MOST_DIALS {
             return None;
         }
         let begun = self.last_dial.map(|(_, at)| at);
@@ -282,7 +337,7 @@ impl Session {
         let written = self.connections.iter().map(|connection| connection.written).max();
         match (written, begun) {
             (Some(_), _) if self.waiting.is_empty() => None,
-            (None, None) => Some(Time::ZERO),
+            (None, _) if self.dials_at_once => Some(Time::ZERO),
             (written, begun) => written.max(begun).map(|last| last + self.interval()),
         }
     }
@@ -297,13 +352,22 @@ impl Session {
     /// The connections that this end closes when they are silent: all but that on which something was read
     /// last.
     fn superfluous(&self) -> impl Iterator<Item = &Connection> {
-        let best = self.connections.iter().max_by_key(|connection| connection.heard).map(|best| best.conn);
+        let best = self.best();
         let closes = self.role == Role::Leader;
         self.connections.iter().filter(move |connection| closes && Some(connection.conn) != best)
     }
 
+    /// The connection on which something was read last, of those that are open at the other end for certain:
+    /// if both ends kept different ones, none would be left. Otherwise the oldest.
+    fn best(&self) -> Option<ConnId> {
+        let open = self.connections.iter().filter(|connection| connection.is_open_there);
+        let heard = open.max_by_key(|connection| connection.heard);
+        heard.or(self.connections.first()).map(|best| best.conn)
+    }
+
     fn close_the_most_silent(&mut self) {
-        let silent = self.connections.iter().min_by_key(|connection| connection.heard).map(|c| c.conn);
+        let best = self.best();
+        let silent = self.connections.iter().min_by_key(|c| (Some(c.conn) == best, c.heard)).map(|c| c.conn);
         if let Some(conn) = silent {
             self.close(conn);
         }

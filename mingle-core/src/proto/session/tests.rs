@@ -336,7 +336,7 @@ fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
 }
 
 #[test]
-fn in_any_weather_what_was_said_last_is_read_and_one_connection_is_left() {
+fn in_any_weather_what_was_said_last_is_read_and_few_connections_are_left() {
     for seed in 0..if cfg!(debug_assertions) { 300 } else { 20_000 } {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let loss = [0.0, 0.05, 0.3][random.random_range(0..3)];
@@ -364,7 +364,8 @@ fn in_any_weather_what_was_said_last_is_read_and_one_connection_is_left() {
             assert!(bodies.is_sorted(), "seed {seed}: the order at end {end}");
         }
         assert!(pair.ends.iter().all(Session::is_read), "seed {seed}");
-        assert_eq!(pair.open(), 1, "seed {seed}");
+        // A connection is kept until a frame was read on another.
+        assert!((1..=MOST).contains(&pair.open()), "seed {seed}: {}", pair.open());
     }
 }
 

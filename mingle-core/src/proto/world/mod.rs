@@ -441,9 +441,9 @@ impl World {
 
     /// Begins a session with a process, unless there is one; with its addresses, as far as they are known.
     fn meet(&mut self, id: NodeId, addresses: &[SocketAddr]) {
-        if let Some(peer) = self.peers.get_mut(id) {
+        if self.peers.has(id) {
             if !addresses.is_empty() {
-                peer.link.set_addresses(addresses);
+                self.peers.set_addresses(id, addresses);
             }
             return;
         }
@@ -472,7 +472,7 @@ impl World {
         let presence = peer.link.presence(self.now);
         let has_vanished = matches!(presence, Presence::Silent(since) if self.now >= since + FORGOTTEN);
         if presence == Presence::Dead || (has_vanished && !self.believes(id)) {
-            self.peers.forget(id);
+            self.peers.forget(self.now, id);
             self.dead.extend(self.believes(id).then_some(id));
         }
     }

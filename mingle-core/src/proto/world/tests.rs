@@ -1,10 +1,11 @@
 //! Worlds that stay, on simulated hosts, kernels and networks, in every kind of trouble. An independent
 //! checker reads what the commands did: when each began and ended, in which world and with which rank.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::*;
 use crate::model::World as Size;
+use crate::proto::session::Ends;
 
 const ONE_WAY: Duration = Duration::from_micros(200);
 /// Linux's first interval between two SYNs, and between two copies of a segment. Both double.
@@ -19,6 +20,11 @@ const PROBES: u32 = 5;
 const OPENING: Duration = Duration::from_secs(10);
 const GONE_AFTER: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The other process has dialled from this address.
+fn accepted_from(remote: IpAddr) -> Way {
+    Way::Accepted(Ends { local: [10, 0, 0, 1].into(), remote })
+}
 
 /// What happens at a host, or on its way there.
 #[derive(Debug, Clone)]
@@ -687,7 +693,7 @@ impl Net {
             self.at(at, Event::DialFails(conn, Failed::Refused));
             return;
         };
-        let way = Way::Accepted(address(from, 0).ip());
+        let way = accepted_from(address(from, 0).ip());
         world.opened(now, sender, way, ConnId(conn * 2 + 1), answered, connection.number);
         if let Some(connection) = self.connections.get_mut(&conn) {
             (connection.open[1], connection.answered) = (true, answered);
@@ -1457,7 +1463,7 @@ fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead
     world.opened(ms(420), leader, Way::Dialled(late), ConnId(2), number, 9);
     assert!(actions(&mut world).0.contains(&Action::Carry(Order::Close(ConnId(2)))));
     let number = world.answers(ms(430), leader, NodeId([2; 16])).unwrap();
-    world.opened(ms(430), leader, Way::Accepted(address(1, 0).ip()), ConnId(3), number, 9);
+    world.opened(ms(430), leader, accepted_from(address(1, 0).ip()), ConnId(3), number, 9);
     assert!(
         !actions(&mut world).0.contains(&Action::Carry(Order::Close(ConnId(3)))) && world.is_there(leader)
     );
@@ -1527,7 +1533,7 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     world.command = Command::Waits;
     let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)], port: 29500 };
     let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
-    world.opened(ms(1), spare.id, Way::Accepted(address(9, 0).ip()), ConnId(1), number, 9);
+    world.opened(ms(1), spare.id, accepted_from(address(9, 0).ip()), ConnId(1), number, 9);
     world.peers.get_mut(spare.id).unwrap().known.was_planned = true;
     let phase = Phase::Over(Cause { rank: None, end: End::Unknown });
     let round = Some(RoundId { number: 0, ..plan.round });
@@ -1654,7 +1660,7 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
                 net.with(host, |world, now| {
                     if number == 1 {
                         let answered = world.answers(now, own.id, world.own.id).unwrap();
-                        world.opened(now, own.id, Way::Accepted([172, 17, 0, 1].into()), conn, answered, 3);
+                        world.opened(now, own.id, accepted_from([172, 17, 0, 1].into()), conn, answered, 3);
                     }
                     world.read(now, conn, Frame { number, read: 0, kind, body }).unwrap();
                 });
@@ -1677,7 +1683,7 @@ fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     assert_eq!(world.peers.len(), known, "an answer to a hello creates nothing");
     let (stranger, own) = (NodeId([10; 16]), NodeId([2; 16]));
     let number = world.answers(Time::ZERO, stranger, own).unwrap();
-    world.opened(Time::ZERO, stranger, Way::Accepted([10, 9, 9, 9].into()), ConnId(1), number, 9);
+    world.opened(Time::ZERO, stranger, accepted_from([10, 9, 9, 9].into()), ConnId(1), number, 9);
     world.closed(Time::ZERO, ConnId(1), Ending::Broken);
     for ms in (0..70_000).step_by(50) {
         assert!(ms > 60_000 || world.peers.has(stranger));
@@ -1783,7 +1789,7 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
     let mut now = Time::from_secs(1);
     let mut world = World::member(own.clone(), settings(size), plan, 1, now);
     let number = world.answers(now, other.id, own.id).unwrap();
-    world.opened(now, other.id, Way::Accepted(other.addresses[0].ip()), ConnId(1), number, 7);
+    world.opened(now, other.id, accepted_from(other.addresses[0].ip()), ConnId(1), number, 7);
     world.closed(now, ConnId(1), Ending::Closed);
     let mut over = None;
     while over.is_none() && now < Time::from_secs(3) {
@@ -1820,7 +1826,7 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
         while let Some(action) = world.poll_action() {
             match action {
                 Action::Carry(Order::Dial { peer, dial, .. }) => {
-                    world.dial_failed(now, peer, dial, Failed::Refused)
+                    world.dial_failed(now, peer, dial, Failed::Refused);
                 }
                 Action::Report(change) => reported.push(change),
                 _ => {}

@@ -1,22 +1,24 @@
-//! The codec writes and reads the examples of PROTOCOL.md.
+//! The codec writes and reads the tables and examples of PROTOCOL.md.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io::Write as _;
 use std::path::Path;
 
+use super::session::{Hello, Hellos};
 use super::*;
 use crate::model::{
-    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Misfit, Peer, Rank, Roster, Sameness, Trait,
-    Traits, Unfit, User, WorldSize,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, JobId, Lineage, Link, Member, Metadata, Misfit,
+    Peer, Rank, Roster, Sameness, Trait, Traits, Unfit, User,
 };
 use crate::rdma::examples::{example_verdict, largest_summary};
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
 const C: NodeId = NodeId([3; 16]);
-const HEADING: &str = "## Examples";
+const SECRET: &str = "correct horse battery staple";
 
-/// The examples of the document. A packaged crate does not have the document: the tests then pass and say so.
+/// The document. A packaged crate does not have it: the tests then pass and say so.
 fn document() -> Option<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../PROTOCOL.md");
     let text = std::fs::read_to_string(&path).ok();
@@ -24,14 +26,26 @@ fn document() -> Option<String> {
         // The test harness would swallow `eprintln` of a test that passes.
         let _ = writeln!(std::io::stderr(), "skipped: the examples of the protocol: no {}", path.display());
     }
-    Some(text?.split_once(HEADING).expect("it has examples").1.to_owned())
+    text
+}
+
+/// A section of the document, under a heading of the second level.
+fn section<'a>(document: &'a str, title: &str) -> &'a str {
+    let (_, section) = document.split_once(&format!("\n## {title}\n")).expect(title);
+    section.split_once("\n## ").map_or(section, |(section, _)| section)
+}
+
+/// The cells of each row of a section's tables.
+fn rows(section: &str) -> impl Iterator<Item = Vec<&str>> {
+    let row = |line: &str| line.strip_prefix("| ")?.strip_suffix(" |").map(str::len);
+    section.lines().filter_map(move |line| row(line).map(|length| line[2..2 + length].split(" | ").collect()))
 }
 
 /// Bytes as the document writes them: pairs of digits, `9x00` for nine zeros, and a remark after two blanks.
 fn bytes(text: &str) -> Vec<u8> {
     let digits = text.trim().split("  ").next().unwrap_or_default();
     let mut bytes = Vec::new();
-    for word in digits.split(' ') {
+    for word in digits.split(' ').filter(|word| !word.is_empty()) {
         let (times, pairs) = word.split_once('x').unwrap_or(("1", word));
         for _ in 0..times.parse().expect(text) {
             let pair = |at: usize| u8::from_str_radix(pairs.get(at..at + 2).expect(text), 16).expect(text);
@@ -41,21 +55,56 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The block of bytes under each heading.
-fn blocks(document: &str) -> BTreeMap<&str, Vec<u8>> {
-    let parts = document.split("\n### ").skip(1).filter_map(|part| part.split_once('\n'));
-    let block =
-        |text: &str| text.lines().filter_map(|line| line.strip_prefix("    ")).flat_map(bytes).collect();
-    parts.map(|(title, text)| (title, block(text))).collect()
+/// The examples of the document beside what the code writes. All that differs is named at once.
+struct Examples<'a> {
+    document: &'a str,
+    wrong: Vec<String>,
 }
 
-/// The last cell of each row of a table, by the first cell.
-fn rows(document: &str) -> BTreeMap<&str, &str> {
-    fn row(line: &str) -> Option<(&str, &str)> {
-        let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
-        Some((*cells.first()?, cells.last()?.trim_matches('`')))
+impl<'a> Examples<'a> {
+    fn of(document: &'a str) -> Self {
+        Self { document, wrong: Vec::new() }
     }
-    document.lines().filter_map(row).collect()
+
+    /// The bytes in the block under this heading.
+    fn block(&mut self, title: &str, written: &[u8]) {
+        let parts = section(self.document, "Bytes").split("\n### ");
+        let part = parts.filter_map(|part| part.split_once('\n')).find(|(heading, _)| *heading == title);
+        let lines = part.map(|(_, text)| text.lines().filter_map(|line| line.strip_prefix("    ")));
+        let shown = lines.map(|lines| hex(&lines.flat_map(bytes).collect::<Vec<u8>>()));
+        self.compare(title, &hex(written), shown);
+    }
+
+    /// The last cell of this row: of the row's first cell, or of the second behind a number.
+    fn cell(&self, title: &str, row: &str) -> Option<&'a str> {
+        let is_it = |cells: &Vec<&str>| {
+            let name = usize::from(cells[0].parse::<u8>().is_ok());
+            cells.get(name) == Some(&row)
+        };
+        let cells = rows(section(self.document, title)).find(is_it)?;
+        cells.last().map(|cell| cell.trim_matches('`'))
+    }
+
+    fn row(&mut self, title: &str, row: &str, written: &[u8]) {
+        let shown = self.cell(title, row).map(|shown| hex(&bytes(shown)));
+        self.compare(row, &hex(written), shown);
+    }
+
+    fn text(&mut self, row: &str, written: &str) {
+        let shown = self.cell("Bytes", row).map(str::to_owned);
+        self.compare(row, written, shown);
+    }
+
+    fn compare(&mut self, title: &str, written: &str, shown: Option<String>) {
+        if shown.as_deref() != Some(written) {
+            let shown = shown.unwrap_or_else(|| "nothing".to_owned());
+            self.wrong.push(format!("{title}: the code writes\n{written}\nand the document has\n{shown}"));
+        }
+    }
+
+    fn finish(self) {
+        assert!(self.wrong.is_empty(), "{}", self.wrong.join("\n"));
+    }
 }
 
 /// A trait whose value is shown, and one of which only a hash is.
@@ -71,14 +120,38 @@ fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 29500))
 }
 
+fn at_paths(last: u8) -> SocketAddr {
+    SocketAddr::new(address(last).ip(), 41_877)
+}
+
+fn peer(name: &str, last: u8) -> Peer {
+    Peer { host: HostName::new(name), address: address(last) }
+}
+
+fn eve() -> User {
+    User::new(Some("eve"), Some(1000))
+}
+
+fn header(sender: NodeId, recipient: NodeId) -> Header {
+    Header { sender, recipient, lineage: Lineage::default() }
+}
+
 fn candidate() -> Candidate {
     Candidate {
         id: A,
         explicit: false,
         members: 3,
-        world: "2:4".parse::<WorldSize>().unwrap(),
+        world: "2:4".parse().unwrap(),
         host: HostName::new("a"),
         endpoints: address(1).into(),
+    }
+}
+
+fn count() -> Count {
+    Count {
+        joined: 3,
+        newest: ["c", "b"].into_iter().map(HostName::new).collect(),
+        missing: [(2, 2)].into_iter().collect(),
     }
 }
 
@@ -88,58 +161,63 @@ fn metadata() -> Metadata {
     metadata
 }
 
-/// The datagrams that the document shows whole.
-fn datagrams() -> Vec<(&'static str, Header, Message)> {
-    let from =
-        |sender, recipient| Header { sender, recipient, lineage: Lineage { generation: 0, origin: 0 } };
-    let announce = Announce {
-        candidate: candidate(),
-        joined: 3,
-        newest: ["c", "b"].into_iter().map(HostName::new).collect(),
-        missing: [(2, 2)].into_iter().collect(),
-        user: User::new(Some("eve"), Some(1000)),
+/// A datagram of each kind.
+fn datagrams() -> Vec<(&'static str, Message)> {
+    let introduction = Introduction { candidate: candidate(), source: address(1) };
+    let running = Running {
+        leader: A,
+        addresses: [at_paths(1)].into_iter().collect(),
+        host: HostName::new("b"),
+        user: User::new(None, Some(7)),
     };
-    let join = Join {
-        world: WorldSize::of(4),
-        node: NodeInfo {
-            rank: Some(Rank(2)),
-            former: Some(Rank(1)),
-            host: HostName::new("b"),
-            endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
-            reach: Reach::new(
-                41_877,
-                [address(2), v6(29500)].map(|at| Link {
-                    address: at.ip(),
-                    prefix: if at.is_ipv4() { 24 } else { 64 },
-                    mtu: 1500,
-                }),
-            )
-            .with([Link { address: [10, 1, 0, 2].into(), prefix: 16, mtu: 9000 }]),
-            attributes: Attributes {
-                slots: 8,
-                metadata: metadata(),
-                fabric: largest_summary(),
-                requires_same: true,
-                rank_key: "rack-7".parse().unwrap(),
-                user: User::new(Some("eve"), Some(1000)),
-                ..Attributes::default()
-            },
-        },
+    let status = Status {
+        rank: 1,
+        world: 4,
+        host: HostName::new("b"),
+        has_finished: false,
+        restarts_left: Some(3),
+        suspected: [2].into_iter().collect(),
+        waiting: 0,
+        ended: Some((2, End::Exited(1))),
     };
-    let (verdict, sameness) = (example_verdict(), Sameness::example());
-    let commit = Commit { round: 1, verdict, sameness, left_over: 1 };
     vec![
-        ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
-        ("Join", from(B, A), Message::Join(join)),
-        ("Prepare", from(A, B), Message::Prepare(prepare())),
-        ("Commit", from(A, B), Message::Commit(commit)),
+        ("Announce", Message::Announce(Announce { candidate: candidate(), count: count(), user: eve() })),
+        ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
+        ("Hint", Message::Hint(introduction)),
+        ("Running", Message::Running(running)),
+        ("Query", Message::Query),
+        ("Status", Message::Status(status)),
     ]
 }
 
+/// B as it joins.
+fn join() -> Join {
+    let link = |address: SocketAddr, prefix, mtu| Link { address: address.ip(), prefix, mtu };
+    let links = [link(address(2), 24, 1500), link(v6(29500), 64, 1500)];
+    let given = Link { address: [10, 1, 0, 2].into(), prefix: 16, mtu: 9000 };
+    let node = NodeInfo {
+        rank: Some(Rank(2)),
+        former: Some(Rank(1)),
+        host: HostName::new("b"),
+        endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
+        reach: Reach::new(41_877, links).with([given]),
+        attributes: Attributes {
+            slots: 8,
+            metadata: metadata(),
+            fabric: largest_summary(),
+            requires_same: true,
+            rank_key: "rack-7".parse().unwrap(),
+            user: eve(),
+            ..Attributes::default()
+        },
+    };
+    Join { world: WorldSize::of(4), node, traits: encode_traits(&traits()) }
+}
+
 fn prepare() -> Prepare {
+    let partner = |id, rank, last| Partner { id, rank, path: at_paths(last), own_port: 29500 };
     Prepare {
         round: 1,
-        lease: 1,
         world: 4,
         rank: 2,
         digest: Digest([5; 16]),
@@ -148,154 +226,101 @@ fn prepare() -> Prepare {
         master: A,
         master_at: address(1),
         address: address(2).ip(),
-        paths: 3,
-        partners: [(A, 0, 1), (C, 3, 3)]
-            .map(|(id, rank, last)| Partner {
-                id,
-                rank,
-                path: SocketAddr::from(([10, 0, 0, last], 41_877)),
-                own_port: 29500,
-            })
-            .into_iter()
-            .collect(),
+        partners: vec![partner(A, 0, 1), partner(C, 3, 3)],
     }
 }
 
-/// The messages of which the document shows the body.
-fn bodies() -> Vec<(&'static str, Message)> {
-    let introduction = || Introduction { candidate: candidate(), source: address(1) };
-    let peer = |name: &str, last| Peer { host: HostName::new(name), address: address(last) };
+fn commit() -> Commit {
+    Commit { round: 1, verdict: example_verdict(), sameness: Sameness::example(), left_over: 1 }
+}
+
+fn ready() -> Said {
+    Said::Part(Part { round: 250, answer: Some(Answer::Ready), ..Part::default() })
+}
+
+/// A frame of each kind that is said until a world has formed, but refusals.
+fn frames() -> Vec<(&'static str, Said)> {
+    let fault = Fault::Size { passes: 1400, fails: 1500 };
+    let broken_to = BrokenTo { partner: C, path: at_paths(3), fault, own_port_answers: true };
+    let broken = Answer::Broken(Broken { paths: [broken_to].into_iter().collect(), more: 0 });
+    let reason = Unfit::Rank(Rank(1));
+    let misfit = Misfit { host: HostName::new("c"), address: address(3), reason };
+    let trouble = Some(Trouble::Misfit(misfit));
+    vec![
+        ("Join", Said::Join(Box::new(join()))),
+        ("Part", Said::Part(Part { round: 1, answer: Some(broken), wants_world: true, asked: 2 })),
+        ("Welcome", Said::Welcome(Welcome { seated: true, count: count(), trouble, void: 251, asked: 0 })),
+        ("Prepare", Said::Prepare(prepare())),
+        ("Roster", Said::Roster(1, encode_roster(&roster()))),
+        ("Commit", Said::Commit(commit())),
+    ]
+}
+
+fn refusals() -> Vec<(&'static str, Refusal)> {
     let broken_path = BrokenPath {
         from: peer("b", 2),
-        to: Peer { host: HostName::new("c"), address: ([10, 0, 0, 3], 41_877).into() },
+        to: Peer { address: at_paths(3), ..peer("c", 3) },
         fault: Fault::Silent,
         answers: Some(29_500),
         to_master: false,
         mtus: (1500, 9000),
     };
-    let fault = Fault::Size { passes: 1400, fails: 1500 };
-    let broken = BrokenTo { partner: C, path: ([10, 0, 0, 3], 41_877).into(), fault, own_port_answers: true };
-    let misfit = Misfit { host: HostName::new("c"), address: address(3), reason: Unfit::Rank(Rank(1)) };
-    [
-        ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
-        ("Hint", Message::Hint(introduction())),
-        (
-            "Welcome",
-            Message::Welcome(Welcome {
-                lease: Some(1),
-                seated: true,
-                trouble: Some(Trouble::Misfit(misfit)),
-            }),
-        ),
-        ("Welcome, nothing arrived", Message::Welcome(Welcome { lease: None, seated: false, trouble: None })),
-        ("Refuse, rank taken", Message::Refuse(Refusal::RankTaken(peer("b", 2)))),
-        ("Refuse, world differs", Message::Refuse(Refusal::WorldDiffers("2:300".parse().unwrap()))),
-        ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
-        ("Refuse, closing", Message::Refuse(Refusal::Closing)),
-        ("Refuse, no common family", Message::Refuse(Refusal::NoCommonFamily(peer("b", 2), peer("a", 1)))),
-        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(example_verdict(), true))),
-        ("Refuse, differs", Message::Refuse(Refusal::Differs(Sameness::example()))),
-        ("Refuse, user differs", Message::Refuse(Refusal::UserDiffers(User::new(Some("eve"), None), 3))),
-        ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
-        (
-            "Refuse, paths broken",
-            Message::Refuse(Refusal::PathsBroken([broken_path].into_iter().collect(), 2)),
-        ),
-        ("Ping", Message::Ping),
-        ("Pong", Message::Pong),
-        ("Ready", Message::Ready(250)),
-        ("Broken", Message::Broken(Broken { round: 1, paths: [broken].into_iter().collect(), more: 0 })),
-        ("Void", Message::Void(251)),
-        ("Done", Message::Done(70_000)),
-    ]
-    .into_iter()
-    .chain(bodies_of_running_worlds())
-    .collect()
-}
-
-fn bodies_of_running_worlds() -> Vec<(&'static str, Message)> {
+    let introduction = Introduction { candidate: candidate(), source: address(1) };
     vec![
-        (
-            "Running",
-            Message::Running(Running {
-                leader: A,
-                addresses: [SocketAddr::from(([10, 0, 0, 1], 41_877))].into_iter().collect(),
-                host: HostName::new("b"),
-                user: User::new(None, Some(7)),
-            }),
-        ),
-        ("Query", Message::Query),
-        (
-            "Status",
-            Message::Status(Status {
-                rank: 1,
-                world: 4,
-                host: HostName::new("b"),
-                has_finished: false,
-                restarts_left: Some(3),
-                suspected: [2].into_iter().collect(),
-                waiting: 0,
-                ended: Some((2, End::Exited(1))),
-            }),
-        ),
-        ("Enough", Message::Enough),
+        ("0 rank taken", Refusal::RankTaken(peer("b", 2))),
+        ("1 world differs", Refusal::WorldDiffers("2:300".parse().unwrap())),
+        ("2 world full", Refusal::WorldFull),
+        ("3 closing", Refusal::Closing),
+        ("4 redirect", Refusal::Redirect(introduction)),
+        ("5 no common family", Refusal::NoCommonFamily(peer("b", 2), peer("a", 1))),
+        ("6 no RDMA", Refusal::NoRdma(example_verdict(), true)),
+        ("7 unready", Refusal::Unready([peer("b", 2)].into_iter().collect())),
+        ("8 paths broken", Refusal::PathsBroken([broken_path].into_iter().collect(), 2)),
+        ("9 differs", Refusal::Differs(Sameness::example())),
+        ("10 user differs", Refusal::UserDiffers(User::new(Some("eve"), None), 3)),
     ]
 }
 
-#[test]
-fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
-    let Some(document) = document() else { return };
-    let (blocks, rows) = (blocks(&document), rows(&document));
-    for (title, header, message) in datagrams() {
-        let written = encode(foo().tag(), header, &message);
-        assert_eq!(hex(&written), hex(&blocks[title]), "{title}");
-        assert_eq!(decode(foo().tag(), &blocks[title]), Ok((header, message)), "{title}");
-    }
-    for (title, message) in bodies() {
-        let shown = if rows[title] == "nothing" { Vec::new() } else { bytes(rows[title]) };
-        let mut written = Vec::new();
-        message.encode_body(config(), &mut written);
-        assert_eq!(hex(&written), hex(&shown), "{title}");
-        assert_eq!(Message::decode_body(message.kind(), &shown, config()), Some(message), "{title}");
-    }
-    let all =
-        datagrams().into_iter().map(|(_, _, message)| message).chain(bodies().into_iter().map(|(_, m)| m));
-    let mut kinds: Vec<_> = all.map(|message| message.kind()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    assert_eq!(kinds, (1..=18).collect::<Vec<u8>>(), "every kind has an example");
-}
-
-#[test]
-fn the_codec_writes_and_reads_the_sealed_datagram_and_the_leases_of_the_document() {
-    let Some(document) = document() else { return };
-    let blocks = blocks(&document);
-    let keys = keys("correct horse battery staple");
-    let mut sealed = Codec::new(foo().tag(), Some(&keys));
-    let header = Header { sender: B, recipient: A, lineage: Lineage { generation: 1, origin: 2 } };
-    let written = sealed.encode(header, &Message::Done(1));
-    assert_eq!(hex(&written), hex(&blocks["A sealed Done"]));
-    let read = Codec::new(foo().tag(), Some(&keys)).decode(&blocks["A sealed Done"]);
-    assert_eq!(read, Ok((header, Message::Done(1))));
-
-    let token = token();
-    for (title, codec) in [("A hello", &Codec::new(foo().tag(), None)), ("A hello with a secret", &sealed)] {
-        let written = codec.encode_hello(&token, &encode_traits(&traits()));
-        assert_eq!(hex(&written), hex(&blocks[title]), "{title}");
-        assert_eq!(codec.decode_hello(&blocks[title]), Ok((token, traits())), "{title}");
-    }
-    let (encoded, shown) = (encode_roster(&roster()), &blocks["A roster with a secret"]);
-    assert_eq!(hex(&sealed.encode_roster(A, 1, &encoded)), hex(shown));
-    assert_eq!(sealed.decode_roster(A, shown), Some((1, encoded)));
-    let rows = rows(&document);
-    assert_eq!(hex(&keys.seal), rows["key of datagrams"]);
-    assert_eq!(hex(&keys.token), rows["key of tokens"]);
+/// A frame of each kind that is said in a world that stays.
+fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
+    use world::{Answer, Cause, Command, Contact, Join, Phase, Plan, Reign, RoundId, Said, Status};
+    let contact = |id, last| Contact { id, addresses: vec![at_paths(last)], port: 29500 };
+    let (epoch, round) = (Lineage { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
+    let status = Status {
+        epoch,
+        command: Command::Failed(End::Exited(1)),
+        answer: Some(Answer { round, broken: vec![C] }),
+        lost: Some(A),
+        guests: vec![(C, Command::Runs)],
+    };
+    let reign = Reign {
+        epoch,
+        term: 2,
+        rank: Some(0),
+        leader: contact(A, 1),
+        is_cut_off: false,
+        round: Some(round),
+        phase: Phase::Over(Cause { rank: Some(1), end: End::Killed(9) }),
+        rounds: 7,
+        asked: 1,
+        suspected: vec![2],
+        waiting: 1,
+        here: 3,
+        absent: vec![1],
+        heirs: vec![contact(B, 2)],
+    };
+    vec![
+        ("Join", Said::Join(Join { contact: contact(B, 2), takes_seat: true, rank: None })),
+        ("Status", Said::Status(status)),
+        ("Reign", Said::Reign(reign)),
+        ("Plan", Said::Plan(Plan { round, epoch, seats: vec![contact(A, 1), contact(B, 2)] })),
+    ]
 }
 
 /// A with one slot, and B with 8 and metadata.
 fn roster() -> Roster {
     let member = |rank: u32, id, host: &str, last: u8, slots, metadata| Member {
-        rank: crate::Rank(rank),
+        rank: Rank(rank),
         id,
         host: HostName::new(host),
         address: address(last),
@@ -307,40 +332,149 @@ fn roster() -> Roster {
     Roster::new(members).unwrap()
 }
 
-fn token() -> Token {
-    Token { prover: B, target: A, dial: 1, dialled: address(1) }
+/// The number and the name of each kind in the tables of a section.
+fn kinds(document: &str, title: &str) -> BTreeMap<u8, String> {
+    let kind = |cells: Vec<&str>| Some((cells.first()?.parse().ok()?, (*cells.get(1)?).to_owned()));
+    rows(section(document, title)).filter_map(kind).collect()
+}
+
+/// The same of the code, from an example of each kind.
+fn kinds_of<T: Debug>(examples: impl IntoIterator<Item = (u8, T)>) -> BTreeMap<u8, String> {
+    let name = |example: T| {
+        let text = format!("{example:?}");
+        text.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default().to_owned()
+    };
+    examples.into_iter().map(|(kind, example)| (kind, name(example))).collect()
 }
 
 #[test]
-fn the_codec_writes_and_reads_the_notices_of_the_document() {
+fn the_tables_of_the_document_name_every_kind_of_datagram_and_of_frame() {
     let Some(document) = document() else { return };
-    let blocks = blocks(&document);
-    let open = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };
-    for (title, notice) in
-        [("A notice", open), ("A notice with a secret", Notice::Sealed(foo().tag().beginning()))]
-    {
-        assert_eq!(hex(&notice.encode(&foo())), hex(&blocks[title]), "{title}");
-        assert_eq!(Notice::decode(&blocks[title]), Some(notice), "{title}");
+    let of_datagrams = kinds_of(datagrams().into_iter().map(|(_, message)| (message.kind(), message)));
+    assert_eq!(kinds(&document, "Datagrams"), of_datagrams);
+    assert_eq!(of_datagrams.into_keys().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let refuse = refusals().into_iter().map(|(title, refusal)| (title, Said::Refuse(refusal)));
+    let said = frames().into_iter().chain(refuse).map(|(_, said)| said);
+    let forming = kinds_of(said.map(|said| (said.encode().0, said)));
+    assert_eq!(kinds(&document, "The session"), forming);
+    assert_eq!(forming.into_keys().collect::<Vec<_>>(), [5, 6, 7, 8, 9, 10, 11]);
+    let staying = kinds_of(frames_of_worlds().into_iter().map(|(_, said)| (said.encode().0, said)));
+    assert_eq!(kinds(&document, "A world that stays"), staying);
+    assert_eq!(staying.into_keys().collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
+    let Some(document) = document() else { return };
+    let mut examples = Examples::of(&document);
+    for (title, message) in datagrams() {
+        let mut body = Vec::new();
+        message.encode_body(config(), &mut body);
+        let read = Message::decode_body(message.kind(), &body, config());
+        assert_eq!(read.as_ref(), Some(&message), "{title}");
+        match message {
+            Message::Announce(_) => {
+                let head = header(A, NodeId::ALL);
+                let written = encode(foo().tag(), head, &message);
+                assert_eq!(decode(foo().tag(), &written), Ok((head, message)));
+                examples.block("A datagram", &written);
+            }
+            Message::Query => assert!(body.is_empty()),
+            Message::Status(_) => examples.row("Bytes", "datagram Status", &body),
+            _ => examples.row("Bytes", title, &body),
+        }
     }
+    let sealed = || Codec::new(foo().tag(), Some(&keys(SECRET)));
+    let running = datagrams().swap_remove(3).1;
+    let head = Header { lineage: Lineage { generation: 1, origin: 2 }, ..header(B, A) };
+    let written = sealed().encode(head, &running);
+    assert_eq!(sealed().decode(&written), Ok((head, running)));
+    examples.block("A sealed datagram", &written);
+    examples.finish();
+}
+
+#[test]
+fn the_codec_writes_and_reads_the_frames_of_the_document() {
+    let Some(document) = document() else { return };
+    let mut examples = Examples::of(&document);
+    for (title, said) in frames() {
+        let (kind, body) = said.encode();
+        assert_eq!(Said::decode(kind, &body), Some(said), "{title}");
+        if title == "Join" {
+            examples.block("A Join", &body);
+        } else {
+            examples.row("Bytes", title, &body);
+        }
+    }
+    for (title, refusal) in refusals() {
+        let (kind, body) = Said::Refuse(refusal.clone()).encode();
+        assert_eq!(Said::decode(kind, &body), Some(Said::Refuse(refusal)), "{title}");
+        examples.row("Joining", title, &body);
+    }
+    for (title, said) in frames_of_worlds() {
+        let (kind, body) = said.encode();
+        assert_eq!(world::Said::decode(kind, &body), Some(said), "{title}");
+        examples.row("A world that stays", title, &body);
+    }
+    examples.finish();
+}
+
+/// B dials A: the hello of each end, and B's first frames.
+#[test]
+fn a_session_begins_as_the_document_shows_with_a_secret_and_without() {
+    let Some(document) = document() else { return };
+    let mut examples = Examples::of(&document);
+    let (kind, body) = ready().encode();
+    let frames = [Frame::acknowledgement(0), Frame { number: 2, read: 1, kind, body }];
+    for (title, secret) in [("A session", None), ("A session with a secret", Some(keys(SECRET)))] {
+        let hellos = Hellos::new(foo().tag(), secret.as_ref());
+        let asked = hellos.encode(Hello { header: header(B, A), session: 7, nonce: [8; 16] });
+        let answer = hellos.answer(&asked, Hello { header: header(A, B), session: 9, nonce: [10; 16] });
+        let (mut writer, _) = hellos.ends(&asked, &answer, true);
+        let (_, mut reader) = hellos.ends(&asked, &answer, false);
+        let written: Vec<u8> = frames.iter().flat_map(|frame| writer.encode(frame)).collect();
+        reader.push(&written);
+        for frame in &frames {
+            assert_eq!(reader.next_frame(100), Ok(Some(frame.clone())));
+        }
+        examples.block(title, &[&asked[..], &answer, &written].concat());
+    }
+    examples.finish();
+}
+
+#[test]
+fn the_codec_writes_the_token_and_the_notice_of_the_document() {
+    let Some(document) = document() else { return };
+    let mut examples = Examples::of(&document);
+    let codec = Codec::new(foo().tag(), Some(&keys(SECRET)));
+    let token = Token { prover: B, target: A, dial: 1, dialled: at_paths(1) };
+    let (written, answer) = codec.encode_path(&token);
+    assert_eq!(codec.answer_path(&written, A), Some(answer));
+    examples.block("A token", &[&written[..], &answer].concat());
+    let notice = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };
+    let written = notice.encode(&foo());
+    assert_eq!(Notice::decode(&written), Some(notice));
+    examples.block("A notice", &written);
+    examples.finish();
 }
 
 #[test]
 fn the_hashes_in_the_document_are_those_of_the_code() {
     let Some(document) = document() else { return };
-    let rows = rows(&document);
-    assert_eq!(hex(&foo().tag().0), rows["tag"]);
-    assert_eq!(foo().group_v4().to_string(), rows["group of IPv4"]);
-    assert_eq!(foo().group_v6().to_string(), rows["group of IPv6"]);
+    let mut examples = Examples::of(&document);
+    examples.row("Bytes", "tag", &foo().tag().0);
+    examples.text("group of IPv4", &foo().group_v4().to_string());
+    examples.text("group of IPv6", &foo().group_v6().to_string());
     #[cfg(feature = "net")]
     {
-        assert_eq!(crate::model::directory_v4().to_string(), rows["group of notices of IPv4"]);
-        assert_eq!(crate::model::directory_v6().to_string(), rows["group of notices of IPv6"]);
+        examples.text("group of notices of IPv4", &crate::model::directory_v4().to_string());
+        examples.text("group of notices of IPv6", &crate::model::directory_v6().to_string());
+        examples.row("Bytes", "tag of a round", &foo().tag().of_round(A, 7).0);
     }
     let ports: Vec<_> = foo().ports().take(4).map(|port| port.to_string()).collect();
-    assert_eq!(ports.join(", "), rows["first four ports"]);
-
-    let roster = roster();
-    assert_eq!(hex(&encode_roster(&roster)), hex(&bytes(rows["roster as it is sent"])));
-    assert_eq!(hex(&roster.digest().0), rows["digest of that roster"]);
-    assert_eq!(hex(&encode_traits(&traits())), hex(&bytes(rows["traits as they are sent"])));
+    examples.text("ports", &ports.join(", "));
+    examples.row("Bytes", "key of datagrams", &keys(SECRET).seal);
+    examples.row("Bytes", "key of tokens and sessions", &keys(SECRET).token);
+    examples.row("Bytes", "digest of a roster", &roster().digest().0);
+    examples.finish();
 }

@@ -54,13 +54,28 @@ impl Relation {
     }
 }
 
-/// A message that has passed the decoder of a node in this phase.
+/// Whose name an attacker uses for its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// That of a node of the job: its leader, a member, or another.
+    Node,
+    /// One of its own.
+    Stranger,
+}
+
+/// How something reaches a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    Datagram(Recipient, Relation),
+    Session(Name),
+}
+
+/// A message or a frame that has passed the decoder of a node in this phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     pub phase: Phase,
     pub kind: u8,
-    pub recipient: Recipient,
-    pub relation: Relation,
+    pub way: Way,
 }
 
 pub type Cells = BTreeSet<Cell>;

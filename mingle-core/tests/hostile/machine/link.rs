@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::Event;
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, Time};
+use mingle_core::proto::{
+    ConnId, DialId, Ending, Ends, Failed, Frame, Impossible, MAX_DATAGRAM, Node, NodeId, Order, Output,
+    PathDial, PathNews, Time, Way,
+};
 
 use super::promises::Watch;
 use super::stages::stranger;
@@ -16,36 +18,71 @@ use super::stages::stranger;
 #[derive(Clone)]
 pub enum Actor {
     Node(Box<Node>),
-    /// Its process has ended.
+    /// Its host has lost its power.
     Gone,
 }
 
 #[derive(Clone)]
 struct Place {
     actor: Actor,
+    id: NodeId,
     endpoint: SocketAddr,
     accepts: bool,
-    formed: Option<Formed>,
 }
 
 /// An event that is under way to a node.
 #[derive(Clone)]
 enum Packet {
     Datagram(SocketAddr, Vec<u8>),
-    Dialed(DialId),
-    Hello(ConnId, Vec<u8>),
-    Roster(DialId, Vec<u8>),
-    Closed(ConnId),
-    HungUp(DialId),
+    /// The hello of a process that dials.
+    Asked(Dial),
+    Opened(NodeId, Way, ConnId, (u64, u64)),
+    Failed(Dial, Failed),
+    Frame(ConnId, Frame),
+    Closed(ConnId, Ending),
     Path(DialId, PathNews),
 }
 
-#[derive(Clone)]
+/// A dial of a session that has not been answered.
+#[derive(Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the protocol has this name for it")]
+pub struct Dial {
+    from: usize,
+    pub to: SocketAddr,
+    pub peer: NodeId,
+    pub dial: DialId,
+    /// The number of the dialler's session.
+    number: u64,
+    /// When the dialler waits no longer.
+    until: Time,
+}
+
+/// A connection between two nodes, and the name that each has for it.
+#[derive(Clone, Copy)]
 struct Connection {
-    dialer: usize,
-    dial: DialId,
-    acceptor: usize,
-    conn: ConnId,
+    ends: [(usize, ConnId); 2],
+}
+
+impl Connection {
+    fn has(&self, end: (usize, ConnId)) -> bool {
+        self.ends.contains(&end)
+    }
+
+    fn other(&self, end: (usize, ConnId)) -> (usize, ConnId) {
+        if self.ends[0] == end { self.ends[1] } else { self.ends[0] }
+    }
+}
+
+/// A connection of the attacked node whose other end is the attacker's.
+#[derive(Clone, Copy)]
+pub struct Intrusion {
+    pub conn: ConnId,
+    /// In whose name.
+    pub peer: NodeId,
+    /// The number of the attacker's last frame.
+    pub said: u64,
+    /// The number of the last frame that the node has written here.
+    pub read: u64,
 }
 
 #[derive(Clone)]
@@ -56,6 +93,9 @@ pub struct Link {
     queue: VecDeque<(usize, Packet)>,
     connections: Vec<Connection>,
     conns: u64,
+    /// Dials that nobody answers, in the order in which they began.
+    pub dials: Vec<Dial>,
+    pub intrusions: Vec<Intrusion>,
     /// Datagrams to the attacked node, as an attacker has recorded them.
     pub recorded: Vec<(SocketAddr, Vec<u8>)>,
     /// Whether connections to the ports for paths are answered.
@@ -66,6 +106,8 @@ pub struct Link {
 pub const TARGET: usize = 0;
 /// The most datagrams that an attacker remembers.
 const RECORDED: usize = 64;
+/// How long the driver waits for the answer to a dial.
+const OPENING: Duration = Duration::from_secs(10);
 
 impl Link {
     pub fn new(watch: Watch) -> Self {
@@ -76,14 +118,16 @@ impl Link {
             queue: VecDeque::new(),
             connections: Vec::new(),
             conns: 0,
+            dials: Vec::new(),
+            intrusions: Vec::new(),
             recorded: Vec::new(),
             answers_paths: true,
         }
     }
 
-    pub fn add(&mut self, node: Node, endpoint: SocketAddr) {
+    pub fn add(&mut self, node: Node, id: NodeId, endpoint: SocketAddr) {
         let actor = Actor::Node(Box::new(node));
-        self.places.push(Place { actor, endpoint, accepts: true, formed: None });
+        self.places.push(Place { actor, id, endpoint, accepts: true });
         self.carry_out(self.places.len() - 1);
     }
 
@@ -98,70 +142,182 @@ impl Link {
         }
     }
 
-    /// Hands an event to the attacked node, where it is one of a world that has not formed, and carries out
-    /// what it says.
-    pub fn node(&mut self, act: impl FnOnce(&mut Node, Time)) {
-        self.watch.input();
-        if let Actor::Node(node) = &mut self.places[TARGET].actor {
-            act(node, self.now);
-            self.carry_out(TARGET);
+    /// Hands an event to the attacked node, and carries out what it says.
+    pub fn node<T>(&mut self, act: impl FnOnce(&mut Node, Time) -> T) -> Option<T> {
+        self.hand(TARGET, act)
+    }
+
+    fn hand<T>(&mut self, at: usize, act: impl FnOnce(&mut Node, Time) -> T) -> Option<T> {
+        if at == TARGET {
+            self.watch.input();
         }
+        let Actor::Node(node) = &mut self.places[at].actor else { return None };
+        let result = act(node, self.now);
+        self.carry_out(at);
+        Some(result)
+    }
+
+    /// Something arrives that says nothing in the name of the node's leader: a node that has said that it is
+    /// ready stays so.
+    fn binds<T>(&mut self, act: impl FnOnce(&mut Node, Time) -> T) -> Option<T> {
+        let before = self.phase();
+        let is_bound = matches!(before, Phase::Ready | Phase::Overdue) && self.watch.is_bound();
+        let result = self.node(act);
+        assert!(!is_bound || self.phase() == before, "{before:?} and now {:?}", self.phase());
+        result
     }
 
     /// A datagram of an attacker arrives at the attacked node.
     pub fn attack(&mut self, from: SocketAddr, datagram: &[u8]) {
-        self.watch.input();
-        self.hand_over(TARGET, from, datagram);
+        self.watch.longest = datagram.len();
+        self.binds(|node, now| node.handle_datagram(now, from, datagram));
+        self.watch.longest = MAX_DATAGRAM;
     }
 
-    fn hand_over(&mut self, at: usize, from: SocketAddr, datagram: &[u8]) {
-        let now = self.now;
-        match &mut self.places[at].actor {
-            Actor::Node(node) => node.handle_datagram(now, from, datagram),
-            Actor::Gone => return,
+    /// The attacker dials in this name. Returns the number of the node's session, if the node answers.
+    pub fn ask(&mut self, peer: NodeId) -> Option<u64> {
+        let meant = self.own_id();
+        self.binds(|node, now| node.handle_asked(now, peer, meant)).flatten()
+    }
+
+    /// The attacker opens a connection in this name, of a session with this number.
+    pub fn intrude(&mut self, peer: NodeId, number: u64) -> Option<ConnId> {
+        let own_number = self.ask(peer)?;
+        Some(self.open(peer, (own_number, number)))
+    }
+
+    /// The node has answered the attacker's hello with this number, now or some time ago.
+    pub fn open(&mut self, peer: NodeId, numbers: (u64, u64)) -> ConnId {
+        let ends = Ends { local: self.places[TARGET].endpoint.ip(), remote: stranger(1).ip() };
+        self.opened(peer, Way::Accepted(ends), numbers)
+    }
+
+    fn opened(&mut self, peer: NodeId, way: Way, numbers: (u64, u64)) -> ConnId {
+        let conn = self.next_conn();
+        self.intrusions.push(Intrusion { conn, peer, said: 0, read: 0 });
+        self.watch.opened(conn, peer);
+        self.binds(|node, now| node.handle_opened(now, peer, way, conn, numbers));
+        conn
+    }
+
+    /// Which of the dials are the attacked node's.
+    pub fn own_dials(&self) -> Vec<usize> {
+        (0..self.dials.len()).filter(|&at| self.dials[at].from == TARGET).collect()
+    }
+
+    /// The attacker answers a dial of the attacked node as the process that is meant.
+    pub fn accept(&mut self, at: usize, number: u64) -> ConnId {
+        let Dial { to, peer, dial, number: own_number, .. } = self.dials.remove(at);
+        self.watch.connected(to);
+        self.opened(peer, Way::Dialled(dial), (own_number, number))
+    }
+
+    /// The attacker, or nobody, lets a dial fail.
+    pub fn fail(&mut self, at: usize, failed: Failed) {
+        let dial = self.dials.remove(at);
+        if dial.from == TARGET {
+            self.binds(|node, now| node.handle_dial_failed(now, dial.peer, dial.dial, failed));
+        } else {
+            self.hand(dial.from, |node, now| node.handle_dial_failed(now, dial.peer, dial.dial, failed));
         }
-        self.carry_out(at);
+    }
+
+    /// A frame of the attacker arrives. Returns whether the connection stays open.
+    pub fn write(&mut self, conn: ConnId, frame: Frame) -> bool {
+        let Some(intrusion) = self.intrusions.iter().find(|other| other.conn == conn) else { return false };
+        let act = |node: &mut Node, now| node.handle_frame(now, conn, frame);
+        let is_leader = self.watch.leader == Some(intrusion.peer);
+        let read = if is_leader { self.node(act) } else { self.binds(act) };
+        if read == Some(Err(Impossible)) {
+            self.hang_up(conn, Ending::Broken);
+        }
+        read == Some(Ok(()))
+    }
+
+    /// The attacker's connection ends.
+    pub fn hang_up(&mut self, conn: ConnId, ending: Ending) {
+        self.intrusions.retain(|other| other.conn != conn);
+        self.watch.closed(conn);
+        self.binds(|node, now| node.handle_closed(now, conn, ending));
+    }
+
+    /// The number of the session of this node with the attacked one. It tells anybody who asks.
+    pub fn number_of(&mut self, id: NodeId) -> Option<u64> {
+        let (me, now) = (self.own_id(), self.now);
+        let place = self.places[1..].iter_mut().find(|place| place.id == id)?;
+        match &mut place.actor {
+            Actor::Node(node) => node.handle_asked(now, me, id),
+            Actor::Gone => None,
+        }
+    }
+
+    fn next_conn(&mut self) -> ConnId {
+        self.conns += 1;
+        ConnId(self.conns)
     }
 
     /// Delivers what is next under way. Returns whether anything was.
     pub fn deliver(&mut self) -> bool {
         let Some((at, packet)) = self.queue.pop_front() else { return false };
-        if at == TARGET {
-            self.watch.input();
-        }
-        let (now, endpoint) = (self.now, self.places[at].endpoint);
-        if let Packet::Datagram(from, datagram) = packet {
-            if at == TARGET && self.recorded.len() < RECORDED {
-                self.recorded.push((from, datagram.clone()));
+        match packet {
+            Packet::Datagram(from, datagram) => {
+                if at == TARGET && self.recorded.len() < RECORDED {
+                    self.recorded.push((from, datagram.clone()));
+                }
+                self.hand(at, |node, now| node.handle_datagram(now, from, &datagram));
             }
-            self.hand_over(at, from, &datagram);
-            return true;
-        }
-        if let Actor::Node(node) = &mut self.places[at].actor {
-            match packet {
-                Packet::Dialed(dial) => {
-                    if at == TARGET {
-                        self.watch.connected(dial);
-                    }
-                    node.handle_dialed(now, dial);
+            Packet::Asked(dial) => self.asked(at, dial),
+            Packet::Opened(peer, way, conn, numbers) => {
+                if at == TARGET {
+                    self.watch.opened(conn, peer);
                 }
-                Packet::Hello(conn, hello) => {
-                    node.handle_hello(now, conn, endpoint.ip(), endpoint.ip(), &hello);
-                }
-                Packet::Roster(dial, roster) => node.handle_roster(now, dial, &roster),
-                Packet::Closed(conn) => node.handle_closed(now, conn),
-                Packet::HungUp(dial) => node.handle_hung_up(now, dial),
-                Packet::Path(dial, news) => {
-                    if at == TARGET {
-                        self.watch.connected(dial);
-                    }
-                    node.handle_path(now, dial, &news);
-                }
-                Packet::Datagram(..) => {}
+                self.hand(at, |node, now| node.handle_opened(now, peer, way, conn, numbers));
             }
-            self.carry_out(at);
+            Packet::Failed(Dial { peer, dial, .. }, failed) => {
+                self.hand(at, |node, now| node.handle_dial_failed(now, peer, dial, failed));
+            }
+            Packet::Frame(conn, frame) => {
+                let read = self.hand(at, |node, now| node.handle_frame(now, conn, frame));
+                if read == Some(Err(Impossible)) {
+                    self.close(|connection| connection.has((at, conn)), at);
+                    self.closed(at, conn, Ending::Broken);
+                }
+            }
+            Packet::Closed(conn, ending) => self.closed(at, conn, ending),
+            Packet::Path(dial, news) => {
+                if at == TARGET {
+                    self.watch.arrived(dial);
+                }
+                self.hand(at, |node, now| node.handle_path(now, dial, &news));
+            }
         }
         true
+    }
+
+    /// A node's dial has arrived at another.
+    fn asked(&mut self, at: usize, dial: Dial) {
+        let Dial { from, to, peer: meant, dial: number, .. } = dial;
+        let Place { id: peer, endpoint, .. } = self.places[from];
+        let own = self.hand(at, |node, now| node.handle_asked(now, peer, meant)).flatten();
+        let Some(own) = own else {
+            return self.queue.push_back((from, Packet::Failed(dial, Failed::Silent)));
+        };
+        let conns = [self.next_conn(), self.next_conn()];
+        self.connections.push(Connection { ends: [(from, conns[0]), (at, conns[1])] });
+        if from == TARGET {
+            self.watch.connected(to);
+        }
+        let opened = Packet::Opened(meant, Way::Dialled(number), conns[0], (dial.number, own));
+        self.queue.push_back((from, opened));
+        let ends = Ends { local: to.ip(), remote: endpoint.ip() };
+        self.queue.push_back((at, Packet::Opened(peer, Way::Accepted(ends), conns[1], (own, dial.number))));
+    }
+
+    fn closed(&mut self, at: usize, conn: ConnId, ending: Ending) {
+        if at == TARGET {
+            self.watch.closed(conn);
+        }
+        self.hand(at, |node, now| node.handle_closed(now, conn, ending));
     }
 
     /// Loses what is next under way, if it is a datagram.
@@ -171,10 +327,10 @@ impl Link {
         }
     }
 
-    /// Ends the others without a word, and loses what is under way: only the attacked node and an attacker
-    /// are left.
+    /// Ends the others without a word, and loses what is under way, but for the answers to paths: only the
+    /// attacked node and an attacker are left.
     pub fn silence(&mut self) {
-        self.queue.clear();
+        self.queue.retain(|(at, packet)| *at == TARGET && matches!(packet, Packet::Path(..)));
         for place in &mut self.places[1..] {
             place.actor = Actor::Gone;
         }
@@ -191,23 +347,22 @@ impl Link {
         timeouts.min()
     }
 
-    /// Delivers the next datagram, or fires the next timer that is due by `until`. Returns whether anything
-    /// happened.
+    /// Delivers what is next under way, or fires the next timer that is due by `until`. Returns whether
+    /// anything happened.
     pub fn step(&mut self, until: Time) -> bool {
         if self.deliver() {
             return true;
         }
-        let Some((time, at)) = self.next_timeout().filter(|&(time, _)| time <= until) else { return false };
+        let fires = self.next_timeout();
+        let fails = self.dials.first().map(|dial| dial.until);
+        let next = fires.map(|(time, _)| time).into_iter().chain(fails).min();
+        let Some(time) = next.filter(|time| *time <= until) else { return false };
         self.now = self.now.max(time);
-        let now = self.now;
-        if at == TARGET {
-            self.watch.input();
+        if fails == Some(time) {
+            self.fail(0, Failed::Silent);
+        } else if let Some((_, at)) = fires {
+            self.hand(at, Node::handle_timeout);
         }
-        match &mut self.places[at].actor {
-            Actor::Node(node) => node.handle_timeout(now),
-            Actor::Gone => {}
-        }
-        self.carry_out(at);
         true
     }
 
@@ -236,8 +391,7 @@ impl Link {
     /// Carries out what a node says, as the driver does.
     fn carry_out(&mut self, at: usize) {
         loop {
-            let place = &mut self.places[at];
-            let output = match &mut place.actor {
+            let output = match &mut self.places[at].actor {
                 Actor::Node(node) => node.poll_output(),
                 Actor::Gone => None,
             };
@@ -247,9 +401,16 @@ impl Link {
             }
             self.route(at, output);
         }
-        let place = &self.places[at];
-        if matches!(&place.actor, Actor::Node(node) if node.has_ended()) {
-            self.close_all(at);
+        let has_ended = matches!(&self.places[at].actor, Actor::Node(node) if node.has_ended());
+        if at == TARGET {
+            self.watch.carried_out(has_ended);
+        }
+        if has_ended {
+            if at == TARGET {
+                self.intrusions.clear();
+            }
+            self.places[at].accepts = false;
+            self.close(|connection| connection.ends.iter().any(|end| end.0 == at), at);
         }
     }
 
@@ -266,24 +427,12 @@ impl Link {
                     self.queue.push_back((place, Packet::Datagram(own, datagram.clone())));
                 }
             }
-            Output::Dial { dial, to, hello } => {
-                // An address of nobody does not answer.
-                let Some(acceptor) = self.place_of(to) else { return };
-                if !self.places[acceptor].accepts || matches!(self.places[acceptor].actor, Actor::Gone) {
-                    self.queue.push_back((at, Packet::HungUp(dial)));
-                    return;
-                }
-                self.conns += 1;
-                let conn = ConnId(self.conns);
-                self.connections.push(Connection { dialer: at, dial, acceptor, conn });
-                self.queue.push_back((at, Packet::Dialed(dial)));
-                self.queue.push_back((acceptor, Packet::Hello(conn, hello)));
-            }
+            Output::Carry(order) => self.carry(at, order),
             Output::DialPath(PathDial { dial, to, token, answer, .. }) if self.answers_paths => {
                 let mut targets = self.places.iter().filter(|place| place.endpoint.ip() == to.ip());
                 let arrives = match targets.next().map(|place| &place.actor) {
                     Some(Actor::Node(target)) => target.path_target().answer(&token) == Some(answer),
-                    Some(_) => false,
+                    Some(Actor::Gone) => false,
                     // The attacker keeps to the protocol.
                     None => to.ip() == stranger(1).ip(),
                 };
@@ -291,36 +440,50 @@ impl Link {
                     self.queue.push_back((at, Packet::Path(dial, PathNews::Arrived)));
                 }
             }
-            Output::Tell(conn, roster) => {
-                let lease = self.connections.iter().find(|c| c.acceptor == at && c.conn == conn);
-                if let Some(&Connection { dialer, dial, .. }) = lease {
-                    self.queue.push_back((dialer, Packet::Roster(dial, roster.to_vec())));
-                }
-            }
-            Output::HangUp(dial) => self.close(|c| c.dialer == at && c.dial == dial, at),
-            Output::Close(conn) => self.close(|c| c.acceptor == at && c.conn == conn, at),
             Output::StopAccepting => self.places[at].accepts = false,
-            Output::Event(Event::Formed(formed)) => self.places[at].formed = Some(formed),
             _ => {}
         }
     }
 
-    fn close_all(&mut self, at: usize) {
-        self.places[at].accepts = false;
-        self.close(|c| c.dialer == at || c.acceptor == at, at);
+    fn carry(&mut self, at: usize, order: Order) {
+        match order {
+            Order::Dial { to, peer, dial, number } => {
+                let dial = Dial { from: at, to, peer, dial, number, until: self.now + OPENING };
+                let place =
+                    self.place_of(to).filter(|&place| matches!(self.places[place].actor, Actor::Node(_)));
+                match place {
+                    // Nobody is at an address of the attacker's, and nothing answers, unless the attacker
+                    // does.
+                    None => self.dials.push(dial),
+                    Some(place) if self.places[place].accepts => {
+                        self.queue.push_back((place, Packet::Asked(dial)));
+                    }
+                    Some(_) => self.queue.push_back((at, Packet::Failed(dial, Failed::Refused))),
+                }
+            }
+            Order::Write(conn, frame) => {
+                if let Some(intrusion) = self.intrusions.iter_mut().find(|other| other.conn == conn) {
+                    intrusion.read = intrusion.read.max(super::number(&frame));
+                } else if let Some(connection) = self.connections.iter().find(|other| other.has((at, conn))) {
+                    let (to, conn) = connection.other((at, conn));
+                    self.queue.push_back((to, Packet::Frame(conn, frame)));
+                }
+            }
+            Order::Close(conn) => {
+                if at == TARGET {
+                    self.intrusions.retain(|other| other.conn != conn);
+                }
+                self.close(|connection| connection.has((at, conn)), at);
+            }
+        }
     }
 
-    /// Ends these connections; the other side learns it.
+    /// A node ends these connections; the other side learns it.
     fn close(&mut self, which: impl Fn(&Connection) -> bool, by: usize) {
-        let (ended, open) = std::mem::take(&mut self.connections).into_iter().partition(|c| which(c));
-        self.connections = open;
-        let ended: Vec<Connection> = ended;
-        for Connection { dialer, dial, acceptor, conn } in ended {
-            self.queue.push_back(if dialer == by {
-                (acceptor, Packet::Closed(conn))
-            } else {
-                (dialer, Packet::HungUp(dial))
-            });
+        for connection in self.connections.extract_if(.., |connection| which(connection)) {
+            let [one, other] = connection.ends;
+            let (to, conn) = if one.0 == by { other } else { one };
+            self.queue.push_back((to, Packet::Closed(conn, Ending::Closed)));
         }
     }
 

@@ -13,10 +13,12 @@ pub mod stages;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::testing::{Frame, KINDS, kind};
-use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId, Reach};
+use mingle_core::proto::testing::{Forger, Frame, KINDS, SAID, describe};
+use mingle_core::proto::{
+    ConnId, DialId, Ending, Endpoints, Failed, Fault, Frame as Written, Lineage, NodeId, PathNews, Reach,
+};
 
-use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
+use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Way};
 use link::Actor;
 use promises::{GRACE, TIMEOUT};
 use stages::{Play, STAGES, endpoint, id, stranger};
@@ -54,39 +56,54 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// How many operations there are. The first quarter of them are an attacker's datagrams.
+/// How many operations there are. The first quarter of them are an attacker's datagrams and frames.
 const OPERATIONS: u8 = 16;
 
-/// The messages from a leader to a member in a round.
-const ROUND: [&str; 3] = ["Welcome", "Prepare", "Commit"];
+/// What a leader says to a member in a round.
+const ROUND: [&str; 3] = ["Roster", "Prepare", "Commit"];
 
-/// An attacker's datagram.
+/// The number of the kind of frames that has this name.
+pub fn said(name: &str) -> u8 {
+    SAID.iter().find(|(_, other)| *other == name).expect("a kind of frame").0
+}
+
+/// The number of a frame, as the log shows it.
+pub fn number(frame: &Written) -> u64 {
+    let text = describe(frame);
+    text.split(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// What an attacker sends.
 #[derive(Clone, Copy)]
 pub struct Attack {
     pub kind: u8,
-    pub recipient: Recipient,
-    pub relation: Relation,
+    pub way: Way,
     pub sender: NodeId,
+    /// Where a datagram comes from.
     pub source: SocketAddr,
 }
 
 impl Attack {
+    /// A datagram.
     pub fn read(bytes: &mut Bytes<'_>, play: &Play) -> Self {
         let kind = bytes.pick(KINDS).0;
-        let (recipient, relation) = (bytes.pick(&RECIPIENTS), bytes.pick(&RELATIONS));
-        let from = bytes.next();
-        let sender = match from % 4 {
-            0 => id(20 + from / 64),
-            _ => play.scene.nodes[usize::from(from / 4) % play.scene.nodes.len()],
-        };
+        let way = Way::Datagram(bytes.pick(&RECIPIENTS), bytes.pick(&RELATIONS));
+        let sender = sender(bytes, play);
         let sources = [stranger(1), stranger(2), endpoint(1), endpoint(2)];
-        Self { kind, recipient, relation, sender, source: bytes.pick(&sources) }
+        Self { kind, way, sender, source: bytes.pick(&sources) }
     }
 
-    /// The datagram, where this lineage is possible.
+    /// A frame, the first on a new connection.
+    pub fn read_frame(bytes: &mut Bytes<'_>, play: &Play) -> Self {
+        let (kind, sender) = (bytes.pick(SAID).0, sender(bytes, play));
+        Self { kind, way: Way::Session(play.name(sender)), sender, source: stranger(1) }
+    }
+
+    /// The datagram, where it is one and this lineage is possible.
     pub fn datagram(&self, play: &mut Play, fields: &[u8]) -> Option<Vec<u8>> {
-        let lineage: Lineage = self.relation.to(play.lineage)?;
-        let recipient = match self.recipient {
+        let Way::Datagram(recipient, relation) = self.way else { return None };
+        let lineage: Lineage = relation.to(play.lineage)?;
+        let recipient = match recipient {
             Recipient::All => Frame::ALL,
             Recipient::Anyone => Frame::ANYONE,
             Recipient::One => play.link.own_id(),
@@ -95,13 +112,30 @@ impl Attack {
         play.forger.datagram(self.kind, frame, &play.scene, fields)
     }
 
-    /// Sends it to the attacked node. Returns the cell that it reaches, where the decoder lets it pass.
+    /// Sends it to the attacked node. Returns the cell that it reaches, where the node answers the connection
+    /// and the decoder lets it pass.
     pub fn send(&self, play: &mut Play, fields: &[u8]) -> Option<Cell> {
-        let datagram = self.datagram(play, fields)?;
-        let (phase, kind) = (play.link.phase(), self.kind);
-        let accepted = play.forger.read(&datagram).is_ok();
-        play.link.attack(self.source, &datagram);
-        accepted.then_some(Cell { phase, kind, recipient: self.recipient, relation: self.relation })
+        let phase = play.link.phase();
+        let passes = if let Some(datagram) = self.datagram(play, fields) {
+            let passes = play.forger.read(&datagram).is_ok();
+            play.link.attack(self.source, &datagram);
+            passes
+        } else if let Way::Session(_) = self.way {
+            let conn = play.intrude(self.sender)?;
+            let scene = play.scene.clone();
+            play.write(conn, self.kind, &scene, fields)
+        } else {
+            false
+        };
+        passes.then_some(Cell { phase, kind: self.kind, way: self.way })
+    }
+}
+
+fn sender(bytes: &mut Bytes<'_>, play: &Play) -> NodeId {
+    let from = bytes.next();
+    match from % 4 {
+        0 => id(20 + from / 64),
+        _ => play.scene.nodes[usize::from(from / 4) % play.scene.nodes.len()],
     }
 }
 
@@ -115,7 +149,7 @@ pub fn run(program: &[u8]) -> Cells {
 
 /// The end of a program.
 #[derive(Clone, Copy)]
-enum Ending {
+enum End {
     /// The node goes on to its end among the others.
     Among,
     /// The node goes on to its end alone: the others are silent from the start.
@@ -127,29 +161,32 @@ enum Ending {
 /// Runs a program in a situation. Returns what it has reached.
 pub fn run_in(play: &mut Play, bytes: &mut Bytes<'_>) -> Cells {
     let mut cells = Cells::default();
-    let ending = bytes.pick(&[Ending::Early, Ending::Among, Ending::Early, Ending::Alone]);
-    if matches!(ending, Ending::Alone) {
+    let end = bytes.pick(&[End::Early, End::Among, End::Early, End::Alone]);
+    if matches!(end, End::Alone) {
         play.link.silence();
     }
     while let Some(op) = bytes.byte() {
+        let length = usize::from(op / OPERATIONS) * 4;
         match op % OPERATIONS {
-            0..=2 => {
+            0 => {
                 let attack = Attack::read(bytes, play);
-                let length = usize::from(op / OPERATIONS) * 4;
                 cells.extend(attack.send(play, bytes.take(length)));
             }
+            1 => {
+                let attack = Attack::read_frame(bytes, play);
+                cells.extend(attack.send(play, bytes.take(length)));
+            }
+            2 => cells.extend(writes(play, bytes, length)),
             3 => {
-                // A whole round of a leader that names the same things in each message.
-                let attack = Attack::read(bytes, play);
-                let fields = bytes.take(usize::from(op / OPERATIONS));
-                for message in ROUND {
-                    cells.extend(Attack { kind: kind(message), ..attack }.send(play, fields));
-                }
+                // A whole round of a leader that names the same things in each frame.
+                let Some(conn) = connection(play, bytes) else { continue };
+                let (scene, fields) = (play.scene.clone(), bytes.take(length / 4));
+                let _ = ROUND.iter().all(|what| play.write(conn, said(what), &scene, fields));
             }
             op => other(op, play, bytes),
         }
     }
-    if !matches!(ending, Ending::Early) {
+    if !matches!(end, End::Early) {
         let until = play.link.now.max(TIMEOUT) + GRACE;
         play.link.run_until(until);
         ends(play);
@@ -157,30 +194,63 @@ pub fn run_in(play: &mut Play, bytes: &mut Bytes<'_>) -> Cells {
     cells
 }
 
-/// Carries out an operation that is no datagram of an attacker.
+/// One of the attacker's connections, or a new one.
+fn connection(play: &mut Play, bytes: &mut Bytes<'_>) -> Option<ConnId> {
+    let which = usize::from(bytes.next());
+    if let Some(intrusion) = play.link.intrusions.get(which % 8) {
+        return Some(intrusion.conn);
+    }
+    let name = sender(bytes, play);
+    play.intrude(name)
+}
+
+/// A frame on one of the attacker's connections, with any numbers.
+fn writes(play: &mut Play, bytes: &mut Bytes<'_>, length: usize) -> Option<Cell> {
+    let conn = connection(play, bytes)?;
+    let own = *play.link.intrusions.iter().find(|other| other.conn == conn)?;
+    let (kind, how) = (bytes.pick(SAID).0, bytes.next());
+    let number = match how % 4 {
+        0 | 1 => own.said.saturating_add(1),
+        2 => bytes.next().into(),
+        _ => u64::MAX - u64::from(bytes.next()),
+    };
+    let read = match how / 4 % 8 {
+        0 => u64::MAX,
+        1 | 2 => bytes.next().into(),
+        _ => own.read,
+    };
+    let frame = Forger::frame(kind, number, read, &play.scene, bytes.take(length))?;
+    let phase = play.link.phase();
+    let passes = play.link.write(conn, frame);
+    passes.then(|| Cell { phase, kind, way: Way::Session(play.name(own.peer)) })
+}
+
+/// Carries out an operation that is nothing that an attacker says.
 fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
     let link = &mut play.link;
     match op {
-        4 => {
-            let (conn, prover, dial) = (bytes.next(), bytes.next(), bytes.next());
-            let target = if conn < 0xe0 { link.own_id() } else { id(prover) };
-            let hello = play.forger.hello(id(prover % 24), target, dial.into(), endpoint(1));
-            let conn = ConnId(100 + u64::from(conn));
-            link.node(|node, now| node.handle_hello(now, conn, endpoint(1).ip(), endpoint(1).ip(), &hello));
-        }
+        4 => opens(play, bytes),
         5 => {
-            let conn = ConnId(90 + u64::from(bytes.next() % 32));
-            link.node(|node, now| node.handle_closed(now, conn));
+            let conns: Vec<ConnId> = link.intrusions.iter().map(|intrusion| intrusion.conn).collect();
+            if !conns.is_empty() {
+                let ending = bytes.pick(&[Ending::Closed, Ending::Broken]);
+                link.hang_up(bytes.pick(&conns), ending);
+            }
         }
         6 => {
             let dial = DialId(u32::from(bytes.next() % 16));
             link.node(|node, now| node.handle_hung_up(now, dial));
         }
         7 => {
-            // As the driver does for a connection to a stranger that accepts.
-            let dial = DialId(u32::from(bytes.next() % 16));
-            link.watch.connected(dial);
-            link.node(|node, now| node.handle_dialed(now, dial));
+            let dials = link.own_dials();
+            if !dials.is_empty() {
+                let at = bytes.pick(&dials);
+                match bytes.next() {
+                    how if how < 0x80 => _ = link.accept(at, u64::from(how % 4)),
+                    how if how < 0xc0 => link.fail(at, Failed::Refused),
+                    _ => link.fail(at, Failed::Silent),
+                }
+            }
         }
         8 | 9 => {
             let most = if op == 8 { 1 } else { 64 };
@@ -201,14 +271,35 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
             }
         }
         14 => {
-            // As an acceptor of one of the node's dials.
-            let (teller, dial, round) = (bytes.pick(&play.scene.nodes), bytes.next() % 16, bytes.next());
-            let roster = &play.scene.rosters[usize::from(round / 128) % play.scene.rosters.len()];
-            let round = u64::from(round % 4);
-            let roster = play.forger.roster(teller, round, roster);
-            link.node(|node, now| node.handle_roster(now, DialId(dial.into()), &roster));
+            // As the driver reports of a path to the attacker.
+            let dial = DialId(u32::from(bytes.next() % 16));
+            let failed = PathNews::Failed(Fault::Silent);
+            let news = bytes.pick(&[PathNews::Arrived, PathNews::Opened { packet: 1500 }, failed]);
+            if news == PathNews::Arrived {
+                link.watch.arrived(dial);
+            }
+            link.node(|node, now| node.handle_path(now, dial, &news));
         }
         _ => changes(play, bytes),
+    }
+}
+
+/// The attacker opens a connection in anybody's name.
+fn opens(play: &mut Play, bytes: &mut Bytes<'_>) {
+    let (name, how) = (sender(bytes, play), bytes.next());
+    // The attacker may take part in a session that is there, since each node tells its number to anybody.
+    let known = play.link.number_of(name).unwrap_or(1);
+    let number = match how % 4 {
+        0 => known,
+        1 => known.wrapping_sub(1),
+        2 => play.later_number(name),
+        _ => (how / 4).into(),
+    };
+    if how < 0xe0 {
+        play.link.intrude(name, number);
+    } else if let Some(own_number) = play.link.ask(name) {
+        // The node answered some time ago, and has begun anew since.
+        play.link.open(name, (own_number.wrapping_sub(1), number));
     }
 }
 

@@ -5,12 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, kind};
-use mingle_core::proto::{Config, Keys, Lineage, Link as Way, Node, NodeId, NodeInfo, Reach};
+use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, describe, kind};
+use mingle_core::proto::{Config, ConnId, Keys, Lineage, Link as Network, Node, NodeId, NodeInfo, Reach};
 use mingle_core::{HostName, JobId, Member, Metadata, Roster, Secret, World, WorldSize, rdma};
 
+use super::cells::Name;
 use super::link::Link;
 use super::promises::{TIMEOUT, Watch};
+use super::said;
 
 /// The formation of all stages but those of a first world.
 pub const LINEAGE: Lineage = Lineage { generation: 3, origin: 7 };
@@ -43,6 +45,8 @@ pub struct Play {
     /// The numbers of the other nodes. An attacker writes as one of them.
     pub peers: Vec<u8>,
     pub lineage: Lineage,
+    /// The number of the attacker's last session.
+    session: u64,
     stage: Stage,
     keys: Option<Keys>,
 }
@@ -128,7 +132,10 @@ stages! {
     };
     "has joined" Joined node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
     "has joined a first world" Joined node 2 of 3 in FIRST, |play| play.meet(&[(1, PLAIN)]);
-    "asks for the roster" Preparing node 2 of 2 in LINEAGE, |play| play.meet_as(ROSTER, &[(1, PLAIN)]);
+    "proves its paths and wants the roster" Preparing node 2 of 3 in LINEAGE, |play| {
+        play.link.answers_paths = false;
+        play.meet_as(ROSTER, &[(1, PLAIN), (3, PLAIN)]);
+    };
     "proves its paths" Preparing node 2 of 3 in LINEAGE, |play| {
         play.link.answers_paths = false;
         play.meet(&[(1, PLAIN), (3, PLAIN)]);
@@ -136,7 +143,7 @@ stages! {
     "has reported broken paths" Preparing node 2 of 3 in LINEAGE, |play| {
         play.link.answers_paths = false;
         play.meet(&[(1, PLAIN), (3, PLAIN)]);
-        while play.sent("Broken") == 0 {
+        while play.said("Some(Broken") == 0 {
             let until = play.link.now + SOON;
             assert!(play.link.step(until), "it reports nothing");
         }
@@ -184,13 +191,12 @@ impl Stage {
             world: self.world,
             ranks: (0..self.world.min(4)).collect(),
             rounds: vec![1, 2],
-            dials: (1..=8).collect(),
             rosters: Vec::new(),
             recipient: endpoint(self.own).ip(),
         };
         let (stage, lineage) = (*self, self.lineage);
         let link = Link::new(watch);
-        let mut play = Play { link, scene, forger, peers: Vec::new(), lineage, stage, keys };
+        let mut play = Play { link, scene, forger, peers: Vec::new(), lineage, session: 0, stage, keys };
         (self.play)(&mut play);
         play.link.run_to(self.phase, SOON);
         play.finish();
@@ -205,7 +211,7 @@ impl Play {
         let size: WorldSize =
             if with.is_range { format!("2:{world}").parse().expect("two sizes") } else { world.into() };
         node.rank = with.rank.and_then(|rank| world.rank(rank).ok());
-        node.reach = Reach::new(PATHS, [Way { address: endpoint(number).ip(), prefix: 24, mtu: 1500 }]);
+        node.reach = Reach::new(PATHS, [Network { address: endpoint(number).ip(), prefix: 24, mtu: 1500 }]);
         node.attributes.wants_roster = with.wants_roster;
         node.attributes.fabric = rdma::Summary::default().required(with.requires_rdma);
         Config {
@@ -228,7 +234,7 @@ impl Play {
             self.peers.push(number);
         }
         let node = Node::new(config, number.into(), self.link.now);
-        self.link.add(node, endpoint(number));
+        self.link.add(node, id(number), endpoint(number));
     }
 
     fn start(&mut self, with: With) {
@@ -295,6 +301,16 @@ impl Play {
         Roster::new(members.collect()).expect("ranks from 0 on")
     }
 
+    /// Whose name this is.
+    pub fn name(&self, name: NodeId) -> Name {
+        if self.peers.iter().any(|&number| id(number) == name) { Name::Node } else { Name::Stranger }
+    }
+
+    /// The phase that the situation is about.
+    pub fn phase(&self) -> Phase {
+        self.stage.phase
+    }
+
     /// The number of the attacked node.
     pub fn own(&self) -> u8 {
         self.stage.own
@@ -311,8 +327,38 @@ impl Play {
         self.link.attack(stranger(1), &datagram);
     }
 
-    /// How many messages of this kind the attacked node has sent.
-    pub fn sent(&self, message: &str) -> usize {
-        self.link.watch.sent.get(&kind(message)).copied().unwrap_or(0)
+    /// The attacker opens a connection in this name, of a session that begins anew. Nothing if the attacked
+    /// node does not answer.
+    pub fn intrude(&mut self, name: NodeId) -> Option<ConnId> {
+        let number = self.later_number(name);
+        self.link.intrude(name, number)
+    }
+
+    /// The number of a session that is later than all in this name.
+    pub fn later_number(&mut self, name: NodeId) -> u64 {
+        self.session += 1;
+        self.link.number_of(name).unwrap_or(0).wrapping_add(self.session)
+    }
+
+    /// The attacker writes a frame of this kind on its connection, and has read all that the node has
+    /// written there. Returns whether the connection stays open.
+    pub fn write(&mut self, conn: ConnId, kind: u8, scene: &Scene, fields: &[u8]) -> bool {
+        let mut intrusions = self.link.intrusions.iter_mut();
+        let Some(own) = intrusions.find(|other| other.conn == conn) else { return false };
+        own.said += 1;
+        let frame = Forger::frame(kind, own.said, own.read, scene, fields).expect("a kind of frame");
+        self.link.write(conn, frame)
+    }
+
+    /// The attacker says this on its connection.
+    pub fn says(&mut self, conn: ConnId, what: &str, change: impl FnOnce(&mut Scene), fields: &[u8]) {
+        let mut scene = self.scene.clone();
+        change(&mut scene);
+        assert!(self.write(conn, said(what), &scene, fields), "{what} is possible");
+    }
+
+    /// How many frames with these words the attacked node has written.
+    pub fn said(&self, words: &str) -> usize {
+        self.link.watch.said.iter().filter(|frame| describe(frame).contains(words)).count()
     }
 }

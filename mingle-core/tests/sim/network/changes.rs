@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::proto::{Reach, Time};
 
-use super::power::KEEPALIVE;
 use super::queue::Happening;
 use super::{Network, PORT};
 
@@ -89,13 +88,11 @@ impl Network {
         self.with(host, |node, now| node.handle_endpoints(now, endpoints, reach));
     }
 
-    /// Breaks a host's connections at an address that has vanished. Both ends learn it by keepalive.
+    /// Nothing passes any more on a host's connections at an address that has vanished.
     fn starve(&mut self, host: usize, ip: IpAddr) {
-        for conn in self.hosts[host].connections.iter().copied().collect::<Vec<_>>() {
-            if self.end_at(conn, host) == Some(ip) && self.over(conn) {
-                let at = self.now + KEEPALIVE;
-                self.at(at, Happening::Closed { conn });
-                self.at(at, Happening::HungUp { conn });
+        for (conn, _) in self.own_ends(host) {
+            if self.address_at(conn, host) == Some(ip) {
+                self.sever(conn);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use mingle_core::Failure;
 use mingle_core::proto::testing::{self, digest};
-use mingle_core::proto::{Digest, NodeId, Output, PathDial, Time};
+use mingle_core::proto::{Digest, NodeId, Order, Output, PathDial, Time};
 
 use super::Network;
 
@@ -99,8 +99,8 @@ pub(super) fn describe(output: &Output) -> String {
     match output {
         Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),
         Output::Multicast { datagram } => format!("to all: {}", name(datagram)),
-        Output::Dial { dial, to, hello } => format!("{dial:?} to {to} with {}", digest(hello)),
-        Output::Tell(conn, roster) => format!("roster {} on {conn:?}", digest(roster)),
+        Output::Carry(Order::Write(conn, frame)) => format!("{}: {}", conn.0, testing::describe(frame)),
+        Output::Carry(order) => format!("{order:?}"),
         Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
             let (token, answer) = (digest(token), digest(answer));
             format!("{dial:?} to {to} with {token} for {answer}, packets of {packet:?}")

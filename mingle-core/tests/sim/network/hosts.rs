@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{Config, Endpoints, Node, NodeId, NodeInfo, Time};
+use mingle_core::proto::{Config, ConnId, Endpoints, Node, NodeId, NodeInfo, Time};
 use mingle_core::{Failure, Formed, HostName, JobId, Trait, Traits, World};
 use rand::{Rng, RngExt};
 
@@ -66,6 +66,9 @@ pub struct Host {
     pub sent: u64,
     pub sent_bytes: u64,
     pub received: u64,
+    /// Frames written, acknowledgements alone included.
+    pub frames: u64,
+    pub frame_bytes: u64,
     /// It hears no multicast.
     pub deaf: bool,
     /// Endpoints of this host that lead nowhere, as of a bridge or a dead link.
@@ -166,6 +169,8 @@ impl Network {
             sent: 0,
             sent_bytes: 0,
             received: 0,
+            frames: 0,
+            frame_bytes: 0,
             deaf: false,
             dead: BTreeSet::new(),
             shared: BTreeSet::new(),
@@ -287,19 +292,27 @@ impl Network {
         if self.hosts[host].node.take().is_some() {
             self.note(host, || "killed".to_owned());
             self.saw(Fact::KilledMember);
+            let connections = self.own_ends(host);
             self.forget_process(host);
-            self.close_all(host);
+            for (conn, end) in connections {
+                self.abandon(conn, end);
+            }
         }
     }
 
-    /// The kernel closes all connections of a process that has ended.
+    /// A process has ended by itself: it closes its connections.
     pub(super) fn close_all(&mut self, host: usize) {
-        self.hosts[host].accepting = false;
-        for conn in std::mem::take(&mut self.hosts[host].connections) {
-            let by_dialer = self.connections[&conn].dialer == host;
-            self.close(conn, by_dialer);
+        for (conn, end) in self.own_ends(host) {
+            self.close(conn, end);
         }
+        self.hosts[host].accepting = false;
         self.hosts[host].life += 1;
+    }
+
+    /// The open connections of a host's process, and at which end of each it is.
+    pub(super) fn own_ends(&self, host: usize) -> Vec<(u64, usize)> {
+        let connections = self.hosts[host].connections.iter();
+        connections.filter_map(|&conn| Some((conn, self.end_of(host, ConnId(conn))?))).collect()
     }
 
     /// Sets how a node has ended; nothing while it runs.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mingle_core::proto::{Time, VERSION};
+use mingle_core::proto::Time;
 use rand::RngExt;
 
 use super::hosts::PORT;
@@ -40,11 +40,6 @@ impl Network {
     pub fn cut_at(&mut self, from: usize, to: usize, at: Time, length: Duration) {
         self.at(at, Happening::Cut(from, to, true));
         self.at(at + length, Happening::Cut(from, to, false));
-    }
-
-    /// A stranger that knows the job's tag sends a message to a host's node, with these bytes as its body.
-    pub fn forge_at(&mut self, host: usize, kind: u8, body: Vec<u8>, at: Time) {
-        self.at(at, Happening::Forge(host, kind, body));
     }
 
     /// An attacker that can send on the link replays a recorded datagram to a host.
@@ -124,7 +119,6 @@ impl Network {
         if let Some(record) = &mut self.record {
             record.push(bytes.clone());
         }
-        self.check_sent(host, &bytes);
         if let (Some(target), Some(from)) = (self.find(host, to), self.source(host, to)) {
             let packet = Rc::new(Packet { from, bytes });
             if target == host {
@@ -160,7 +154,6 @@ impl Network {
     }
 
     fn count_sent(&mut self, host: usize, bytes: &[u8]) {
-        *self.sent_kinds.entry(bytes[5]).or_default() += 1;
         let host = &mut self.hosts[host];
         host.sent += 1;
         host.sent_bytes += u64::try_from(bytes.len()).unwrap();
@@ -197,32 +190,15 @@ impl Network {
         }
     }
 
-    pub(super) fn arrive(&mut self, to: usize, packet: &Packet) {
+    pub(super) fn receive(&mut self, to: usize, packet: &Packet) {
         let Packet { from, bytes } = packet;
         self.hosts[to].received += 1;
-        self.check_received(to, bytes);
         self.note(to, || format!("{} from {from}", history::name(bytes)));
         let is_recipient = self.is_recipient(to, bytes);
         let outputs = self.with(to, |node, now| node.handle_datagram(now, *from, bytes));
         if !is_recipient && outputs > 0 {
             self.broken.push(format!("{to} acts on a datagram that is another job's or another node's"));
         }
-    }
-
-    pub(super) fn forge(&mut self, host: usize, kind: u8, body: &[u8]) {
-        let config = &self.hosts[host].config;
-        let mut bytes = b"MNGL".to_vec();
-        bytes.extend([VERSION, kind]);
-        bytes.extend(u16::try_from(body.len()).unwrap().to_le_bytes());
-        bytes.extend(config.tag.0);
-        bytes.extend([0xee; 16]);
-        bytes.extend(config.id.0);
-        bytes.extend(config.lineage.generation.to_le_bytes());
-        bytes.extend(config.lineage.origin.to_le_bytes());
-        bytes.extend(body);
-        let from = SocketAddr::from(([10, 9, 9, 9], PORT));
-        self.note(host, || format!("forged kind {kind}"));
-        self.with(host, |node, now| node.handle_datagram(now, from, &bytes));
     }
 
     pub(super) fn replay(&mut self, host: usize, bytes: &[u8]) {

@@ -6,8 +6,9 @@
 //!
 //! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts
 //! that lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the
-//! datagrams, `tcp` the connections, `paths` those that prove paths, `queue` what will happen;
-//! `promises` checks at every step what is promised, `history` is the record of a run.
+//! datagrams, `tcp` the connections, `sessions` what processes say on them, `paths` those that prove paths,
+//! `queue` what will happen; `promises` checks at every step what is promised, `history` is the record of a
+//! run.
 
 mod changes;
 mod fabric;
@@ -19,6 +20,7 @@ mod pauses;
 mod power;
 mod promises;
 mod queue;
+mod sessions;
 mod tcp;
 
 use std::collections::BTreeMap;
@@ -74,7 +76,6 @@ pub struct Network {
     /// The pairs (from, to) of hosts between which nothing passes, and since when.
     cut: BTreeMap<(usize, usize), Time>,
     connections: BTreeMap<u64, Connection>,
-    dialled: BTreeMap<(usize, u32, DialId), u64>,
     by_address: BTreeMap<SocketAddr, Vec<usize>>,
     next_connection: u64,
     /// The connections that prove paths.
@@ -84,8 +85,6 @@ pub struct Network {
     pub flaws: BTreeMap<(usize, usize), Flaw>,
     /// Those that were there until all paths were healed.
     healed_flaws: BTreeMap<(usize, usize), Flaw>,
-    /// How many datagrams of each kind were sent; a multicast counts once.
-    pub sent_kinds: BTreeMap<u8, usize>,
     promises: Promises,
     fabrics: Fabrics,
     /// The promises that were broken.
@@ -118,14 +117,12 @@ impl Network {
             unfinished: 0,
             cut: BTreeMap::new(),
             connections: BTreeMap::new(),
-            dialled: BTreeMap::new(),
             by_address: BTreeMap::new(),
             next_connection: 0,
             proving: BTreeMap::new(),
             provers: BTreeMap::new(),
             flaws: BTreeMap::new(),
             healed_flaws: BTreeMap::new(),
-            sent_kinds: BTreeMap::new(),
             promises: Promises::default(),
             fabrics: Fabrics::new(seed),
             broken: Vec::new(),
@@ -177,26 +174,16 @@ impl Network {
     fn process_for(&self, happening: &Happening) -> Option<usize> {
         match happening {
             Happening::Wake(host, _) | Happening::Datagram { to: host, .. } => Some(*host),
-            Happening::Hello { conn } | Happening::Closed { conn } => self.acceptor(*conn),
-            Happening::HungUp { conn } | Happening::Dialed { conn } | Happening::Roster { conn, .. } => {
-                Some(self.connections[conn].dialer)
+            Happening::SynAnswered { conn, .. } | Happening::DialExpires { conn } => {
+                Some(self.connections[conn].ends[0].host)
             }
+            Happening::Read { conn, end, .. } => Some(self.connections[conn].ends[*end].host),
             Happening::Path { path, .. } => Some(self.proving[path].host),
             _ => None,
         }
     }
 
     fn happen(&mut self, happening: Happening) {
-        if let Some((from, to)) = self.direction(&happening)
-            && self.cut.contains_key(&(from, to))
-        {
-            // TCP repeats the segment.
-            self.at(self.now + Time::from_millis(300), happening);
-            return;
-        }
-        if let Happening::Closed { conn } = happening {
-            self.kernel_sees_end(conn);
-        }
         if let Some(host) = self.process_for(&happening)
             && self.hosts[host].paused.is_some()
         {
@@ -205,7 +192,7 @@ impl Network {
         }
         match happening {
             Happening::Cut(from, to, cut) => self.cut(from, to, cut),
-            Happening::Forge(host, kind, body) => self.forge(host, kind, &body),
+            Happening::Forge(host, frame) => self.forge(host, frame),
             Happening::Replay(host, bytes) => self.replay(host, &bytes),
             Happening::Seeds(host, seeds) => self.change_seeds(host, seeds),
             Happening::Address(host, ip, appears) => self.change_address(host, ip, appears),
@@ -216,21 +203,21 @@ impl Network {
             Happening::Kill(host) => self.kill(host),
             Happening::PowerLoss(host) => self.lose_power(host),
             Happening::PowerOn(host) => self.hosts[host].powered = true,
-            Happening::Probe { conn, number } => self.probe(conn, number),
-            Happening::Starved { conn, since } => self.starved(conn, since),
+            Happening::Probe { conn, end, number } => self.probe(conn, end, number),
+            Happening::Starved { conn, end, since } => self.starved(conn, end, since),
+            Happening::GiveUp { conn, end } => self.give_up(conn, end),
             Happening::Wake(host, at) => self.wake(host, at),
             Happening::Datagram { to, life, packet } if self.hosts[to].life == life => {
-                self.arrive(to, &packet);
+                self.receive(to, &packet);
             }
             Happening::Datagram { .. } => {}
             Happening::Syn { conn } => self.syn(conn),
             Happening::PathSyn { path } => self.path_syn(path),
             Happening::Path { path, news } => self.path(path, news),
-            Happening::Dialed { conn } => self.dialed(conn),
-            Happening::Hello { conn } => self.hello(conn),
-            Happening::Roster { conn, roster } => self.roster(conn, &roster),
-            Happening::Closed { conn } => self.closed(conn),
-            Happening::HungUp { conn } => self.hung_up(conn),
+            Happening::SynAnswered { conn, target } => self.syn_answered(conn, target),
+            Happening::DialExpires { conn } => self.dial_expires(conn),
+            Happening::Arrive { conn, end } => self.arrive(conn, end),
+            Happening::Read { conn, end, segment } => self.read(conn, end, segment),
         }
     }
 
@@ -301,14 +288,11 @@ impl Network {
         match output {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
-            Output::Dial { dial, to, hello } => self.dial(host, dial, to, hello),
-            Output::Tell(conn, roster) => self.tell(conn.0, roster),
+            Output::Carry(order) => self.carry(host, order),
             Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
                 self.dial_path(host, dial, to, token, answer, packet);
             }
-            Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
-            Output::HangUp(dial) => self.hang_up(host, dial),
-            Output::Close(conn) => self.close(conn.0, false),
+            Output::HangUp(dial) => self.hang_up_path(host, dial),
             Output::StopAccepting => self.hosts[host].accepting = false,
             _ => {}
         }

@@ -95,10 +95,11 @@ impl Network {
         self.path_syn(path);
     }
 
-    /// Returns whether there is such a connection.
-    pub(super) fn hang_up_path(&mut self, host: usize, dial: DialId) -> bool {
+    pub(super) fn hang_up_path(&mut self, host: usize, dial: DialId) {
         let path = self.provers.remove(&(host, self.hosts[host].life, dial));
-        path.and_then(|path| self.proving.get_mut(&path)).map(|proving| proving.over = true).is_some()
+        if let Some(proving) = path.and_then(|path| self.proving.get_mut(&path)) {
+            proving.over = true;
+        }
     }
 
     /// The host at the other end of a path. The port for paths is the same on all.

@@ -73,7 +73,7 @@ impl Network {
         let datagrams = self.rng.random_range(0..=1);
         held.sort_by_key(|happening| match happening {
             Happening::Datagram { .. } => 2 * datagrams,
-            Happening::Wake(..) => 3,
+            Happening::Wake(..) | Happening::DialExpires { .. } => 3,
             _ => 1,
         });
         for happening in held {

@@ -1,4 +1,4 @@
-//! Hosts that lose power, and paths that are cut for so long that connections break.
+//! Hosts that lose power: no FIN, no RST, and a kernel that knows no connection when it runs again.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use super::queue::Happening;
 use super::{Ended, Fact, Network, Unformed};
 
 /// Keepalive: the first probe of an idle connection, the next ones, and how many there are.
-const IDLE: Duration = Duration::from_secs(5);
+pub(super) const IDLE: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_secs(2);
-const PROBES: u32 = 10;
-/// How long keepalive takes to find that the peer of a connection is gone.
+const PROBES: u32 = 3;
+/// How long a kernel takes to find that the other end of a connection is gone: by its probes, or because what
+/// it has written is not acknowledged.
 pub(super) const KEEPALIVE: Duration = IDLE.saturating_add(PROBE.saturating_mul(PROBES));
 
 impl Network {
@@ -30,11 +31,13 @@ impl Network {
         }
         self.note(host, || "loses power".to_owned());
         self.healed = self.now;
+        let connections = self.own_ends(host);
         self.forget_process(host);
-        let connections = std::mem::take(&mut self.hosts[host].connections);
-        let open = connections.into_iter().filter(|&conn| self.leave_open(conn, host)).count();
-        if open > 0 {
-            self.saw(Fact::PowerLost);
+        for (conn, end) in connections {
+            if self.lose_end(conn, end) {
+                self.saw(Fact::PowerLost);
+                self.at(self.now + IDLE, Happening::Probe { conn, end: 1 - end, number: 0 });
+            }
         }
         if was_bound {
             self.saw(Fact::PowerLostInRound);
@@ -55,40 +58,13 @@ impl Network {
         }
     }
 
-    /// One end of a connection has lost power. Returns whether there is another one, which probes it.
-    fn leave_open(&mut self, conn: u64, host: usize) -> bool {
-        if !self.is_established(conn) {
-            self.over(conn);
-            return false;
-        }
-        self.mark_dead(conn, host);
-        self.at(self.now + IDLE, Happening::Probe { conn, number: 0 });
-        true
-    }
-
-    pub(super) fn probe(&mut self, conn: u64, number: u32) {
-        let Some(dead) = self.dead_end(conn) else { return };
+    pub(super) fn probe(&mut self, conn: u64, end: usize, number: u32) {
+        let Some(dead) = self.dead_host(conn, end) else { return };
         let answers = self.hosts[dead].powered && !self.hosts[dead].silent;
         if answers || number >= PROBES {
-            self.break_both(conn);
+            self.give_up(conn, end);
         } else {
-            self.at(self.now + PROBE, Happening::Probe { conn, number: number + 1 });
-        }
-    }
-
-    /// A cut begins: connections between the two hosts break if it lasts.
-    pub(super) fn starve_connections(&mut self, from: usize, to: usize) {
-        let between: Vec<u64> =
-            self.hosts[from].connections.intersection(&self.hosts[to].connections).copied().collect();
-        for conn in between {
-            self.at(self.now + KEEPALIVE, Happening::Starved { conn, since: self.now });
-        }
-    }
-
-    pub(super) fn starved(&mut self, conn: u64, since: Time) {
-        let Some((a, b)) = self.open_ends(conn) else { return };
-        if [(a, b), (b, a)].iter().any(|pair| self.cut.get(pair).is_some_and(|&start| start <= since)) {
-            self.break_both(conn);
+            self.at(self.now + PROBE, Happening::Probe { conn, end, number: number + 1 });
         }
     }
 }

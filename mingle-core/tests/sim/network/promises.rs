@@ -3,31 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use mingle_core::proto::{NodeId, Paths, Time};
+use mingle_core::proto::testing::{Seen, seen};
+use mingle_core::proto::{Frame, NodeId, Paths, Time};
 use mingle_core::{Formed, World};
 
 use super::{Ended, Network};
 
-/// The kinds of the messages that these promises are about.
-const JOIN: u8 = 4;
-const PREPARE: u8 = 9;
-const READY: u8 = 10;
-const VOID: u8 = 12;
-const COMMIT: u8 = 13;
-
-/// What each node is bound to by the messages that it has sent.
+/// What each node is bound to by the frames that it has written.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
-    /// The leader and the round for which a host's node is ready, until it hears void or commit of that
+    /// The leader and the round for which a host's node is ready, until it reads void or commit of that
     /// round.
-    bound: BTreeMap<usize, (NodeId, Vec<u8>)>,
-    /// The nodes that have sent ready, by leader and round.
-    ready: BTreeMap<(NodeId, Vec<u8>), BTreeSet<NodeId>>,
+    bound: BTreeMap<usize, (NodeId, u64)>,
+    /// The last round of each leader that has released a host's node. A frame that was not acknowledged is
+    /// written again, whatever has been read since.
+    released: BTreeMap<(usize, NodeId), u64>,
+    /// The nodes that have written ready, by leader and round.
+    ready: BTreeMap<(NodeId, u64), BTreeSet<NodeId>>,
     /// The worlds that were committed, by leader and round.
-    pub(super) commits: BTreeMap<(NodeId, Vec<u8>), Commit>,
-    /// How many connections of a prover the kernel of a host takes for open.
-    pub(super) leases: BTreeMap<(NodeId, usize), u32>,
-    /// The tokens and paths that have arrived: (dialer, its life, address dialled, acceptor).
+    pub(super) commits: BTreeMap<(NodeId, u64), Commit>,
+    /// How many connections to a process the kernel of a host takes for open.
+    pub(super) open: BTreeMap<(NodeId, usize), u32>,
+    /// The sessions' connections and the paths that have reached a node: (dialer, its life, address dialled,
+    /// acceptor).
     pub(super) proved: BTreeSet<(usize, u32, SocketAddr, usize)>,
     /// The nodes between which a path was proved: from, to.
     pub(super) paths: BTreeSet<(NodeId, NodeId)>,
@@ -48,33 +46,11 @@ impl Promises {
         self.bound.get(&host).map(|(leader, _)| *leader)
     }
 
+    /// A host's node has ended.
     pub(super) fn release(&mut self, host: usize) {
         self.bound.remove(&host);
+        self.released.retain(|(other, _), _| *other != host);
     }
-}
-
-/// The encoded round at the start of a body. The first byte of a long number is its length (bincode).
-fn round(bytes: &[u8]) -> &[u8] {
-    let length = match bytes[68] {
-        251 => 3,
-        252 => 5,
-        253 => 9,
-        _ => 1,
-    };
-    &bytes[68..68 + length]
-}
-
-/// The number that is encoded so: its first byte, or the little-endian bytes after that.
-fn number(round: &[u8]) -> u64 {
-    match round {
-        [one] => u64::from(*one),
-        [_, bytes @ ..] => bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
-        [] => 0,
-    }
-}
-
-fn id(bytes: &[u8]) -> NodeId {
-    NodeId(bytes.try_into().unwrap())
 }
 
 impl Network {
@@ -86,30 +62,31 @@ impl Network {
             && (recipient == config.id.0 || recipient == [0; 16] || recipient == [0xff; 16])
     }
 
-    /// Notes the ready that binds its sender, and checks the join and the commit.
-    pub(super) fn check_sent(&mut self, host: usize, bytes: &[u8]) {
-        let (me, to) = (id(&bytes[24..40]), id(&bytes[40..56]));
-        match bytes[5] {
-            READY => {
-                let round = round(bytes).to_vec();
-                self.promises.ready.entry((to, round.clone())).or_default().insert(me);
-                self.promises.bound.insert(host, (to, round));
-            }
-            JOIN => {
-                if let Some((leader, round)) = self.promises.bound.get(&host)
-                    && *leader != to
-                {
-                    self.broken.push(format!("{host} is ready for {leader} in {round:?} and joins {to}"));
+    /// Notes the ready that binds its writer, and checks the join and the commit.
+    pub(super) fn check_written(&mut self, host: usize, reader: NodeId, frame: &Frame) {
+        let me = self.hosts[host].config.id;
+        match seen(frame) {
+            Seen::Ready(round) => {
+                self.promises.ready.entry((reader, round)).or_default().insert(me);
+                if self.promises.released.get(&(host, reader)).is_none_or(|&released| round > released) {
+                    self.promises.bound.insert(host, (reader, round));
                 }
             }
-            COMMIT => self.check_commit(host, (me, round(bytes).to_vec())),
+            Seen::Join => {
+                if let Some((leader, round)) = self.promises.bound.get(&host)
+                    && *leader != reader
+                {
+                    self.broken.push(format!("{host} is ready for {leader} in {round} and joins {reader}"));
+                }
+            }
+            Seen::Commit(round) => self.check_commit(host, (me, round)),
             _ => {}
         }
     }
 
-    /// Checks a commit when it is sent first: all others are ready, and none of them has ended so that the
+    /// Checks a commit when it is written first: all others are ready, and none of them has ended so that the
     /// leader's kernel knows it.
-    fn check_commit(&mut self, host: usize, key: (NodeId, Vec<u8>)) {
+    fn check_commit(&mut self, host: usize, key: (NodeId, u64)) {
         if self.promises.commits.contains_key(&key) {
             return;
         }
@@ -123,7 +100,7 @@ impl Network {
         let left = |id: &&NodeId| {
             let ended =
                 self.history.ends.iter().any(|end| end.id == **id && !matches!(end.how, Ended::Formed(_)));
-            ended && self.promises.leases.get(&(**id, host)).is_none_or(|&open| open == 0)
+            ended && self.promises.open.get(&(**id, host)).is_none_or(|&open| open == 0)
         };
         if let Some(gone) = members.iter().find(left) {
             let gone = self.history.host_of[gone];
@@ -153,21 +130,22 @@ impl Network {
         self.promises.commits.values()
     }
 
-    /// Notes the void or the commit that ends what its recipient is bound to, or a prepare or void of a later
-    /// round, which says the same.
-    pub(super) fn check_received(&mut self, host: usize, bytes: &[u8]) {
-        let Some((leader, bound)) = self.promises.bound.get(&host) else { return };
-        if !matches!(bytes[5], PREPARE | VOID | COMMIT) || leader.0 != bytes[24..40] {
-            return;
-        }
-        let round = round(bytes);
-        let is_later = number(round) > number(bound) && bytes[5] != COMMIT;
-        if is_later || round == bound && bytes[5] != PREPARE {
+    /// Notes the void or the commit that ends what its reader is bound to, or a prepare of a later round,
+    /// which says the same.
+    pub(super) fn check_read(&mut self, host: usize, leader: NodeId, frame: &Frame) {
+        let released = match seen(frame) {
+            Seen::Void(round) | Seen::Commit(round) => round,
+            Seen::Prepare(round) => round.saturating_sub(1),
+            _ => return,
+        };
+        let known = self.promises.released.entry((host, leader)).or_default();
+        *known = released.max(*known);
+        if self.promises.bound.get(&host).is_some_and(|bound| bound.0 == leader && bound.1 <= *known) {
             self.promises.bound.remove(&host);
         }
     }
 
-    /// Checks that a node whose world has formed has reached the master's endpoint, by its lease or a path.
+    /// Checks that a node whose world has formed has reached the master's endpoint, by a session or a path.
     pub(super) fn formed(&mut self, host: usize, formed: &Formed) {
         let life = self.hosts[host].life;
         let at = |acceptor| (host, life, formed.master, acceptor);

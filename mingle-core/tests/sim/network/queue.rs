@@ -6,10 +6,11 @@ use std::collections::binary_heap::PeekMut;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::vec;
 
-use mingle_core::proto::{PathNews, Time};
+use mingle_core::proto::{Frame, PathNews, Time};
+
+use super::tcp::Segment;
 
 /// A datagram on its way; the copies of a multicast share one.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub enum Happening {
     Start(usize),
     /// Nothing passes from the first host to the second any more, or all does again.
     Cut(usize, usize, bool),
-    /// A datagram of this kind and body arrives from a stranger.
-    Forge(usize, u8, Vec<u8>),
+    /// A stranger opens a session with the node of a host, and writes this frame.
+    Forge(usize, Frame),
     /// A recorded datagram arrives.
     Replay(usize, Vec<u8>),
     /// The connections that a host has dialled are reset towards it, and not towards their acceptors.
@@ -50,15 +51,23 @@ pub enum Happening {
     PowerLoss(usize),
     /// The host's kernel runs again.
     PowerOn(usize),
-    /// The end of a connection that is left probes the one that has lost power.
+    /// The kernel at this end of a connection probes the other end, whose host has lost power.
     Probe {
         conn: u64,
+        end: usize,
         number: u32,
     },
-    /// Nothing has passed between the ends of a connection since a cut of that time, if it still lasts.
+    /// Nothing has passed between the ends of a connection since a cut of that time, if it still lasts: the
+    /// kernel at this end gives the connection up.
     Starved {
         conn: u64,
+        end: usize,
         since: Time,
+    },
+    /// The kernel at this end of a connection gives it up.
+    GiveUp {
+        conn: u64,
+        end: usize,
     },
     /// The timeout that a node has asked for.
     Wake(usize, Time),
@@ -80,26 +89,25 @@ pub enum Happening {
         path: u64,
         news: PathNews,
     },
-    /// A connection is open at its dialer.
-    Dialed {
+    /// The answer to a SYN arrives, which has reached this host.
+    SynAnswered {
+        conn: u64,
+        target: usize,
+    },
+    /// A dial has taken too long.
+    DialExpires {
         conn: u64,
     },
-    /// The hello arrives at the acceptor.
-    Hello {
+    /// What is due next at this end of a connection arrives at its kernel.
+    Arrive {
         conn: u64,
+        end: usize,
     },
-    /// A roster arrives at the dialer.
-    Roster {
+    /// The process at this end of a connection reads.
+    Read {
         conn: u64,
-        roster: Arc<[u8]>,
-    },
-    /// The acceptor learns that the connection has closed.
-    Closed {
-        conn: u64,
-    },
-    /// The dialer learns that the connection has closed.
-    HungUp {
-        conn: u64,
+        end: usize,
+        segment: Segment,
     },
 }
 

@@ -13,7 +13,7 @@ use crate::network::{End, Ended, Fabric, Host, Network, PORT};
 
 /// A world that can form does so within this time, whatever happened before.
 const ENOUGH: Time = Time::from_secs(30);
-/// A ready node waits for its leader's answer for 10 s, or 1 s if its lease is broken.
+/// A ready node waits for its leader for 10 s, or for 1 s where the leader's host refuses its connections.
 const SILENCE: Time = Time::from_secs(11);
 const SHORT: Time = Time::from_millis(900);
 /// A member that is silent for so long in a round is expelled, and the leader goes on without it.

@@ -22,6 +22,10 @@ use crate::tally::{Checked, Kind, keep_every_promise};
 use promises::check;
 use worlds::run;
 
+/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop,
+/// and a kernel gives up a connection whose address has vanished after 8 s.
+const LONGEST: Time = Time::from_secs(20);
+
 /// A kind of trouble for a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
@@ -92,14 +96,6 @@ impl Trouble {
         }
     }
 
-    /// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by
-    /// hop, and a connection whose address has vanished ends by keepalive, after 25 s.
-    fn limit(self) -> Time {
-        Time::from_secs(if self == Self::PowerLoss { 35 } else { 30 })
-    }
-}
-
-impl Trouble {
     /// Whether each host can have a port for paths at all of its addresses.
     fn can_prove_paths(self) -> bool {
         !matches!(

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use mingle_core::proto::{Digest, NodeId, Time};
 use mingle_core::{Failure, Formed};
 
-use super::Trouble;
 use super::excuses::{excuse, lacks_required_rdma};
 use super::families::{common_in_the_end, ever_common};
 use super::seeds::connected;
+use super::{LONGEST, Trouble};
 use crate::network::{Ended, Fabric, Host, Network, Unformed};
 use crate::tally::Checked;
 
@@ -47,7 +47,7 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Checked, String> 
     check_kind(trouble, net, formed)?;
     let took = took(net);
     match took.filter(|_| trouble.is_usual(net)) {
-        Some(took) if took > trouble.limit() => Err(format!("it took {took:?}")),
+        Some(took) if took > LONGEST => Err(format!("it took {took:?}")),
         _ => Ok(Checked { took, excuses }),
     }
 }

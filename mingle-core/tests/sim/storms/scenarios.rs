@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use mingle_core::Failure;
 use mingle_core::Trait;
-use mingle_core::proto::Time;
+use mingle_core::proto::testing::{Forger, Scene};
+use mingle_core::proto::{Config, Frame, Time};
 use mingle_core::rdma::Transport;
 
 use crate::network::{Fabric, Network, Unformed, Weather};
@@ -72,7 +73,7 @@ fn a_third_node_introduces_two_nodes_without_multicast() {
 }
 
 #[test]
-fn a_lease_that_breaks_at_one_end_is_replaced() {
+fn a_connection_that_breaks_at_one_end_is_replaced() {
     let mut net = Network::new(35, Weather::fine());
     net.add(1, 3, None, Time::ZERO);
     net.add(2, 3, None, Time::ZERO);
@@ -80,6 +81,22 @@ fn a_lease_that_breaks_at_one_end_is_replaced() {
     net.break_at(1, ms(5500));
     let last = finish(&mut net);
     assert!(last < ms(6500), "{last:?}\n{}", tail(&net.trace));
+}
+
+/// What a node says that cannot prove the path to this master in the first round.
+fn broken(net: &Network, master: usize) -> Frame {
+    let Config { id, node, .. } = &net.hosts[master].config;
+    let scene = Scene {
+        nodes: vec![*id],
+        endpoints: node.endpoints.to_vec(),
+        world: 3,
+        ranks: vec![0],
+        rounds: vec![1],
+        recipient: node.endpoints[0].ip(),
+        rosters: Vec::new(),
+    };
+    // A part, which is broken, by one path.
+    Forger::frame(6, 1, 0, &scene, &[1, 1]).unwrap()
 }
 
 #[test]
@@ -92,8 +109,9 @@ fn a_round_ends_although_the_leader_proves_the_master_after_another_node_has_giv
         let third = net.add(3, 3, None, Time::ZERO);
         net.no_syn.insert((third, master), Duration::from_secs(80));
         net.no_syn.insert((leader, master), ms(2500));
-        // Just before, a node that is no member sends Broken (kind 11) for round 1.
-        net.forge_at(leader, 11, vec![1], ms(at));
+        // Just before, a node that is no member says that it does not reach the master in round 1.
+        net.run_until(ms(at), |_| false);
+        net.forge_at(leader, broken(&net, master), ms(at));
         let last = finish(&mut net);
         assert!(last < Duration::from_secs(15), "forged at {at}: {last:?}\n{}", tail(&net.trace));
     }

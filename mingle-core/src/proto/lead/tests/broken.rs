@@ -22,7 +22,7 @@ fn a_world_ends_with_the_broken_paths_of_the_round_that_had_fewest() {
                 all.extend(leader.hear(2, &broken(round, reports[rounds(&all).len() - 1], 0)));
             }
             for member in [2, 3] {
-                all.extend(leader.hear(member, &Message::Pong));
+                all.extend(leader.hear(member, &idle()));
             }
             let outputs = leader.run(leader.now + Duration::from_millis(100));
             for dial in path_dials(&outputs) {

@@ -1,10 +1,10 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::{Leader, announced_by, is_prepare, ms, ready, sent, to};
+use super::{Leader, announced_by, is_prepare, ms, ready, said, to};
 use crate::model::WorldSize;
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, Event, Output};
-use crate::wire::{Message, Refusal};
+use crate::proto::{Config, Event, Output};
+use crate::wire::{Part, Refusal, Said};
 
 const CALL: Time = Time::from_secs(15);
 
@@ -26,8 +26,8 @@ fn elastic_of(world: &str, members: &[u8], change: impl FnOnce(&mut Config)) -> 
 
 /// Whether the node that has just joined has a seat.
 fn has_seat(outputs: &[Output]) -> bool {
-    let seats = sent(outputs).into_iter().rev().find_map(|(_, message)| match message {
-        Message::Welcome(welcome) => Some(welcome.seated),
+    let seats = said(outputs).into_iter().rev().find_map(|(_, said)| match said {
+        Said::Welcome(welcome) => Some(welcome.seated),
         _ => None,
     });
     seats.expect("it was welcomed")
@@ -35,8 +35,8 @@ fn has_seat(outputs: &[Output]) -> bool {
 
 /// The sizes of the world in all prepares.
 fn sizes(outputs: &[Output]) -> Vec<u32> {
-    let prepares = sent(outputs).into_iter().filter_map(|(_, message)| match message {
-        Message::Prepare(prepare) => Some(prepare.world),
+    let prepares = said(outputs).into_iter().filter_map(|(_, said)| match said {
+        Said::Prepare(prepare) => Some(prepare.world),
         _ => None,
     });
     prepares.collect()
@@ -53,12 +53,16 @@ fn prepares(leader: &mut Leader, until: Time) -> Option<(Time, u32)> {
     None
 }
 
-fn is_closing(message: &Message) -> bool {
-    *message == Message::Refuse(Refusal::Closing)
+fn is_closing(said: &Said) -> bool {
+    *said == Said::Refuse(Refusal::Closing)
 }
 
-fn is_full(message: &Message) -> bool {
-    *message == Message::Refuse(Refusal::WorldFull)
+fn is_full(said: &Said) -> bool {
+    *said == Said::Refuse(Refusal::WorldFull)
+}
+
+fn wants_world() -> Said {
+    Said::Part(Part { wants_world: true, ..Part::default() })
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn a_candidate_that_is_heard_delays_the_end_of_the_call_by_five_seconds() {
     for (world, delays) in [("3:4", true), ("4", false)] {
         let mut leader = elastic("3:4", &[2, 3]);
         leader.run(Time::from_secs(12));
-        leader.hear(7, &announced_by(7, false, world.parse().unwrap()));
+        leader.hear_announce(7, &announced_by(7, false, world.parse().unwrap()));
         let end = Time::from_secs(if delays { 17 } else { 15 });
         assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((end, 3)), "{world}");
     }
@@ -95,12 +99,8 @@ fn a_void_keeps_a_call_that_is_over_and_who_came_meanwhile_is_seated_first() {
     for late in [5, 6] {
         leader.join(late, |_| {});
     }
-    leader.node.handle_closed(leader.now, ConnId(4));
-    assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL + ms(1), 5)));
-    let gone = |leader: &mut Leader, member: u64| {
-        leader.node.handle_closed(leader.now, ConnId(member));
-        sizes(&leader.outputs())
-    };
+    assert_eq!(sizes(&leader.close(4)), [5; 4]);
+    let gone = |leader: &mut Leader, member: u8| sizes(&leader.close(member));
     assert_eq!((gone(&mut leader, 2), gone(&mut leader, 3)), (vec![4; 3], vec![3; 2]));
     assert!(gone(&mut leader, 5).is_empty());
 }
@@ -110,15 +110,14 @@ fn a_call_that_is_over_stays_over_where_a_node_that_waits_takes_the_place_of_a_m
     let mut leader = elastic("3:4", &[2, 3]);
     assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 3)));
     assert!(!has_seat(&leader.join(4, |_| {})), "a round is under way");
-    leader.node.handle_closed(leader.now, ConnId(3));
-    assert_eq!(sizes(&leader.outputs()), [3; 2]);
+    assert_eq!(sizes(&leader.close(3)), [3; 2]);
 }
 
 #[test]
 fn a_call_begins_afresh_when_too_few_nodes_were_left() {
     let mut leader = elastic("3:4", &[2, 3]);
     leader.run(Time::from_secs(10));
-    leader.node.handle_closed(leader.now, ConnId(3));
+    leader.close(3);
     leader.join(5, |_| {});
     assert_eq!(prepares(&mut leader, Time::from_secs(40)), Some((Time::from_secs(25), 3)));
 }
@@ -126,12 +125,12 @@ fn a_call_begins_afresh_when_too_few_nodes_were_left() {
 #[test]
 fn a_member_whose_time_is_up_ends_the_call() {
     let mut leader = elastic("3:4", &[2, 3]);
-    assert_eq!(to(&leader.hear(9, &Message::Enough), 2, is_prepare), 0, "of no member");
-    assert_eq!(to(&leader.hear(2, &Message::Enough), 3, is_prepare), 1);
+    assert_eq!(to(&leader.hear(9, &wants_world()), 2, is_prepare), 0, "of no member");
+    assert_eq!(to(&leader.hear(2, &wants_world()), 3, is_prepare), 1);
     let mut few = elastic("3:4", &[2]);
-    assert_eq!(to(&few.hear(2, &Message::Enough), 2, is_prepare), 0);
+    assert_eq!(to(&few.hear(2, &wants_world()), 2, is_prepare), 0);
     let mut fixed = Leader::with(4, &[2, 3]);
-    assert_eq!(to(&fixed.hear(2, &Message::Enough), 2, is_prepare), 0);
+    assert_eq!(to(&fixed.hear(2, &wants_world()), 2, is_prepare), 0);
 }
 
 #[test]

@@ -3,53 +3,35 @@
 use std::net::SocketAddr;
 
 use super::{
-    LEADER, ME, announce, candidate, config, failure, hear, hear_from, is_ready, joined, node, patient, says,
+    LEADER, ME, announce, candidate, config, failure, hear, hear_datagram, hear_from, is_ready, joined, node,
+    patient, says, void, welcome,
 };
 use crate::model::{Endpoints, HostName, Peer, Rank};
 use crate::proto::Failure;
-use crate::proto::follow::Follow;
-use crate::proto::tests::{codec, endpoint, id, outputs};
+use crate::proto::tests::{codec, endpoint, id, said};
 use crate::proto::timer::Time;
 use crate::rdma::examples::example_verdict;
-use crate::wire::{Header, Introduction, Message, Prepare, Reach, Refusal, Welcome};
-
-fn welcome(lease: Option<u32>) -> Message {
-    Message::Welcome(Welcome { lease, seated: lease.is_some(), trouble: None })
-}
-
-#[test]
-fn a_redirect_to_the_leader_itself_or_to_this_node_changes_nothing() {
-    for (to, last) in [(LEADER, 1), (ME, 2)] {
-        let (mut node, _) = joined(patient(3));
-        let explicit = to == ME;
-        let to = Introduction { candidate: candidate(to, last, explicit), source: endpoint(last) };
-        let told = hear(&mut node, &Message::Hint(to));
-        assert_eq!(told, []);
-        assert!(node.follow.as_ref().is_some_and(Follow::is_joined));
-    }
-}
+use crate::wire::{Header, Introduction, Partner, Prepare, Reach, Refusal, Said};
 
 #[test]
 fn an_announce_of_another_nodes_candidate_is_ignored() {
     let mut node = node();
-    let _ = outputs(&mut node);
-    assert_eq!(hear_from(&mut node, 3, &announce(candidate(LEADER, 1, true))), []);
+    node.outputs();
+    assert_eq!(hear_datagram(&mut node, 3, &announce(candidate(LEADER, 1, true))), []);
     assert!(node.follow.is_none());
 }
 
 #[test]
 fn a_prepare_names_at_most_five_addresses_of_each_other_node_and_one_of_this_node() {
-    for (change, takes) in [
-        ((10, endpoint(2)), true),
-        ((11, endpoint(2)), false),
-        ((u32::MAX, endpoint(2)), false),
-        ((0, endpoint(7)), false),
-        ((0, endpoint(2)), true),
-    ] {
+    for (count, address, takes) in
+        [(10, endpoint(2), true), (11, endpoint(2), false), (0, endpoint(7), false), (0, endpoint(2), true)]
+    {
         let (mut node, prepare) = joined(patient(3));
-        let (paths, address) = change;
-        hear(&mut node, &Message::Prepare(Prepare { paths, address: address.ip(), ..prepare }));
-        assert_eq!(node.is_bound(), takes, "{change:?}");
+        let at = |port| SocketAddr::new(endpoint(3).ip(), port);
+        let partner = |port| Partner { id: id(3), rank: 2, path: at(port), own_port: 1 };
+        let partners = (1000..1000 + count).map(partner).collect();
+        hear(&mut node, &Said::Prepare(Prepare { partners, address: address.ip(), ..prepare }));
+        assert_eq!(node.is_bound(), takes, "{count} at {address}");
     }
 }
 
@@ -59,7 +41,7 @@ fn an_address_that_this_node_has_lost_may_still_be_in_a_prepare() {
     config.node.endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
     let (mut node, prepare) = joined(config);
     node.handle_endpoints(Time::ZERO, endpoint(2).into(), Reach::default());
-    hear(&mut node, &Message::Prepare(Prepare { address: endpoint(7).ip(), ..prepare }));
+    hear(&mut node, &Said::Prepare(Prepare { address: endpoint(7).ip(), ..prepare }));
     assert!(node.is_bound());
 }
 
@@ -76,11 +58,12 @@ fn a_loopback_address_of_the_master_is_taken_only_from_this_host_or_beside_other
         let mut config = patient(2);
         config.node.endpoints = own.into();
         let (mut node, prepare) = joined(config);
-        // A message of the leader to this node alone shows the leader's address.
+        // A datagram of the leader to this node alone shows the leader's address.
         let header = Header { sender: LEADER, recipient: ME, lineage: node.shared.config.lineage };
-        node.handle_datagram(Time::ZERO, leader, &codec().encode(header, &Message::Pong));
+        let said = announce(candidate(LEADER, 1, false));
+        node.handle_datagram(Time::ZERO, leader, &codec().encode(header, &said));
         let prepare = Prepare { master_at: master, address: own.ip(), ..prepare };
-        node.handle_datagram(Time::ZERO, leader, &codec().encode(header, &Message::Prepare(prepare)));
+        hear(&mut node, &Said::Prepare(prepare));
         assert_eq!(node.is_bound(), takes, "{leader} {own} {master}");
     }
 }
@@ -89,39 +72,42 @@ fn a_loopback_address_of_the_master_is_taken_only_from_this_host_or_beside_other
 fn what_only_a_leader_may_say_is_ignored_from_any_other_node() {
     let (mut node, prepare) = joined(config(2));
     for message in [
-        Message::Hint(Introduction { candidate: candidate(id(3), 3, true), source: endpoint(3) }),
-        Message::Refuse(Refusal::WorldFull),
-        welcome(Some(1)),
-        Message::Prepare(prepare.clone()),
+        Said::Refuse(Refusal::Redirect(Introduction {
+            candidate: candidate(id(3), 3, true),
+            source: endpoint(3),
+        })),
+        Said::Refuse(Refusal::WorldFull),
+        welcome(3, 0),
+        Said::Prepare(prepare.clone()),
         super::commit(1),
     ] {
-        assert_eq!(hear_from(&mut node, 5, &message), [], "{message:?}");
+        assert_eq!(said(&hear_from(&mut node, 5, &message)), [], "{message:?}");
         assert!(!node.is_bound());
     }
-    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
-    for message in [Message::Void(1), super::commit(1), Message::Refuse(Refusal::WorldFull)] {
-        assert_eq!(hear_from(&mut node, 5, &message), [], "{message:?}");
+    assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
+    for message in [void(1), super::commit(1), Said::Refuse(Refusal::WorldFull)] {
+        assert_eq!(said(&hear_from(&mut node, 5, &message)), [], "{message:?}");
         assert!(node.is_bound() && !node.has_ended());
     }
     // Nor does its leader refuse a node that is ready.
     for refusal in [Refusal::WorldFull, Refusal::Closing] {
-        assert_eq!(hear(&mut node, &Message::Refuse(refusal)), []);
+        assert_eq!(said(&hear(&mut node, &Said::Refuse(refusal))), []);
         assert!(node.is_bound() && !node.has_ended());
     }
 }
 
 #[test]
-fn a_void_of_another_round_ends_no_round_and_none_that_is_over_begins_again() {
+fn a_void_of_an_earlier_round_ends_no_round_and_none_that_is_over_begins_again() {
     let (mut node, prepare) = joined(patient(2));
-    let of = |round| Message::Prepare(Prepare { round, ..prepare.clone() });
+    let of = |round| Said::Prepare(Prepare { round, ..prepare.clone() });
     assert!(says(&hear(&mut node, &of(5)), is_ready));
-    for other in [0, 4, 6] {
-        hear(&mut node, &Message::Void(other));
+    for other in [0, 4] {
+        hear(&mut node, &void(other));
         assert!(node.is_bound(), "{other}");
     }
-    hear(&mut node, &Message::Void(5));
+    hear(&mut node, &void(5));
     for over in [1, 4, 5] {
-        assert_eq!(hear(&mut node, &of(over)), [], "{over}");
+        assert!(!says(&hear(&mut node, &of(over)), is_ready), "{over}");
         assert!(!node.is_bound());
     }
     assert!(says(&hear(&mut node, &of(6)), is_ready));
@@ -153,7 +139,7 @@ fn each_refusal_ends_a_node_with_what_it_says() {
         let mut config = patient(3);
         config.node.rank = rank.map(Rank);
         let (mut node, _) = joined(config);
-        let told = hear(&mut node, &Message::Refuse(refusal));
+        let told = hear(&mut node, &Said::Refuse(refusal));
         assert_eq!((failure(&told), node.has_ended()), (expected.as_ref(), expected.is_some()));
         assert!(expected.is_some() || node.follow.is_none());
     }

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, commits, hear, hear_at, hear_from, join, join_message, leading, node,
-    patient, prove, ready, rounds, says, sent, to_all,
+    LEADER, announce, candidate, close, commits, hand, hear_datagram, hear_from, is_join, joining, leading,
+    node, patient, ready, rounds, said, says, to_all,
 };
-use crate::model::{Secret, WorldSize};
-use crate::proto::tests::{endpoint, id, outputs, run, tag};
+use crate::model::WorldSize;
+use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
-use crate::wire::{Codec, Message, Token};
+use crate::proto::{ConnId, DialId, Ending, Event, Failed, Output};
+use crate::wire::{Message, Said, Solicit};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
     let mut node = node();
-    let _ = outputs(&mut node);
-    hear(&mut node, &join_message(9, endpoint(9), WorldSize::of(2)));
-    assert!(says(&prove(&mut node, 1), |message| matches!(message, Message::Prepare(_))));
+    node.outputs();
+    let told = hear_from(&mut node, 9, &joining(9, WorldSize::of(2)));
+    assert!(says(&told, |said| matches!(said, Said::Prepare(_))));
     let better = announce(candidate(id(3), 1, true));
     node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(3), &better));
     assert!(node.follow.is_none() && node.lead.is_proving());
@@ -29,48 +29,45 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
     let before = hear_from(&mut node, 3, &ready(1));
     assert!(!commits(&before));
     // The process is stopped. What node 4 said at once waits in the socket; node 3 has given up.
-    node.shared.now += Duration::from_secs(11);
     let now = Time::from_secs(12);
-    let mut all = hear_at(&mut node, now, 4, &ready(1));
+    let mut all = node.say(now, 4, &ready(1));
     node.handle_timeout(now);
-    all.extend(outputs(&mut node));
+    all.extend(node.outputs());
     assert!(!commits(&all) && rounds(&all) == [2], "{all:?}");
     all.extend(hear_from(&mut node, 3, &ready(2)));
     all.extend(hear_from(&mut node, 4, &ready(2)));
     assert!(!commits(&all));
-    all.extend(run(&mut node, now));
+    all.extend(node.run(now));
     assert!(commits(&all));
 }
 
-#[test]
-fn a_member_is_not_forgotten_for_joins_without_a_proof() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    let _ = run(&mut node, Time::from_millis(1));
-    join(&mut node, 3, endpoint(3));
-    for from in 20..=250 {
-        hear_from(&mut node, from, &join_message(from, endpoint(from), WorldSize::of(4)));
-        assert!(node.lead.knows(id(3)) && node.lead.knows(id(from)), "after {from}");
-    }
+/// Node 3 asks this node to lead it.
+fn knock(node: &mut Hand) -> Vec<Output> {
+    let solicit = Solicit { rank: None, host: crate::model::HostName::new("host-3") };
+    hear_datagram(node, 3, &Message::Solicit(solicit))
 }
 
 #[test]
 fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
     for reached in [false, true] {
-        let mut node = Node::new(patient(4), 1, Time::ZERO);
-        let mut all = run(&mut node, Time::from_millis(1));
+        let mut node = hand(patient(4));
+        let mut all = node.run(Time::from_millis(1));
         for millisecond in (100..4000).step_by(100) {
-            all.extend(hear_from(&mut node, 3, &join_message(3, endpoint(3), WorldSize::of(4))));
+            all.extend(knock(&mut node));
             if reached && millisecond == 100 {
-                // Another one, whose join is on its way.
-                all.extend(prove(&mut node, 5));
+                let now = node.shared.now;
+                node.open(now, 5, &[]);
             }
-            all.extend(run(&mut node, Time::from_millis(millisecond)));
+            all.extend(node.run(Time::from_millis(millisecond)));
         }
         assert_eq!(all.contains(&Output::Event(Event::SteppedDown)), !reached);
         assert_eq!(node.leads(), reached);
-        let told = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
-        let may_be_master = sent(&told).into_iter().find_map(|(_, message)| match message {
-            Message::Join(join) => Some(join.node.attributes.may_be_master),
+        let mut told = hear_datagram(&mut node, 1, &announce(candidate(LEADER, 1, true)));
+        let now = node.shared.now;
+        node.open(now, 1, &told);
+        told.extend(node.outputs());
+        let may_be_master = said(&told).into_iter().find_map(|(_, said)| match said {
+            Said::Join(join) => Some(join.node.attributes.may_be_master),
             _ => None,
         });
         assert_eq!(may_be_master, Some(reached), "nobody reaches it");
@@ -79,26 +76,55 @@ fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
 
 #[test]
 fn a_node_that_has_stepped_down_leads_again_after_ten_seconds() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
+    let mut node = hand(patient(4));
     while node.leads() {
         assert!(node.shared.now < Time::from_secs(9), "nobody reaches it");
-        hear_from(&mut node, 3, &join_message(3, endpoint(3), WorldSize::of(4)));
+        knock(&mut node);
         let next = node.shared.now + Duration::from_millis(100);
-        let _ = run(&mut node, next);
+        node.run(next);
     }
     let now = node.shared.now;
-    let _ = run(&mut node, now + Duration::from_millis(9_800));
+    node.run(now + Duration::from_millis(9_800));
     assert!(!node.leads());
-    let told = run(&mut node, now + Duration::from_secs(10));
+    let told = node.run(now + Duration::from_secs(10));
     assert!(node.leads() && told.contains(&Output::Event(Event::Leading)), "{told:?}");
 }
 
 #[test]
+fn a_member_whose_seat_another_wants_loses_it_after_3_seconds_of_silence_and_keeps_it_if_it_answers() {
+    for answers in [true, false] {
+        let mut node = hand(patient(3));
+        node.run(Time::from_millis(1));
+        let with_rank = |member: u8| {
+            let Said::Join(mut join) = joining(member, WorldSize::of(3)) else { unreachable!() };
+            join.node.rank = Some(crate::model::Rank(1));
+            Said::Join(join)
+        };
+        hear_from(&mut node, 3, &with_rank(3));
+        node.mute.extend((!answers).then_some(3));
+        let mut all = hear_from(&mut node, 4, &with_rank(4));
+        all.extend(node.run(Time::from_millis(3100)));
+        let refused = said(&all).iter().any(|(to, said)| *to == 4 && matches!(said, Said::Refuse(_)));
+        assert_eq!((refused, node.lead.has_member(id(3))), (answers, answers));
+        assert_eq!(node.lead.has_member(id(4)), !answers);
+    }
+}
+
+#[test]
+fn a_leader_that_follows_another_sends_there_who_joins_it() {
+    let (mut node, _) = super::joined(patient(3));
+    let told = hear_from(&mut node, 5, &joining(5, WorldSize::of(3)));
+    assert!(says(&told, |said| matches!(said, Said::Refuse(crate::wire::Refusal::Redirect(_)))));
+    assert!(!says(&told, is_join) && close(&mut node, 5).is_empty());
+}
+
+#[test]
 fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
-    let handed_in: [fn(&mut Node, Time); 7] = [
-        |node, now| node.handle_dialed(now, DialId(9)),
+    let handed_in: [fn(&mut Hand, Time); 8] = [
         |node, now| node.handle_hung_up(now, DialId(9)),
-        |node, now| node.handle_closed(now, ConnId(99)),
+        |node, now| node.handle_closed(now, ConnId(99), Ending::Broken),
+        |node, now| node.handle_dial_failed(now, id(3), DialId(9), Failed::Silent),
+        |node, now| _ = node.handle_asked(now, id(9), id(2)),
         |node, now| node.handle_endpoints(now, endpoint(2).into(), crate::wire::Reach::default()),
         |node, now| node.handle_seeds(now, vec![]),
         |node, now| node.handle_departure(now),
@@ -107,24 +133,8 @@ fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
     for (number, hand_in) in handed_in.into_iter().enumerate() {
         let (mut node, _) = leading(3);
         hand_in(&mut node, Time::from_secs(12));
-        let told = outputs(&mut node);
-        assert!(says(&told, |message| *message == Message::Void(1)), "{number}: {told:?}");
-    }
-}
-
-#[test]
-fn a_replayed_token_of_a_job_with_a_secret_proves_nothing() {
-    let keys = Secret::new(b"a secret of 20 bytes").unwrap().keys(&"numbered".parse().unwrap());
-    let token = |dial| {
-        let token = Token { prover: id(3), target: ME, dial, dialled: endpoint(2) };
-        Codec::new(tag(), Some(&keys)).encode_hello(&token, &[])
-    };
-    let mut node = Node::new(Config { keys: Some(keys.clone()), ..patient(3) }, 1, Time::ZERO);
-    let _ = outputs(&mut node);
-    for (conn, dial, is_first) in [(1, 1, true), (2, 1, false), (3, 2, true), (4, 1, false)] {
-        node.handle_hello(Time::ZERO, ConnId(conn), endpoint(2).ip(), endpoint(2).ip(), &token(dial));
-        let told = outputs(&mut node);
-        assert_eq!(told.contains(&Output::Close(ConnId(conn))), !is_first, "{conn}: {told:?}");
-        assert_eq!(node.arrivals.dial(id(3)), Some(if conn < 3 { 1 } else { 2 }));
+        let mut again = node.outputs();
+        again.extend(node.run(Time::from_secs(12)));
+        assert!(number == 6 || rounds(&again) == [2], "{number}: {again:?}");
     }
 }

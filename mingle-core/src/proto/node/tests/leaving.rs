@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, broken, candidate, config, deadline, failure, hear_from, join, leading, patient,
-    rounds, running, says, to_all,
+    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear_from, join, leading,
+    patient, rounds, running, says, sent, to_all,
 };
 use crate::model::{Lineage, NodeId, Rank};
 use crate::proto::report::{Failure, Report};
-use crate::proto::tests::{codec, endpoint, id, outputs, run};
+use crate::proto::tests::{Hand, codec, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Event, Node, Output};
-use crate::wire::{Header, Message, Refusal};
+use crate::wire::{Header, Message, Refusal, Said, Solicit};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -19,20 +19,20 @@ fn ms(milliseconds: u64) -> Time {
 
 #[test]
 fn time_never_goes_back() {
-    let mut node = Node::new(patient(4), 1, Time::from_secs(5));
-    let _ = run(&mut node, Time::from_secs(9));
+    let mut node = Hand::new(Node::new(patient(4), 1, Time::from_secs(5)), 2);
+    node.run(Time::from_secs(9));
     node.handle_timeout(Time::from_secs(1));
     assert_eq!(node.shared.now, Time::from_secs(9));
 }
 
 /// The report of a node that has heard this much, when its time is up after a second.
-fn report(world: u32, rank: Option<u32>, hear: impl FnOnce(&mut Node)) -> Report {
+fn report(world: u32, rank: Option<u32>, hear: impl FnOnce(&mut Hand)) -> Report {
     let mut config = Config { timeout: Some(Duration::from_secs(1)), ..config(world) };
     config.node.rank = rank.map(Rank);
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
+    let mut node = hand(config);
+    node.run(ms(1));
     hear(&mut node);
-    let all = run(&mut node, ms(1000));
+    let all = node.run(ms(1000));
     deadline(&all).clone()
 }
 
@@ -40,7 +40,7 @@ fn report(world: u32, rank: Option<u32>, hear: impl FnOnce(&mut Node)) -> Report
 fn a_leader_names_sixteen_of_its_members() {
     let said = report(40, None, |node| {
         for member in 3..30 {
-            join(node, member, endpoint(member));
+            join(node, member);
         }
     });
     assert_eq!((said.joined, said.heard.len()), (28, Report::NAMES));
@@ -69,26 +69,29 @@ fn a_datagram_to_another_node_or_of_this_node_itself_is_dropped() {
         [(id(3), ME, 1), (id(3), id(9), 0), (ME, ME, 0), (id(3), NodeId([0xfe; 16]), 0)]
     {
         let header = Header { sender, recipient, lineage: Lineage::default() };
-        node.handle_datagram(node.shared.now, endpoint(3), &codec().encode(header, &Message::Ping));
-        assert_eq!(outputs(&mut node).len(), answers, "{sender} to {recipient}");
+        let solicit = Message::Solicit(Solicit { rank: None, host: crate::model::HostName::new("c") });
+        let now = node.shared.now;
+        node.handle_datagram(now, endpoint(3), &codec().encode(header, &solicit));
+        let answered = sent(&node.outputs()).len();
+        assert_eq!(answered, answers, "{sender} to {recipient}");
     }
 }
 
 #[test]
 fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     let config = Config { timeout: Some(Duration::from_secs(1)), ..config(2) };
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let mut all = run(&mut node, ms(1));
-    all.extend(join(&mut node, 3, endpoint(3)));
+    let mut node = hand(config);
+    let mut all = node.run(ms(1));
+    all.extend(join(&mut node, 3));
     assert_eq!(rounds(&all), [1]);
-    let told = run(&mut node, ms(2000));
+    let told = node.run(ms(2000));
     assert!(
         !node.has_ended() && !told.iter().any(|output| matches!(output, Output::Event(Event::Failed(_))))
     );
     hear_from(&mut node, 3, &broken(1, ME, endpoint(2)));
-    let told = run(&mut node, ms(2300));
-    assert!(rounds(&told).is_empty() && says(&told, |message| *message == Message::Void(1)));
-    assert!(says(&told, |message| matches!(message, Message::Refuse(Refusal::PathsBroken(..)))));
-    let told = run(&mut node, ms(20_000));
+    let told = node.run(ms(2300));
+    assert!(rounds(&told).is_empty());
+    assert!(says(&told, |said| matches!(said, Said::Refuse(Refusal::PathsBroken(..)))));
+    let told = node.run(ms(20_000));
     assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
 }

@@ -1,6 +1,7 @@
 //! One node and messages that are wrong, late, repeated, or meant for another node. In the simulator, where
 //! all nodes keep to the protocol, harm would need a second fault.
 
+mod crowd;
 mod ending;
 mod follow;
 mod joining;
@@ -18,19 +19,23 @@ use crate::model::{
     Digest, Fault, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize,
 };
 use crate::proto::report::Report;
-use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
+use crate::proto::tests::{Hand, codec, endpoint, id, said, tag};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
+use crate::proto::{Config, Ending, Event, Failure, Node, Output};
 use crate::wire::{
-    Announce, Broken, BrokenTo, Candidate, Commit, Header, Join, Message, NodeInfo, Prepare, Running, Token,
-    Welcome, encode_roster,
+    Announce, Answer, Broken, BrokenTo, Candidate, Commit, Count, Header, Join, Message, NodeInfo, Part,
+    Prepare, Running, Said, Welcome, encode_roster,
 };
 
 const ME: NodeId = NodeId([2; 16]);
 const LEADER: NodeId = NodeId([1; 16]);
 
-fn node() -> Node {
-    Node::new(config(2), 1, Time::ZERO)
+fn node() -> Hand {
+    hand(config(2))
+}
+
+fn hand(config: Config) -> Hand {
+    Hand::new(Node::new(config, 1, Time::ZERO), 2)
 }
 
 /// Node 2 of a world of this size.
@@ -43,21 +48,23 @@ fn patient(world: u32) -> Config {
     Config { timeout: None, ..config(world) }
 }
 
-/// The leader writes to this node.
-fn hear(node: &mut Node, message: &Message) -> Vec<Output> {
-    hear_from(node, 1, message)
+/// The leader says this on its session.
+fn hear(node: &mut Hand, said: &Said) -> Vec<Output> {
+    hear_from(node, 1, said)
 }
 
-/// A datagram of the node `sender` to this node arrives, at the time that the node has.
-fn hear_from(node: &mut Node, sender: u8, message: &Message) -> Vec<Output> {
-    hear_at(node, node.shared.now, sender, message)
+/// The same of another node, at the time that the node has.
+fn hear_from(node: &mut Hand, sender: u8, said: &Said) -> Vec<Output> {
+    let now = node.shared.now;
+    node.say(now, sender, said)
 }
 
-/// The same at this time.
-fn hear_at(node: &mut Node, now: Time, sender: u8, message: &Message) -> Vec<Output> {
+/// A datagram of the node `sender` to this node arrives.
+fn hear_datagram(node: &mut Hand, sender: u8, message: &Message) -> Vec<Output> {
     let header = Header { sender: id(sender), recipient: ME, lineage: node.shared.config.lineage };
+    let now = node.shared.now;
     node.handle_datagram(now, endpoint(sender), &codec().encode(header, message));
-    outputs(node)
+    node.outputs()
 }
 
 /// A datagram of this node to all.
@@ -65,7 +72,7 @@ fn to_all(sender: NodeId, message: &Message) -> Vec<u8> {
     codec().encode(Header { sender, recipient: NodeId::ALL, lineage: Lineage::default() }, message)
 }
 
-/// The messages that were sent to one node, with their addresses.
+/// The datagrams that were sent to one node, with their addresses.
 fn sent(outputs: &[Output]) -> Vec<(SocketAddr, Message)> {
     let sent = outputs.iter().filter_map(|output| match output {
         Output::Send { to, datagram } => Some((*to, codec().decode(datagram).unwrap().1)),
@@ -74,8 +81,8 @@ fn sent(outputs: &[Output]) -> Vec<(SocketAddr, Message)> {
     sent.collect()
 }
 
-fn count(outputs: &[Output], wanted: fn(&Message) -> bool) -> usize {
-    sent(outputs).iter().filter(|(_, message)| wanted(message)).count()
+fn count(outputs: &[Output], wanted: fn(&Said) -> bool) -> usize {
+    said(outputs).iter().filter(|(_, said)| wanted(said)).count()
 }
 
 fn failure(outputs: &[Output]) -> Option<&Failure> {
@@ -101,7 +108,7 @@ fn unready(outputs: &[Output]) -> Vec<&str> {
     }
 }
 
-fn says(outputs: &[Output], wanted: fn(&Message) -> bool) -> bool {
+fn says(outputs: &[Output], wanted: fn(&Said) -> bool) -> bool {
     count(outputs, wanted) > 0
 }
 
@@ -122,20 +129,32 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
 }
 
 fn announce(candidate: Candidate) -> Message {
-    let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, user: User::default() })
+    Message::Announce(Announce { candidate, count: here(1), user: User::default() })
+}
+
+/// So many are here.
+fn here(joined: u32) -> Count {
+    Count { joined, newest: List::default(), missing: List::default() }
+}
+
+fn welcome(joined: u32, void: u64) -> Said {
+    Said::Welcome(Welcome { seated: true, count: here(joined), trouble: None, void, asked: 0 })
+}
+
+/// The rounds up to this one are void.
+fn void(round: u64) -> Said {
+    welcome(2, round)
 }
 
 /// A member of the leader, and the right prepare of its first round: rank 1 of two, the leader is the master.
-fn joined(config: Config) -> (Node, Prepare) {
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let _ = outputs(&mut node);
-    let DialId(lease) = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, false))));
-    node.handle_dialed(Time::ZERO, DialId(lease));
-    hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true, trouble: None }));
+fn joined(config: Config) -> (Hand, Prepare) {
+    let mut node = hand(config);
+    let mut all = node.outputs();
+    all.extend(hear_datagram(&mut node, 1, &announce(candidate(LEADER, 1, false))));
+    node.open(Time::ZERO, 1, &all);
+    hear(&mut node, &welcome(2, 0));
     let prepare = Prepare {
         round: 1,
-        lease,
         world: node.shared.most(),
         rank: 1,
         digest: Digest([0; 16]),
@@ -144,8 +163,7 @@ fn joined(config: Config) -> (Node, Prepare) {
         master: LEADER,
         master_at: endpoint(1),
         address: endpoint(2).ip(),
-        paths: 0,
-        partners: List::default(),
+        partners: Vec::new(),
     };
     (node, prepare)
 }
@@ -165,65 +183,52 @@ fn with_roster(prepare: Prepare) -> (Prepare, Roster) {
     (Prepare { digest: roster.digest(), ..prepare }, roster)
 }
 
-/// The leader tells the roster of a round on the connection of this dial.
-fn told(node: &mut Node, dial: u32, round: u64, roster: &Roster) -> Vec<Output> {
-    let bytes = codec().encode_roster(LEADER, round, &encode_roster(roster));
-    node.handle_roster(node.shared.now, DialId(dial), &bytes);
-    outputs(node)
+/// The leader tells the roster of a round.
+fn told(node: &mut Hand, round: u64, roster: &Roster) -> Vec<Output> {
+    hear(node, &Said::Roster(round, encode_roster(roster)))
 }
 
 fn commits(outputs: &[Output]) -> bool {
-    says(outputs, |message| matches!(message, Message::Commit(_)))
+    says(outputs, |said| matches!(said, Said::Commit(_)))
 }
 
-fn is_ready(message: &Message) -> bool {
-    matches!(message, Message::Ready(_))
+fn is_ready(said: &Said) -> bool {
+    matches!(said, Said::Part(Part { answer: Some(Answer::Ready), .. }))
 }
 
-fn is_join(message: &Message) -> bool {
-    matches!(message, Message::Join(_))
+fn is_join(said: &Said) -> bool {
+    matches!(said, Said::Join(_))
 }
 
 fn is_solicit(message: &Message) -> bool {
     matches!(message, Message::Solicit(_))
 }
 
-/// Node 2 leads a world of this size; nodes 3 and so on have joined, each by connection `n` of its dial 1.
-fn leading(world: u8) -> (Node, Vec<Output>) {
-    let mut node = Node::new(Config { timeout: None, ..config(world.into()) }, 1, Time::ZERO);
-    let mut all = run(&mut node, Time::from_millis(1));
+/// Node 2 leads a world of this size; nodes 3 and so on have joined.
+fn leading(world: u8) -> (Hand, Vec<Output>) {
+    let mut node = hand(Config { timeout: None, ..config(world.into()) });
+    let mut all = node.run(Time::from_millis(1));
     for member in 3..world + 2 {
-        all.extend(join(&mut node, member, endpoint(member)));
+        all.extend(join(&mut node, member));
     }
     (node, all)
 }
 
-/// This node joins, with a proof, and has this endpoint.
-fn join(node: &mut Node, member: u8, endpoint: SocketAddr) -> Vec<Output> {
-    let message = join_message(member, endpoint, node.shared.config.world);
-    let mut all = hear_from(node, member, &message);
-    all.extend(prove(node, member));
-    all
+/// This node joins.
+fn join(node: &mut Hand, member: u8) -> Vec<Output> {
+    let join = joining(member, node.shared.config.world);
+    hear_from(node, member, &join)
 }
 
-/// The join of a node that has this endpoint.
-fn join_message(member: u8, endpoint: SocketAddr, world: WorldSize) -> Message {
-    let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint.into());
-    Message::Join(Join { world, node })
+fn joining(member: u8, world: WorldSize) -> Said {
+    let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint(member).into());
+    Said::Join(Box::new(Join { world, node, traits: Vec::new() }))
 }
 
-/// The connection of a node's first dial arrives; it has the node's number.
-fn prove(node: &mut Node, member: u8) -> Vec<Output> {
-    let token = Token { prover: id(member), target: ME, dial: 1, dialled: endpoint(2) };
+/// The process of this node has ended.
+fn close(node: &mut Hand, member: u8) -> Vec<Output> {
     let now = node.shared.now;
-    node.handle_hello(
-        now,
-        ConnId(member.into()),
-        endpoint(2).ip(),
-        endpoint(2).ip(),
-        &codec().encode_hello(&token, &[]),
-    );
-    outputs(node)
+    node.close(now, member, Ending::Closed)
 }
 
 /// The rounds that were prepared.
@@ -235,18 +240,22 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
     rounds.collect()
 }
 
-fn ready(round: u64) -> Message {
-    Message::Ready(round)
+fn part(round: u64, answer: Option<Answer>) -> Said {
+    Said::Part(Part { round, answer, ..Part::default() })
+}
+
+fn ready(round: u64) -> Said {
+    part(round, Some(Answer::Ready))
 }
 
 /// The path to the master's own port is broken.
-fn broken(round: u64, master: NodeId, at: SocketAddr) -> Message {
+fn broken(round: u64, master: NodeId, at: SocketAddr) -> Said {
     let path = BrokenTo { partner: master, path: at, fault: Fault::Silent, own_port_answers: false };
-    Message::Broken(Broken { round, paths: [path].into_iter().collect(), more: 0 })
+    part(round, Some(Answer::Broken(Broken { paths: [path].into_iter().collect(), more: 0 })))
 }
 
-fn commit(round: u64) -> Message {
-    Message::Commit(Commit {
+fn commit(round: u64) -> Said {
+    Said::Commit(Commit {
         round,
         verdict: Verdict::default(),
         sameness: crate::model::Sameness::default(),

@@ -3,23 +3,22 @@
 use std::net::SocketAddr;
 
 use super::{
-    LEADER, ME, announce, candidate, commit, config, has_formed, hear, is_ready, joined, says, sent, told,
-    with_roster,
+    LEADER, ME, announce, candidate, commit, config, has_formed, hear, hear_datagram, is_ready, joined, said,
+    says, told, void, with_roster,
 };
 use crate::model::Digest;
 use crate::proto::Config;
 use crate::proto::tests::{endpoint, id};
-use crate::wire::{Message, Prepare};
+use crate::wire::{Prepare, Said};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
     let (mut node, prepare) = joined(config(2));
-    let prepared = hear(&mut node, &Message::Prepare(Prepare { round: 7, ..prepare }));
+    let prepared = hear(&mut node, &Said::Prepare(Prepare { round: 7, ..prepare }));
     assert!(says(&prepared, is_ready), "{prepared:?}");
     for round in [0, 6, 8] {
         let outputs = hear(&mut node, &commit(round));
         assert!(!has_formed(&outputs), "round {round}");
-        assert!(!says(&outputs, |message| matches!(message, Message::Done(_))), "round {round}");
     }
     assert!(has_formed(&hear(&mut node, &commit(7))));
 }
@@ -58,11 +57,11 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
             wrong.master_at = loopback;
         }
         let (mut node, right) = joined(config.clone());
-        let told = hear(&mut node, &Message::Prepare(wrong));
-        assert_eq!(sent(&told), [], "{what}");
+        let told = hear(&mut node, &Said::Prepare(wrong));
+        assert_eq!(said(&told), [], "{what}");
         assert!(!node.is_bound(), "{what}");
-        let told = hear(&mut node, &Message::Prepare(right));
-        assert!(sent(&told).len() == 1 && node.is_bound(), "{what}: {told:?}");
+        let told = hear(&mut node, &Said::Prepare(right));
+        assert!(says(&told, is_ready) && node.is_bound(), "{what}: {told:?}");
     }
 }
 
@@ -70,10 +69,10 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
 fn a_follower_of_a_given_rank_0_takes_no_other_master() {
     let (mut node, prepare) = joined(config(3));
     let explicit = candidate(LEADER, 1, true);
-    hear(&mut node, &announce(explicit));
+    hear_datagram(&mut node, 1, &announce(explicit));
     let other = Prepare { master: id(3), master_at: endpoint(3), rank: 2, ..prepare.clone() };
-    assert_eq!(sent(&hear(&mut node, &Message::Prepare(other))), []);
-    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+    assert!(!says(&hear(&mut node, &Said::Prepare(other)), is_ready));
+    assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
 }
 
 #[test]
@@ -83,20 +82,18 @@ fn a_node_that_wants_the_roster_is_ready_with_that_of_its_round_whether_it_comes
     config.node.attributes.wants_roster = true;
     for comes_first in [true, false] {
         let (mut node, prepare) = joined(config.clone());
-        let lease = prepare.lease;
         let (prepare, roster) = with_roster(Prepare { round: 2, ..prepare });
-        let prepare = Message::Prepare(prepare);
+        let prepare = Said::Prepare(prepare);
         if comes_first {
-            told(&mut node, lease, 2, &roster);
+            told(&mut node, 2, &roster);
             assert!(says(&hear(&mut node, &prepare), is_ready));
             continue;
         }
         assert!(!says(&hear(&mut node, &prepare), is_ready));
         for round in [1, 3] {
-            assert!(!says(&told(&mut node, lease, round, &roster), is_ready), "round {round}");
+            assert!(!says(&told(&mut node, round, &roster), is_ready), "round {round}");
         }
-        assert!(!says(&told(&mut node, lease + 1, 2, &roster), is_ready), "on another connection");
-        assert!(says(&told(&mut node, lease, 2, &roster), is_ready));
+        assert!(says(&told(&mut node, 2, &roster), is_ready));
     }
 }
 
@@ -105,22 +102,21 @@ fn a_roster_that_is_not_that_of_the_prepare_makes_no_node_ready() {
     let mut config = config(2);
     config.node.attributes.wants_roster = true;
     let (mut node, prepare) = joined(config);
-    let lease = prepare.lease;
     let (right, roster) = with_roster(prepare);
     let wrong = Prepare { digest: Digest([7; 16]), ..right.clone() };
-    hear(&mut node, &Message::Prepare(wrong));
-    assert!(!says(&told(&mut node, lease, 1, &roster), is_ready), "another digest");
-    hear(&mut node, &Message::Void(1));
+    hear(&mut node, &Said::Prepare(wrong));
+    assert!(!says(&told(&mut node, 1, &roster), is_ready), "another digest");
+    hear(&mut node, &void(1));
     let elsewhere = Prepare { round: 2, slots_total: 3, ..right };
-    hear(&mut node, &Message::Prepare(elsewhere));
-    assert!(!says(&told(&mut node, lease, 2, &roster), is_ready), "other workers");
+    hear(&mut node, &Said::Prepare(elsewhere));
+    assert!(!says(&told(&mut node, 2, &roster), is_ready), "other workers");
 }
 
 #[test]
 fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
     let (mut node, prepare) = joined(config(2));
     let second = Prepare { round: 2, ..prepare.clone() };
-    assert!(says(&hear(&mut node, &Message::Prepare(second)), is_ready));
-    assert_eq!(hear(&mut node, &Message::Prepare(prepare)), []);
+    assert!(says(&hear(&mut node, &Said::Prepare(second)), is_ready));
+    assert_eq!(said(&hear(&mut node, &Said::Prepare(prepare))), []);
     assert!(has_formed(&hear(&mut node, &commit(2))));
 }

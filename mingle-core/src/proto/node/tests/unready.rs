@@ -2,79 +2,68 @@
 
 use std::time::Duration;
 
-use super::{broken, failure, hear_from, join, leading, ready, rounds, sent, unready};
-use crate::proto::tests::{endpoint, run};
+use super::{broken, failure, hear_from, join, leading, part, ready, rounds, said, unready};
+use crate::proto::tests::Hand;
 use crate::proto::timer::Time;
-use crate::proto::{Event, Node, Output, PathDial, PathNews};
-use crate::wire::Message;
+use crate::proto::{Event, Output, PathDial, PathNews};
+use crate::wire::Said;
 
-/// The answer of a member to a message, which it repeats while its round goes on.
-fn honest(message: &Message) -> Option<Message> {
-    Some(match message {
-        Message::Prepare(prepare) => ready(prepare.round),
-        Message::Commit(commit) => Message::Done(commit.round),
-        Message::Ping => Message::Pong,
-        _ => return None,
-    })
+/// What a member answers to a prepare as it should.
+fn honest(said: &Said) -> Option<Said> {
+    match said {
+        Said::Prepare(prepare) => Some(ready(prepare.round)),
+        _ => None,
+    }
 }
 
-/// Node 2 leads, and each of the members 3 and so on answers: node 4 by `wrong`, the others as they should.
-/// Each repeats its answer five times a second. Goes on until the node has ended.
-fn lead_with(node: &mut Node, members: u8, wrong: fn(&Message, &Node) -> Option<Message>) -> Vec<Output> {
-    lead_with_wrong(node, members, &[4], wrong)
-}
-
-/// The same, where all of these are wrong, for two minutes at most.
-fn lead_with_wrong(
-    node: &mut Node,
+/// Node 2 leads, and has said so much; each of the members 3 and so on answers: these by `wrong`, the others
+/// as they should. Each says its answer five times a second, and acknowledges what it reads. Goes on until
+/// the node has ended, for two minutes at most.
+fn lead_with(
+    (node, mut all): (&mut Hand, Vec<Output>),
     members: u8,
     all_wrong: &[u8],
-    wrong: fn(&Message, &Node) -> Option<Message>,
+    wrong: fn(&Said) -> Option<Said>,
 ) -> Vec<Output> {
-    let (mut all, mut last) = (Vec::new(), vec![None; usize::from(members)]);
+    let mut last = vec![None; usize::from(members)];
     while node.shared.now < Time::from_secs(120) && !node.has_ended() {
         let next = node.shared.now + Duration::from_millis(200);
-        let outputs = run(node, next);
+        let outputs = node.run(next);
         for output in &outputs {
             if let Output::DialPath(PathDial { dial, .. }) = output {
                 node.handle_path(next, *dial, &PathNews::Arrived);
             }
         }
         for (member, last) in (3..).zip(&mut last) {
-            let mut answers = Vec::new();
-            for (_, message) in sent(&outputs).iter().filter(|(to, _)| *to == endpoint(member)) {
-                let is_wrong = all_wrong.contains(&member);
-                let answer = if is_wrong { wrong(message, node) } else { None };
-                answers.extend(answer.or_else(|| honest(message).filter(|_| !is_wrong)));
-            }
-            *last = answers.pop().or(last.take());
-            if let Some(answer) = last {
-                all.extend(hear_from(node, member, answer));
-            }
+            let answer = if all_wrong.contains(&member) { wrong } else { honest };
+            let told = said(&all).into_iter().chain(said(&outputs)).filter(|(to, _)| *to == member);
+            let newest = told.rev().find_map(|(_, said)| answer(&said));
+            *last = newest.or(last.take());
+            let says = last.clone().unwrap_or_else(|| part(0, None));
+            all.extend(hear_from(node, member, &says));
         }
         all.extend(outputs);
     }
     all
 }
 
-/// Answers, and never gets ready.
-#[allow(clippy::unnecessary_wraps, reason = "one of several ways to answer")]
-fn never_ready(_: &Message, _: &Node) -> Option<Message> {
-    Some(Message::Pong)
+/// Acknowledges, and never gets ready.
+fn never_ready(_: &Said) -> Option<Said> {
+    None
 }
 
 /// Says of every master, itself included, that it is out of reach.
-fn never_proved(message: &Message, _: &Node) -> Option<Message> {
-    match message {
-        Message::Prepare(prepare) => Some(broken(prepare.round, prepare.master, prepare.master_at)),
-        message => honest(message),
+fn never_proved(said: &Said) -> Option<Said> {
+    match said {
+        Said::Prepare(prepare) => Some(broken(prepare.round, prepare.master, prepare.master_at)),
+        _ => None,
     }
 }
 
 #[test]
 fn without_a_standby_a_member_that_reaches_no_master_not_even_itself_is_named() {
-    let (mut node, _) = leading(3);
-    let all = lead_with(&mut node, 2, never_proved);
+    let (mut node, begun) = leading(3);
+    let all = lead_with((&mut node, begun), 2, &[4], never_proved);
     // Chosen as master itself, it is not ready either.
     assert_eq!(unready(&all), ["host-4"]);
 }
@@ -82,9 +71,9 @@ fn without_a_standby_a_member_that_reaches_no_master_not_even_itself_is_named() 
 #[test]
 fn two_nodes_that_hold_up_rounds_do_not_take_turns_on_one_seat() {
     for wrong in [never_proved, never_ready] {
-        let (mut node, _) = leading(3);
-        join(&mut node, 5, endpoint(5));
-        let all = lead_with_wrong(&mut node, 3, &[4, 5], wrong);
+        let (mut node, mut begun) = leading(3);
+        begun.extend(join(&mut node, 5));
+        let all = lead_with((&mut node, begun), 3, &[4, 5], wrong);
         assert_eq!(unready(&all), ["host-5"]);
     }
 }
@@ -95,13 +84,13 @@ fn members_that_hold_up_a_round_each_in_turn_are_not_named() {
     let mut all = Vec::new();
     while node.shared.now < Time::from_secs(80) && !node.has_ended() {
         let next = node.shared.now + Duration::from_millis(200);
-        let outputs = run(&mut node, next);
+        let outputs = node.run(next);
         // Of rounds 1, 2, 3 and so on, node 3 holds up the odd ones and node 4 the even ones.
         let round =
             1 + all.iter().filter(|output| matches!(output, Output::Event(Event::Preparing { .. }))).count();
         for member in [3, 4] {
             let is_slow = u8::try_from(round % 2).unwrap() == member % 2;
-            let answer = if is_slow { Message::Pong } else { ready(u64::try_from(round).unwrap()) };
+            let answer = if is_slow { part(0, None) } else { ready(u64::try_from(round).unwrap()) };
             all.extend(hear_from(&mut node, member, &answer));
         }
         all.extend(outputs);

@@ -31,9 +31,8 @@ struct Fixture {
 impl Fixture {
     fn new(partners: u8) -> Self {
         let mut shared = shared(200);
-        let mut paths = PathProofs::start(partners.into(), &mut shared);
         let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
-        assert_eq!(paths.add(&all, &mut shared), partners > 0);
+        let paths = PathProofs::start(&all, &mut shared);
         Self { paths, shared }
     }
 
@@ -71,7 +70,7 @@ impl Fixture {
     }
 
     fn fault(&self) -> (Fault, bool) {
-        let broken = self.paths.broken(1).expect("a path is broken");
+        let broken = self.paths.broken().expect("a path is broken");
         let [BrokenTo { fault, own_port_answers, .. }] = broken.paths[..] else { panic!("{broken:?}") };
         (fault, own_port_answers)
     }
@@ -93,25 +92,19 @@ fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
         later.iter().flat_map(|(_, done)| &done.paths).map(|(_, to, _)| *to).collect();
     assert_eq!(dialled, [path(11, PORT); 4], "the other alone");
     assert!(fixture.hear(first[1], PathNews::Arrived) && fixture.paths.are_proved());
-    assert_eq!(fixture.paths.broken(1), None);
+    assert_eq!(fixture.paths.broken(), None);
     fixture.done();
     assert_eq!(fixture.run(ms(9000)), [], "nothing more is dialled, and nothing explained");
 }
 
 #[test]
-fn a_partner_counts_once_and_no_more_do_than_the_leader_has_said_nor_this_node_itself() {
+fn a_partner_counts_once_and_this_node_itself_does_not() {
     let mut shared = shared(9);
-    let mut paths = PathProofs::start(2, &mut shared);
-    assert!(!paths.add(&[partner(2)], &mut shared), "this node");
-    assert!(paths.add(&[partner(10)], &mut shared));
-    assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
     // The same again, with another port of its own.
-    assert!(!paths.add(&[Partner { own_port: 1, ..partner(10) }], &mut shared));
-    assert_eq!(Done::by(&mut shared), Done::default());
-    assert!(paths.add(&[partner(10), partner(11), partner(12)], &mut shared));
-    assert_eq!(Done::by(&mut shared).paths, [(DialId(2), path(11, PORT), None)]);
-    assert!(!paths.hear(DialId(1), &PathNews::Arrived, &mut shared));
-    assert!(paths.hear(DialId(2), &PathNews::Arrived, &mut shared));
+    let all = [partner(2), partner(10), Partner { own_port: 1, ..partner(10) }];
+    let mut paths = PathProofs::start(&all, &mut shared);
+    assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
+    assert!(paths.hear(DialId(1), &PathNews::Arrived, &mut shared));
 }
 
 /// The connections that find out why the paths are not proved.
@@ -174,14 +167,13 @@ fn where_no_connection_opens_the_partners_own_port_shows_whether_its_host_answer
 #[test]
 fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
     let mut shared = shared(200);
-    let mut paths = PathProofs::start(40, &mut shared);
     // The later a partner's ID, the lower its rank; each has two addresses.
     let ways = |node: u8| {
         let partner = Partner { rank: u32::from(100 - node), ..partner(node) };
         [partner, Partner { path: SocketAddr::from(([10, 2, 0, node], PORT)), ..partner }]
     };
     let all: Vec<Partner> = (10..30).flat_map(ways).collect();
-    paths.add(&all, &mut shared);
+    let mut paths = PathProofs::start(&all, &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);
     paths.advance(&mut shared);
@@ -190,7 +182,7 @@ fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
     for (dial, ..) in explained.collect::<Vec<_>>() {
         paths.hear(dial, &PathNews::Arrived, &mut shared);
     }
-    let named = paths.broken(1).unwrap().paths.into_vec();
+    let named = paths.broken().unwrap().paths.into_vec();
     let partners: Vec<_> = named.iter().map(|path| path.partner).collect();
     assert_eq!(partners, [id(29), id(28), id(27)], "the lowest ranks, each once");
     assert!(named.iter().all(|path| path.own_port_answers), "{named:?}");
@@ -199,8 +191,8 @@ fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
 #[test]
 fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
     let mut shared = shared(9);
-    let mut paths = PathProofs::start(1, &mut shared);
-    paths.add(&[Partner { path: path(10, OWN_PORT), ..partner(10) }], &mut shared);
+    let partner = Partner { path: path(10, OWN_PORT), ..partner(10) };
+    let mut paths = PathProofs::start(&[partner], &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);
     paths.advance(&mut shared);
@@ -232,14 +224,14 @@ fn three_broken_paths_are_named_and_the_others_counted() {
         for dial in &fixture.first()[..proved] {
             fixture.hear(*dial, PathNews::Arrived);
         }
-        let broken = fixture.paths.broken(7);
-        let of = |Broken { round, paths, more }: Broken| {
+        let broken = fixture.paths.broken();
+        let of = |Broken { paths, more }: Broken| {
             let partners: Vec<_> = paths.iter().map(|to| to.partner).collect();
-            (round, partners, more)
+            (partners, more)
         };
         let first = 10 + u8::try_from(proved).unwrap();
         let expected: Vec<_> = (first..first + named).map(id).collect();
-        assert_eq!(broken.map(of), (named > 0).then_some((7, expected, more)), "{partners} partners");
+        assert_eq!(broken.map(of), (named > 0).then_some((expected, more)), "{partners} partners");
     }
 }
 

@@ -1,0 +1,250 @@
+//! What a node and its leader tell each other on their session, until their world has formed.
+//!
+//! Each kind of frame is a whole state, as in [`world`](super::world): a later frame of a kind says all that
+//! still holds of an earlier one.
+
+use std::net::{IpAddr, SocketAddr};
+
+use mingle_rdma::Verdict;
+use serde::{Deserialize, Serialize};
+
+use super::message::{Count, Introduction, put, take};
+use super::session::Body;
+use super::{NodeInfo, frame_config};
+use crate::model::{
+    BrokenPath, Digest, Fault, List, Member, Misfit, NodeId, Peer, Rank, Roster, Sameness, User, World,
+    WorldSize, deserialize_unicast, deserialize_unicast_ip,
+};
+
+/// The most members in a refusal that were not ready.
+pub(crate) const UNREADY: usize = 6;
+/// The most broken paths in a report to the leader.
+pub(crate) const BROKEN: usize = 3;
+/// The most broken paths in a refusal.
+pub(crate) const REFUSED: usize = 2;
+
+/// What a frame says. The node says the first two, its leader the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Join(Box<Join>),
+    Part(Part),
+    Welcome(Welcome),
+    /// A leader begins a round: it tells each member its rank, the master, and the paths that the member must
+    /// prove.
+    Prepare(Prepare),
+    /// The roster of the round of this number, for a member that wants it.
+    Roster(u64, Vec<u8>),
+    /// All were ready: the world has formed. The acknowledgement says that the node knows it.
+    Commit(Commit),
+    /// There is no world for the node with this leader.
+    Refuse(Refusal),
+}
+
+impl Said {
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Join(_) => 5,
+            Self::Part(_) => 6,
+            Self::Welcome(_) => 7,
+            Self::Prepare(_) => 8,
+            Self::Roster(..) => 9,
+            Self::Commit(_) => 10,
+            Self::Refuse(_) => 11,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> (u8, Body) {
+        let mut bytes = Vec::new();
+        put(self, frame_config(), &mut bytes);
+        (self.kind(), bytes.into())
+    }
+
+    /// Nothing where the bytes say nothing of this kind, or more than that.
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        let said: Self = take(body, frame_config())?;
+        (said.kind() == kind).then_some(said)
+    }
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Join {
+    pub(crate) world: WorldSize,
+    pub(crate) node: NodeInfo,
+    /// As [`encode_traits`](super::encode_traits) writes them.
+    pub(crate) traits: Vec<u8>,
+}
+
+/// How far a member is in the round of this number.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) round: u64,
+    pub(crate) answer: Option<Answer>,
+    /// Its time is up: it asks its leader to form the world with the nodes that are here.
+    pub(crate) wants_world: bool,
+    /// How often the leader was asked whether it is there. The acknowledgement is the answer.
+    pub(crate) asked: u32,
+}
+
+/// What comes of a member's proofs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The member has all that it needs. It is bound to the round until commit or void.
+    Ready,
+    /// Paths that it could not prove.
+    Broken(Broken),
+}
+
+/// What a leader tells a node that has joined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    /// Whether the node holds a seat; a standby does not.
+    pub(crate) seated: bool,
+    pub(crate) count: Count,
+    /// What keeps the world from forming, as far as the leader knows.
+    pub(crate) trouble: Option<Trouble>,
+    /// The last round that is void, and with it all before it.
+    pub(crate) void: u64,
+    /// How often the node was asked whether it is there. The acknowledgement is the answer.
+    pub(crate) asked: u32,
+}
+
+/// What a leader tells its members as soon as it knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Trouble {
+    /// A node could not be seated.
+    Misfit(Misfit),
+    /// A path could not be proved in a round.
+    Broken(BrokenPath),
+}
+
+impl Trouble {
+    /// Whether both are of the same hosts, so that members need not be told twice.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Misfit(misfit), Self::Misfit(other)) => misfit.repeats(other),
+            (Self::Broken(path), Self::Broken(other)) => path.repeats(other),
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// Another node, which answers, holds the rank.
+    RankTaken(Peer),
+    /// The leader expects a world of this size.
+    WorldDiffers(WorldSize),
+    /// The world has formed without this node, which was a standby.
+    WorldFull,
+    /// The leader stops leading: the world has formed, or another node takes the leader's place.
+    Closing,
+    /// The leader has joined this one itself.
+    Redirect(Introduction),
+    /// The first of these nodes has IPv6 alone, the other IPv4 alone.
+    NoCommonFamily(Peer, Peer),
+    /// Not all nodes have RDMA, which a node requires (true), or which the world before used (false).
+    NoRdma(Verdict, bool),
+    /// These members answer, and were not ready in round after round.
+    Unready(List<Peer, UNREADY>),
+    /// Paths could not be proved: these, and how many more.
+    PathsBroken(List<BrokenPath, REFUSED>, u32),
+    /// A node requires that all traits are the same, and they are not.
+    Differs(Sameness),
+    /// The leader runs as this user, and has so many members, itself included.
+    UserDiffers(User, u32),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Prepare {
+    pub(crate) round: u64,
+    /// The size of the world that this round forms.
+    pub(crate) world: u32,
+    pub(crate) rank: u32,
+    pub(crate) digest: Digest,
+    /// The workers on all nodes of lower ranks.
+    pub(crate) slots_before: u64,
+    /// The workers in the whole world.
+    pub(crate) slots_total: u64,
+    pub(crate) master: NodeId,
+    /// MASTER_ADDR and MASTER_PORT.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) master_at: SocketAddr,
+    /// The address at which the others reach this node.
+    #[serde(deserialize_with = "deserialize_unicast_ip")]
+    pub(crate) address: IpAddr,
+    /// The addresses of other nodes to which it must prove its path, beside that to the master's own port.
+    pub(crate) partners: Vec<Partner>,
+}
+
+/// A node to which a path is proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Partner {
+    pub(crate) id: NodeId,
+    pub(crate) rank: u32,
+    /// The address that the job uses there, and the port for paths.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) path: SocketAddr,
+    /// The node's own port, which shows whether a firewall blocks ports or the host.
+    pub(crate) own_port: u16,
+}
+
+impl Partner {
+    /// The master, to which each node proves the path to its own port.
+    pub(crate) fn master(id: NodeId, at: SocketAddr) -> Self {
+        Self { id, rank: 0, path: at, own_port: at.port() }
+    }
+}
+
+/// Paths that a member could not prove.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Broken {
+    pub(crate) paths: List<BrokenTo, BROKEN>,
+    /// How many more there are.
+    pub(crate) more: u32,
+}
+
+/// A path that the sender could not prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BrokenTo {
+    pub(crate) partner: NodeId,
+    /// Which of the partner's addresses, and the port.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) path: SocketAddr,
+    pub(crate) fault: Fault,
+    /// Whether the partner's own port answers at the same address.
+    pub(crate) own_port_answers: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Commit {
+    pub(crate) round: u64,
+    /// What all nodes use to reach each other.
+    pub(crate) verdict: Verdict,
+    /// The traits that differ.
+    pub(crate) sameness: Sameness,
+    /// How many nodes have joined and have no seat.
+    pub(crate) left_over: u32,
+}
+
+/// The encoded roster.
+pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for member in roster.members() {
+        put(member, super::config(), &mut bytes);
+    }
+    bytes
+}
+
+/// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left
+/// over.
+pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
+    let mut members = Vec::new();
+    for rank in 0..world.get() {
+        let decoded = bincode::serde::borrow_decode_from_slice::<Member, _>(bytes, super::config());
+        let (member, used) = decoded.ok()?;
+        bytes = &bytes[used..];
+        members.push(Member { rank: Rank(rank), ..member });
+    }
+    Roster::new(members).filter(|_| bytes.is_empty())
+}

@@ -123,7 +123,7 @@ fn packets_that_vanish_on_the_way_to_the_leader_are_named_although_what_nodes_co
         (0..32).map(|key| format!("--same a-key-of-usual-length-{key:02}={}", "v".repeat(32))).collect();
     let same = same.join(" ");
     let words = ["TCP segments from node3 (10.77.0.13) to node0 (10.77.0.10) vanish"];
-    fails(&lab, "long hellos", &[same.as_str(); 4], &words);
+    fails(&lab, "long joins", &[same.as_str(); 4], &words);
 }
 
 #[test]

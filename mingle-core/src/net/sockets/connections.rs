@@ -41,7 +41,8 @@ pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
 const FAREWELL: Duration = Duration::from_millis(250);
 /// The longest body of a frame, in bytes: a plan of 10,000 nodes with 16 addresses each.
 pub(crate) const LONGEST: usize = 8 << 20;
-/// The longest body of a frame of a node that asks for a seat, in bytes: a join with all traits has 16,000.
+/// The longest body of a frame of a node that asks for a seat, in bytes: a join with all traits has
+/// 16,000 at most.
 pub(crate) const LONGEST_OF_MEMBER: usize = 24 << 10;
 
 /// The listeners of one node, and which of them stay open once the world has formed.

@@ -120,9 +120,9 @@ impl Lead {
         self.book.members().map(|(_, entry)| (entry.peer(), entry.node.rank.map(Rank::get)))
     }
 
-    /// Whether no node asks this one to lead.
+    /// Whether no node asks this one to lead, or how it ends is decided.
     pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
-        self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
+        self.rounds.is_decided() || self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
     }
 
     /// The host of a member that has this preferred endpoint, if it is another node than this one.

@@ -18,9 +18,9 @@ pub(super) struct RoundNetwork {
 impl RoundNetwork {
     /// The network for these nodes, of which the leader is the first, in their `turn`th attempt.
     ///
-    /// Each node is reached where its session has come from. If the sessions have reached the leader on several
-    /// networks, nodes of one may not reach those of another, so a network that all are on comes first.
-    /// After a round of broken paths the next possibility is tried.
+    /// Each node is reached where its session has come from. If the sessions have reached the leader on
+    /// several networks, nodes of one may not reach those of another, so a network that all are on comes
+    /// first. After a round of broken paths the next possibility is tried.
     pub(super) fn settle(applicants: &[Applicant], turn: usize) -> Self {
         let is_ipv6 = applicants.first().is_some_and(|leader| leader.address().is_ipv6());
         let paths = applicants.iter().map(|a| a.node.attributes.paths).max().unwrap_or_default();
@@ -30,8 +30,8 @@ impl RoundNetwork {
             Some(network) => a.link_on(&network).unwrap_or(network),
             None => by_session(a, paths, is_ipv6),
         };
-        // The sessions may have come by one of the networks that all are on, or one has come twice: that is no
-        // other way.
+        // The sessions may have come by one of the networks that all are on, or one has come twice: that is
+        // no other way.
         let mut tried: Vec<Vec<Link>> = Vec::new();
         for common in ways {
             let links: Vec<Link> = applicants.iter().map(|a| link(a, common)).collect();
@@ -74,9 +74,9 @@ fn is_everywhere(applicants: &[Applicant], network: &Link) -> bool {
     })
 }
 
-/// The link of the job where the session has come from. Where no path to the node is proved beside that to the
-/// master, the session is the only proof of an address, but for one that was translated on the way, which is
-/// not the node's.
+/// The link of the job where the session has come from. Where no path to the node is proved beside that to
+/// the master, the session is the only proof of an address, but for one that was translated on the way, which
+/// is not the node's.
 fn by_session(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
     let link = applicant.node.link(applicant.session, is_ipv6);
     let has = |ip: IpAddr| applicant.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
@@ -94,7 +94,8 @@ mod tests {
     use crate::model::{Endpoints, HostName};
     use crate::wire::{NodeInfo, Reach};
 
-    /// A node with these addresses, whose session has come from the last of them to this address of the leader.
+    /// A node with these addresses, whose session has come from the last of them to this address of the
+    /// leader.
     fn applicant(number: u8, addresses: &[&str], met: &str) -> Applicant {
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let endpoints = addresses.iter().map(|&address| SocketAddr::new(address, 29500)).collect();

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use mingle_core::proto::testing::Phase;
 use mingle_core::proto::{DialId, Node, Output, PathDial, Time, Warning};
 use mingle_core::{Event, Failure};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -237,6 +238,9 @@ impl Network {
     fn with(&mut self, host: usize, act: impl FnOnce(&mut Node, Time)) -> usize {
         let Some(mut node) = self.hosts[host].node.take() else { return 0 };
         act(&mut node, self.now);
+        if node.phase() == Phase::Committed {
+            self.decides(host);
+        }
         let mut outcome = None;
         let mut outputs = 0;
         while let Some(output) = node.poll_output() {
@@ -245,7 +249,12 @@ impl Network {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
                 Output::Event(Event::Warning(warning)) => self.warns(host, &warning),
-                Output::Event(event) => self.note(host, || format!("{event:?}")),
+                Output::Event(event) => {
+                    if let Event::Preparing { round } = event {
+                        self.prepares(host, round);
+                    }
+                    self.note(host, || format!("{event:?}"));
+                }
                 other => self.carry_out(host, other),
             }
         }

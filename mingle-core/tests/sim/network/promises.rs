@@ -18,6 +18,8 @@ pub(super) struct Promises {
     /// The last round of each leader that has released a host's node. A frame that was not acknowledged is
     /// written again, whatever has been read since.
     released: BTreeMap<(usize, NodeId), u64>,
+    /// The last round in which a host's node takes part.
+    rounds: BTreeMap<usize, u64>,
     /// The nodes that have written ready, by leader and round.
     ready: BTreeMap<(NodeId, u64), BTreeSet<NodeId>>,
     /// The worlds that were committed, by leader and round.
@@ -49,6 +51,7 @@ impl Promises {
     /// A host's node has ended.
     pub(super) fn release(&mut self, host: usize) {
         self.bound.remove(&host);
+        self.rounds.remove(&host);
         self.released.retain(|(other, _), _| *other != host);
     }
 }
@@ -84,8 +87,19 @@ impl Network {
         }
     }
 
-    /// Checks a commit when it is written first: all others are ready, and none of them has ended so that the
-    /// leader's kernel knows it.
+    pub(super) fn prepares(&mut self, host: usize, round: u64) {
+        self.promises.rounds.insert(host, round);
+    }
+
+    /// A host's node has decided that the world of its round has formed. It may not have written that yet.
+    pub(super) fn decides(&mut self, host: usize) {
+        if let Some(&round) = self.promises.rounds.get(&host) {
+            self.check_commit(host, (self.hosts[host].config.id, round));
+        }
+    }
+
+    /// Checks a commit once: all others are ready, and none of them has ended so that the leader's kernel
+    /// knows it.
     fn check_commit(&mut self, host: usize, key: (NodeId, u64)) {
         if self.promises.commits.contains_key(&key) {
             return;

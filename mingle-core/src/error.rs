@@ -4,10 +4,8 @@
 //! without a world. An `Invalid...` type is the error of the `FromStr` or constructor of the type that its
 //! name contains.
 
-#[cfg(feature = "net")]
 pub use crate::host::InvalidFilter;
 pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
-#[cfg(feature = "net")]
 pub use crate::net::{Ended, Error, InvalidSeed};
 pub use crate::proto::{Cause, Failure, Heard, RankRange, Report};
 
@@ -21,7 +19,6 @@ mod tests {
     #[test]
     fn every_public_error_is_an_error_that_moves_between_threads() {
         fn is_error<T: StdError + Send + Sync + 'static>() {}
-        #[cfg(feature = "net")]
         is_error::<Error>();
         is_error::<Failure>();
         is_error::<InvalidId>();
@@ -34,9 +31,7 @@ mod tests {
         is_error::<env::UnsafeStatement>();
         is_error::<rdma::InvalidAddress>();
         is_error::<rdma::InvalidGid>();
-        #[cfg(feature = "net")]
         is_error::<InvalidFilter>();
-        #[cfg(feature = "net")]
         is_error::<InvalidSeed>();
     }
 }

@@ -4,7 +4,6 @@
 //! Most programs need only [`Rendezvous`]:
 //!
 //! ```no_run
-//! # #[cfg(feature = "net")]
 //! # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
 //! use mingle_core::{Rendezvous, World};
 //!
@@ -24,9 +23,9 @@
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
 //!
-//! The protocol is the state machine [`proto::Node`], without sockets, clock or global randomness. The
-//! feature `net`, on by default, drives the state machine with real sockets on a tokio runtime; a simulation
-//! drives it from a random seed. `PROTOCOL.md` defines the messages and what they guarantee.
+//! The protocol is the state machine [`proto::Node`], without sockets, clock or global randomness.
+//! [`Rendezvous`] drives it with real sockets on a tokio runtime, a simulation from a random seed.
+//! `PROTOCOL.md` defines the messages and what they guarantee.
 
 pub mod env;
 pub mod error;
@@ -36,12 +35,9 @@ pub mod rdma;
 pub mod tools;
 mod wire;
 
-#[cfg(feature = "net")]
 mod host;
-#[cfg(feature = "net")]
 mod net;
 
-#[cfg(feature = "net")]
 #[doc(inline)]
 pub use error::Error;
 #[doc(inline)]
@@ -53,12 +49,9 @@ pub use model::{
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, Warning};
 
-#[cfg(feature = "net")]
 pub use host::Filter;
-#[cfg(feature = "net")]
 pub use net::{Assignment, Happening, Network, Outlook, Rendezvous, RendezvousBuilder, Seed, Session};
 
-#[cfg(feature = "net")]
 impl Assignment {
     /// The variables of this world for a command: MASTER_ADDR, RANK and the other names of the world, and
     /// advice for NCCL and Gloo where the environment of this process has no value. Variables for RDMA and

@@ -4,7 +4,6 @@
 
 pub use mingle_rdma::*;
 
-#[cfg(feature = "net")]
 pub use crate::host::{probe, save, survey};
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! For mingle-cli only, without any promise of stability: the sockets and proofs that `mingle doctor` tries,
 //! what `mingle watch` receives, and the ports that a command gets.
 
-#[cfg(feature = "net")]
 pub use crate::host::{Interface, Kind, host_name};
-#[cfg(feature = "net")]
 pub use crate::net::{
     Cast, HeldPorts, Judged, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
 };

@@ -104,6 +104,10 @@ impl Wire {
         let mut asked = [0; HELLO];
         stream.set_read_timeout(Some(Duration::from_millis(50))).ok()?;
         stream.read_exact(&mut asked).ok()?;
+        if asked[5] != 0 {
+            // The token of a path.
+            return None;
+        }
         let [peer, own] = [24, 40].map(|at| asked[at..at + 16].try_into().unwrap());
         let mut answer = hello(tag, own, peer, session);
         let hash = blake3::hash(&[&b"mingle 3 proof"[..], &asked, &answer].concat());

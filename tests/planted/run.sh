@@ -27,7 +27,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/planted}
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_INCREMENTAL=1
 # The copy may lie inside another repository, which git must not find.
 export GIT_CEILING_DIRECTORIES=$copy
-cargo_test=(cargo test --release --quiet -p mingle-rdma -p mingle-core --no-default-features)
+cargo_test=(cargo test --release --quiet -p mingle-rdma -p mingle-core)
 
 # Prints the failed tests of an output, those with random worlds first, and the first seeds.
 caught_by() {

@@ -145,7 +145,6 @@ impl JobId {
     pub const OWN_PORTS: RangeInclusive<u16> = 20_000..=29_399;
 
     /// All of [`JobId::OWN_PORTS`], in the order in which a node of this job tries them.
-    #[cfg(feature = "net")]
     pub(crate) fn own_ports(&self) -> impl Iterator<Item = u16> + use<> {
         let first = *Self::OWN_PORTS.start();
         let count = Self::OWN_PORTS.end() - first + 1;
@@ -156,13 +155,11 @@ impl JobId {
 }
 
 /// The IPv4 directory group: leaders of all jobs advertise there, once a second, to `mingle watch`.
-#[cfg(feature = "net")]
 pub(crate) fn directory_v4() -> Ipv4Addr {
     group_v4(blake3::derive_key("mingle 1 lobby", b""))
 }
 
 /// The IPv6 directory group.
-#[cfg(feature = "net")]
 pub(crate) fn directory_v6() -> Ipv6Addr {
     group_v6(blake3::derive_key("mingle 1 lobby of IPv6", b""))
 }
@@ -212,7 +209,6 @@ impl JobTag {
     }
 
     /// The tag of a round of this job: only those that know the round know it.
-    #[cfg(feature = "net")]
     pub(crate) fn of_round(self, leader: NodeId, number: u32) -> Self {
         let round = [&self.0[..], &leader.0, &number.to_le_bytes()].concat();
         let hash = blake3::derive_key("mingle 3 round", &round);
@@ -406,7 +402,6 @@ mod tests {
         assert_ne!(job.tag(), "bar".parse::<JobId>().unwrap().tag());
     }
 
-    #[cfg(feature = "net")]
     #[test]
     fn each_round_of_a_job_has_a_tag_of_its_own() {
         let (tag, other) = (|job: &str| job.parse::<JobId>().unwrap().tag(), NodeId([2; 16]));

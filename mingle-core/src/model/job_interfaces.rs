@@ -1,6 +1,5 @@
 //! The interfaces that the user's own variables give to NCCL and Gloo.
 
-#[cfg(any(feature = "net", test))]
 use mingle_rdma::nccl_list_has;
 
 /// The user's own values of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, which mingle leaves as they are. The
@@ -14,7 +13,6 @@ pub struct JobInterfaces {
     pub gloo: Option<String>,
 }
 
-#[cfg(any(feature = "net", test))]
 impl JobInterfaces {
     /// Whether the user has given none.
     pub(crate) fn are_default(&self) -> bool {

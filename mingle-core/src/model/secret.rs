@@ -40,7 +40,6 @@ impl Secret {
     ///
     /// # Errors
     /// The operating system's error, if it provides no random bytes.
-    #[cfg(feature = "net")]
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
         rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(std::io::Error::other)?;

@@ -74,7 +74,6 @@ impl Traits {
     }
 
     /// The same with one trait more. There is no room for it beside [`Traits::MOST`] others.
-    #[cfg(feature = "net")]
     #[must_use]
     pub(crate) fn with(mut self, one: Trait) -> Self {
         if self.0.len() < Self::MOST {

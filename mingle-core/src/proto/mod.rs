@@ -14,7 +14,6 @@
 
 mod backoff;
 mod config;
-#[cfg(feature = "net")]
 pub(crate) mod desk;
 #[cfg(test)]
 mod exhaustive;
@@ -33,7 +32,6 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod timer;
-#[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
 pub use crate::model::{
@@ -44,21 +42,16 @@ pub use crate::model::{
 pub use crate::wire::testing;
 pub use crate::wire::{ANSWER, Attributes, Frame, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use config::Config;
-#[cfg(feature = "net")]
 pub(crate) use config::{LAST_CALL, TIMEOUT};
 pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
-#[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
-#[cfg(feature = "net")]
 pub(crate) use prove::PathProofs;
 pub use prove::PathTarget;
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried, Warning,
 };
 pub use session::{Ending, Ends, Failed, Impossible, Order, Way};
-#[cfg(feature = "net")]
 pub(crate) use shared::Shared;
 pub use timer::Time;
-#[cfg(feature = "net")]
 pub(crate) use timer::Timer;

@@ -94,7 +94,6 @@ pub(super) fn check(tag: JobTag, version: u8, datagram: &[u8]) -> Result<(), Dro
 
 /// Whether a datagram may arrive at a group: its clear header names all nodes as the recipient, or it is of
 /// another version, whose header is not known.
-#[cfg(feature = "net")]
 pub(crate) fn may_be_for_group(datagram: &[u8]) -> bool {
     datagram.get(4) != Some(&VERSION) || datagram.get(RECIPIENT).is_some_and(|to| to == NodeId::ALL.0)
 }

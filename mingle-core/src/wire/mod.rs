@@ -25,7 +25,6 @@ pub mod testing;
 mod tests;
 mod token;
 mod traits;
-#[cfg(any(feature = "net", test))]
 pub(crate) mod world;
 
 use crate::model::{JobTag, Keys, NodeId, WorldSize};
@@ -39,9 +38,7 @@ pub(crate) use forming::{
 };
 pub(crate) use header::Header;
 pub use header::VERSION;
-#[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
-#[cfg(feature = "net")]
 pub(crate) use message::Status;
 pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
 pub(crate) use node_info::ADDRESSES;
@@ -50,7 +47,6 @@ pub use notice::Notice;
 pub(crate) use session::Body;
 pub use session::Frame;
 pub(crate) use token::Token;
-#[cfg(feature = "net")]
 pub(crate) use token::begins_path;
 pub use token::{ANSWER, TOKEN};
 pub(crate) use traits::{decode_traits, encode_traits, fitting};

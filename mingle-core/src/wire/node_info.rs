@@ -79,7 +79,6 @@ impl Reach {
     }
 
     /// Also by these addresses: the first [`GIVEN`] of them.
-    #[cfg(any(feature = "net", feature = "testing", test))]
     pub(crate) fn with(mut self, given: impl IntoIterator<Item = Link>) -> Self {
         self.given = given.into_iter().collect();
         self

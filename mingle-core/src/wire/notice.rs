@@ -40,7 +40,6 @@ pub enum Notice {
 
 impl Notice {
     /// The datagram. `job` is the job of the notice.
-    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only the driver sends notices"))]
     pub(crate) fn encode(&self, job: &JobId) -> Vec<u8> {
         let (sealed, name, numbers) = match self {
             Self::Open { job, world, joined } => {

@@ -326,13 +326,16 @@ fn whoever_passes_for_all_members_can_say_that_they_are_ready_and_for_fewer_cann
 }
 
 #[test]
-fn a_stranger_has_a_nodes_session_if_it_begins_a_later_one_and_until_it_leaves() {
+fn a_stranger_at_a_nodes_own_address_has_its_session_by_a_later_number_and_at_another_address_never() {
     // That of a leader with its member, and that of a member with its leader.
     for (stage, name) in [("leads a member", 2), ("has joined", 1)] {
-        for (later, has) in [(0, true), (1, true), (u64::MAX, false)] {
+        let own = [(0, true), (1, true), (u64::MAX, false)].map(|(later, has)| (endpoint(name), later, has));
+        let others = [0, 1, 1 << 62, u64::MAX].map(|later| (stranger(1), later, false));
+        for (from, later, has) in own.into_iter().chain(others) {
             let mut play = play(stage);
             let number = play.link.number_of(id(name)).expect("it is there").wrapping_add(later);
-            let conn = play.link.intrude(id(name), number).expect("it answers");
+            let answered = play.link.ask(id(name)).expect("it answers");
+            let conn = play.link.open_from(from, id(name), (answered, number));
             let until = play.link.now + Duration::from_secs(1);
             play.link.run_until(until);
             assert_eq!(play.link.intrusions.len(), usize::from(has), "{stage}, {later}");

@@ -146,7 +146,6 @@ impl Lead {
     }
 
     /// Whether all nodes of the round under way are ready.
-    #[cfg(any(feature = "net", test))]
     pub(crate) fn is_about_to_commit(&self) -> bool {
         self.rounds.is_ready()
     }

@@ -124,7 +124,6 @@ impl Node {
 
     /// Whether this node commits as its next step: then what its connections have to say is to be read first,
     /// since the end of one means that its member has gone.
-    #[cfg(any(feature = "net", test))]
     pub(crate) fn is_about_to_commit(&self) -> bool {
         self.lead.is_about_to_commit()
     }
@@ -136,21 +135,18 @@ impl Node {
     }
 
     /// The port at which this node accepts sessions; 0 if it does not stay.
-    #[cfg(feature = "net")]
     pub(crate) fn session_port(&self) -> u16 {
         self.shared.config.node.attributes.session_port
     }
 
     /// The job runs without this node: the process that leads, and where it accepts sessions. For a node that
     /// [stands by](Config::stands_by), which waits there.
-    #[cfg(feature = "net")]
     pub(crate) fn runs(&self) -> Option<&(NodeId, Vec<SocketAddr>)> {
         self.runs.as_ref()
     }
 
     /// What remains of a node whose world has formed: its configuration, its counters, and its random
     /// numbers.
-    #[cfg(feature = "net")]
     pub(crate) fn into_shared(self) -> Shared {
         self.shared
     }

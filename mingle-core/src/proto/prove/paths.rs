@@ -145,13 +145,11 @@ impl PathProofs {
     }
 
     /// The partners to which the path is proved.
-    #[cfg(feature = "net")]
     pub(crate) fn proved(&self) -> impl Iterator<Item = NodeId> {
         self.by_partner.values().filter(|path| path.proved).map(|path| path.partner.id)
     }
 
     /// The paths that are not proved, and how each fails.
-    #[cfg(feature = "net")]
     pub(crate) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
         self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
     }

@@ -76,6 +76,9 @@ pub(crate) struct Link {
     addresses: Vec<SocketAddr>,
     /// Which of the addresses is dialled next.
     next_address: usize,
+    /// A connection of the session was opened at one of the addresses: this process has dialled it, or the
+    /// other process has dialled from there.
+    is_at_home: bool,
     /// Where the process has answered a dial last, or from where it has dialled first. At another address
     /// another host may refuse: each network has its own 10.0.0.1.
     met: Option<IpAddr>,
@@ -113,6 +116,7 @@ impl Link {
             other_number: None,
             addresses,
             next_address: 0,
+            is_at_home: false,
             met: None,
             dialled: BTreeMap::new(),
             connections: Vec::new(),
@@ -158,6 +162,7 @@ impl Link {
             }
             self.addresses = addresses.to_vec();
             self.next_address = self.first_address();
+            self.is_at_home |= self.ends.is_some_and(|ends| self.is_home(Way::Accepted(ends)));
         }
     }
 
@@ -179,14 +184,30 @@ impl Link {
         self.said.remove(&kind);
     }
 
-    /// Whether the other process has said a later number than this one: its numbers grow.
-    pub(crate) fn is_outdated(&self, number: u64) -> bool {
-        self.other_number.is_some_and(|known| (1..=u64::MAX / 2).contains(&known.wrapping_sub(number)))
+    /// Whether a connection is of an earlier session of the other process, whose numbers grow, or of a stranger
+    /// that uses its name: while the process is where it is known to be, nobody else speaks for it.
+    pub(crate) fn is_outdated(&self, way: Way, number: u64) -> bool {
+        let Some(known) = self.other_number else { return false };
+        let is_earlier = (1..=u64::MAX / 2).contains(&known.wrapping_sub(number));
+        match (self.is_at_home, self.is_home(way)) {
+            (true, false) => is_earlier || self.is_there(),
+            (false, true) => false,
+            (true, true) | (false, false) => is_earlier,
+        }
+    }
+
+    fn is_home(&self, way: Way) -> bool {
+        match way {
+            Way::Dialled(_) => true,
+            Way::Accepted(ends) => self.addresses.iter().any(|address| address.ip() == ends.remote),
+        }
     }
 
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
     pub(crate) fn opened(&mut self, now: Time, way: Way, conn: ConnId, number: u64) {
+        let is_known = self.other_number.is_none_or(|known| known == number);
+        self.is_at_home = self.is_home(way) || (is_known && self.is_at_home);
         let (dial, to) = match way {
             Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial)),
             Way::Accepted(ends) => {
@@ -197,7 +218,6 @@ impl Link {
         };
         self.met = to.map(|to| to.ip()).or(self.met);
         self.next_address = self.first_address();
-        let is_known = self.other_number.is_none_or(|known| known == number);
         if !is_known {
             // A stranger that uses the process's name would close none of them.
             self.session.begin_anew();
@@ -444,5 +464,35 @@ mod tests {
         for ms in [1010, 1200, 9000] {
             assert_eq!(refuse_at(&mut link, ELSEWHERE, ms), Presence::Silent(Time::from_secs(1)));
         }
+    }
+
+    fn accepted_from(remote: SocketAddr) -> Way {
+        Way::Accepted(Ends { local: THERE.ip(), remote: remote.ip() })
+    }
+
+    #[test]
+    fn a_process_at_another_address_takes_no_name_of_a_process_that_is_there() {
+        let mut link = Link::new(Role::Member, 1, Vec::new(), Time::ZERO);
+        link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 5);
+        link.set_addresses(&[THERE]);
+        let later = |link: &Link, from| !link.is_outdated(accepted_from(from), 6);
+        assert!(!later(&link, ELSEWHERE), "a stranger");
+        assert!(link.is_outdated(accepted_from(ELSEWHERE), 5), "who asks learns a process's number");
+        assert!(later(&link, THERE) && !link.is_outdated(Way::Dialled(DialId(1)), 6), "it has begun anew");
+        assert!(link.is_outdated(accepted_from(THERE), 4), "a session that the process has given up");
+        link.closed(Time::ZERO, ConnId(1), Ending::Broken);
+        assert!(later(&link, ELSEWHERE), "it may have moved");
+    }
+
+    #[test]
+    fn a_process_where_it_is_known_to_be_gets_its_name_back_whatever_number_a_stranger_has_said() {
+        let mut link = Link::new(Role::Member, 1, vec![THERE], Time::ZERO);
+        link.opened(Time::ZERO, accepted_from(ELSEWHERE), ConnId(1), 1 << 62);
+        assert!(link.is_outdated(accepted_from(ELSEWHERE), 5), "an earlier session");
+        for way in [accepted_from(THERE), Way::Dialled(DialId(1))] {
+            assert!(!link.is_outdated(way, 5), "{way:?}");
+        }
+        link.opened(Time::ZERO, accepted_from(THERE), ConnId(2), 5);
+        assert!(link.is_outdated(accepted_from(ELSEWHERE), (1 << 62) + 1));
     }
 }

@@ -129,7 +129,6 @@ impl Lead {
     }
 
     /// No world follows this one.
-    #[cfg(feature = "net")]
     pub(super) fn release(&mut self) {
         self.frees = true;
     }

@@ -17,7 +17,6 @@
 mod lead;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "net")]
 mod view;
 mod walk;
 

@@ -1544,7 +1544,6 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     assert!(world.lead.is_some() && world.plan.is_some(), "{:?}", world.reign);
 }
 
-#[cfg(feature = "net")]
 #[test]
 fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
     let size = WorldSize::from(Size::new(2).unwrap());
@@ -1673,6 +1672,31 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
     }
 }
 
+/// Without a secret anybody can say a hello in the name of a member, with a number that is greater than the
+/// member's.
+#[test]
+fn a_stranger_that_opens_a_session_in_the_name_of_a_member_or_of_the_leader_delays_no_end_of_the_world() {
+    for (seed, as_leader) in (1..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (mut net, leader, member) = running(4, 0.0, seed);
+        let (victim, claimed) = if as_leader { (member, leader) } else { (leader, member) };
+        let claimed = net.hosts[claimed].id;
+        let later = net.hosts[victim].world.as_ref().unwrap().peers.number_for(claimed).wrapping_add(1 << 61);
+        net.with(victim, |world, now| {
+            let answered = world.answers(now, claimed, world.own.id).unwrap();
+            let way = accepted_from([10, 9, 9, 9].into());
+            world.opened(now, claimed, way, ConnId(u64::MAX), answered, later);
+            world.opened(now, claimed, way, ConnId(u64::MAX - 1), answered, later.wrapping_add(1 << 62));
+        });
+        net.run_until(net.now + Duration::from_secs(30));
+        assert!(net.hosts.iter().all(|host| host.command.unwrap().told.is_none()), "{}", net.state());
+        net.trouble(Trouble::Fail(member));
+        net.run_until(net.now + Duration::from_millis(100));
+        let runs_on =
+            |host: &Host| host.id != net.hosts[member].id && host.command.is_some_and(|c| c.told.is_none());
+        assert!(!net.hosts.iter().any(runs_on), "{seed} {as_leader}: {}", net.state());
+    }
+}
+
 #[test]
 fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     let (mut world, _) = follower(3);
@@ -1727,7 +1751,6 @@ fn a_death_among_thousands_of_nodes_is_known_to_all_within_300_ms() {
     }
 }
 
-#[cfg(feature = "net")]
 #[test]
 fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_members_are_stopped() {
     let size = WorldSize::from(Size::new(3).unwrap());

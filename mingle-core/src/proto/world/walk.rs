@@ -38,7 +38,6 @@ impl Walk {
     }
 
     /// The heir that is asked, or the first other heir that may live.
-    #[cfg(feature = "net")]
     pub(super) fn heir(&self, may_live: impl Fn(NodeId) -> bool) -> Option<&Contact> {
         let mut heirs = self.heirs.iter().cycle().skip(self.position).take(self.heirs.len());
         heirs.find(|heir| heir.id != self.lost && may_live(heir.id))

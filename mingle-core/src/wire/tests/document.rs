@@ -465,7 +465,6 @@ fn the_hashes_in_the_document_are_those_of_the_code() {
     examples.row("Bytes", "tag", &foo().tag().0);
     examples.text("group of IPv4", &foo().group_v4().to_string());
     examples.text("group of IPv6", &foo().group_v6().to_string());
-    #[cfg(feature = "net")]
     {
         examples.text("group of notices of IPv4", &crate::model::directory_v4().to_string());
         examples.text("group of notices of IPv6", &crate::model::directory_v6().to_string());

@@ -180,7 +180,8 @@ impl Link {
         self.binds(|node, now| node.handle_asked(now, peer, meant)).flatten()
     }
 
-    /// The attacker opens a connection in this name, of a session with this number.
+    /// The attacker opens a connection in this name, of a session with this number, from the address of the
+    /// process that it passes for: at any other it cannot speak for a process that is there.
     pub fn intrude(&mut self, peer: NodeId, number: u64) -> Option<ConnId> {
         let own_number = self.ask(peer)?;
         Some(self.open(peer, (own_number, number)))
@@ -188,7 +189,14 @@ impl Link {
 
     /// The node has answered the attacker's hello with this number, now or some time ago.
     pub fn open(&mut self, peer: NodeId, numbers: (u64, u64)) -> ConnId {
-        let ends = Ends { local: self.places[TARGET].endpoint.ip(), remote: stranger(1).ip() };
+        let place = self.places.iter().find(|place| place.id == peer);
+        let remote = place.map_or(stranger(1), |place| place.endpoint);
+        self.open_from(remote, peer, numbers)
+    }
+
+    /// The same from this address.
+    pub fn open_from(&mut self, remote: SocketAddr, peer: NodeId, numbers: (u64, u64)) -> ConnId {
+        let ends = Ends { local: self.places[TARGET].endpoint.ip(), remote: remote.ip() };
         self.opened(peer, Way::Accepted(ends), numbers)
     }
 

@@ -184,8 +184,8 @@ impl Link {
         self.said.remove(&kind);
     }
 
-    /// Whether a connection is of an earlier session of the other process, whose numbers grow, or of a stranger
-    /// that uses its name: while the process is where it is known to be, nobody else speaks for it.
+    /// Whether a connection is of an earlier session of the other process, whose numbers grow, or of a
+    /// stranger that uses its name: while the process is where it is known to be, nobody else speaks for it.
     pub(crate) fn is_outdated(&self, way: Way, number: u64) -> bool {
         let Some(known) = self.other_number else { return false };
         let is_earlier = (1..=u64::MAX / 2).contains(&known.wrapping_sub(number));

@@ -114,13 +114,14 @@ impl Committed {
         shared.set_after(Timer::Round, LOOKS);
     }
 
-    /// A node that has acknowledged what it was told knows it. One that cannot be reached any more has ended.
+    /// A node that has acknowledged what it was told knows it, and so does a node that accepts no connections
+    /// since. A node that cannot be reached any more has ended.
     fn confirm(&mut self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
         let is_told = self.tells_all || id == self.plan.master;
         let knows = shared.links.get(id).is_none_or(|peer| match peer.link.presence(shared.now) {
             Presence::Dead => true,
             Presence::Silent(since) => peer.link.has_left() || shared.now >= since + BACK,
-            Presence::There => is_told && peer.link.is_read(),
+            Presence::There => is_told && (peer.link.is_read() || peer.link.accepts_no_more()),
         });
         if knows && !std::mem::replace(&mut entry.done, true) {
             *self.unaware.of(entry) -= 1;

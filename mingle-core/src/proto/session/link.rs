@@ -88,6 +88,8 @@ pub(crate) struct Link {
     connections: Vec<(ConnId, Option<SocketAddr>)>,
     /// The ends of the last connection that the process has dialled.
     ends: Option<Ends>,
+    /// How many dials in a row were refused where the process was met, though a connection is open.
+    refused_though_there: u32,
     /// Since when a connection is open, if one is.
     there_since: Time,
     /// What was said last of each kind.
@@ -121,6 +123,7 @@ impl Link {
             dialled: BTreeMap::new(),
             connections: Vec::new(),
             ends: None,
+            refused_though_there: 0,
             there_since: now,
             said: BTreeMap::new(),
             question: Some(Question::new(now, false)),
@@ -229,6 +232,7 @@ impl Link {
         }
         self.connections.push((conn, to));
         self.question = None;
+        self.refused_though_there = 0;
         self.session.opened(now, dial, conn);
         if !is_known {
             for (kind, body) in self.said.clone() {
@@ -251,14 +255,16 @@ impl Link {
 
     pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
         let is_met = self.dialled.remove(&dial).is_some_and(|to| self.met == Some(to.ip()));
-        if let Some(question) = &mut self.question
-            && failed == Failed::Refused
-        {
-            question.refusals += 1;
-            if is_met {
-                let first = *question.refused.get_or_insert(now);
-                question.refused_again |= now >= first + REFUSED_AGAIN;
+        match &mut self.question {
+            Some(question) if failed == Failed::Refused => {
+                question.refusals += 1;
+                if is_met {
+                    let first = *question.refused.get_or_insert(now);
+                    question.refused_again |= now >= first + REFUSED_AGAIN;
+                }
             }
+            None if failed == Failed::Refused && is_met => self.refused_though_there += 1,
+            _ => {}
         }
         // A second refusal is evidence where the first one was.
         if self.met.is_some() && (!is_met || failed == Failed::Silent) {
@@ -310,6 +316,12 @@ impl Link {
     /// Whether the host has refused since a connection was last open, as often as it has addresses.
     pub(crate) fn is_refused(&self) -> bool {
         self.question.is_some_and(|question| question.refusals >= self.addresses.len())
+    }
+
+    /// Whether the process accepts no connections any more, though one is open: it has stopped accepting, or
+    /// it has ended, and the packets that say so are lost.
+    pub(crate) fn accepts_no_more(&self) -> bool {
+        self.refused_though_there > 1
     }
 
     pub(crate) fn is_read(&self) -> bool {

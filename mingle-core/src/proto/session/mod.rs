@@ -53,6 +53,8 @@ const MOST: usize = 4;
 /// The most that are being opened: where packets vanish at most of a process's addresses, others get their
 /// turn.
 const MOST_DIALS: usize = 12;
+/// From so many dials without an answer on, the time between two doubles.
+const HASTY: u32 = 6;
 /// A connection that has been silent for so long closes where the session has a better connection.
 const SILENT: Duration = Duration::from_secs(2);
 /// The longest interval between two dials.
@@ -67,6 +69,9 @@ pub(crate) struct Session {
     waiting: Vec<Waiting>,
     /// The number of the last frame that was put into `waiting`.
     last: u64,
+    /// Since when something was said that was not written on any connection: what is said in one step goes in
+    /// one batch.
+    said: Option<Time>,
     /// The number of the last frame that was written on a connection.
     written: u64,
     /// The number of the last frame that this process has read.
@@ -145,6 +150,7 @@ impl Session {
             patience,
             waiting: Vec::new(),
             last: 0,
+            said: None,
             written: 0,
             read: 0,
             connections: Vec::new(),
@@ -180,8 +186,7 @@ impl Session {
         let former = self.waiting.iter().position(|frame| frame.kind == kind);
         let since = former.map_or(now, |former| self.waiting.remove(former).since);
         self.waiting.push(Waiting { number: self.last, since, kind, body });
-        self.write(now);
-        self.advance(now);
+        self.said = Some(now);
     }
 
     /// A connection is open and both hellos have been read, whoever dialled it.
@@ -284,6 +289,9 @@ impl Session {
     /// The next thing to do. An acknowledgement is due once all that has arrived was given to
     /// [`Session::receive`], so the driver reads first and then asks.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        if let Some(now) = self.said {
+            self.advance(now);
+        }
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
@@ -292,8 +300,11 @@ impl Session {
         Some(Output::Write(owing.conn, Frame::acknowledgement(owing.read)))
     }
 
-    /// Does what is due: dials, and closes what is superfluous.
+    /// Does what is due: writes, dials, and closes what is superfluous.
     pub(crate) fn advance(&mut self, now: Time) {
+        if self.said.is_some() {
+            self.write(now);
+        }
         if self.next_dial().is_some_and(|due| due <= now) {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));
@@ -314,6 +325,7 @@ impl Session {
 
     /// Writes what waits on each connection whose batch has been read.
     fn write(&mut self, now: Time) {
+        self.said = None;
         let Some(newest) = self.waiting.last().map(|frame| frame.number) else { return };
         for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
             for Waiting { number, kind, body, .. } in self.waiting.iter().cloned() {
@@ -342,10 +354,15 @@ impl Session {
         }
     }
 
-    /// The time between two dials: the patience, and after a few dials without an answer ever longer, so that
-    /// many sessions whose network is down do not keep it down.
+    /// The time between two dials: the patience; half of it where a second one was needed, since a network
+    /// that has lost one connection is as likely to lose the next; and after a few dials without an answer
+    /// ever longer, so that many sessions whose network is down do not keep it down.
     fn interval(&self) -> Duration {
-        let doublings = self.attempts.saturating_sub(u32::try_from(MOST).unwrap_or(u32::MAX));
+        // In a large world and to a stranger the patience is longer, so that nobody is flooded.
+        if self.patience <= PATIENCE && (2..HASTY).contains(&self.attempts) {
+            return self.patience / 2;
+        }
+        let doublings = self.attempts.saturating_sub(HASTY);
         self.patience.saturating_mul(1 << doublings.min(16)).min(LONGEST_INTERVAL.max(self.patience))
     }
 

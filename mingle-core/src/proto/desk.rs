@@ -102,10 +102,10 @@ impl Desk {
     /// Asks all nodes, and those at these addresses, who leads: this node is alone.
     pub(crate) fn ask(&mut self, seeds: &[SocketAddr]) {
         let solicit = self.shared.solicit();
-        self.shared.multicast(&solicit);
         for &seed in seeds {
             self.shared.send(seed, NodeId::ANYONE, &solicit);
         }
+        self.shared.multicast(&solicit);
     }
 
     /// Whether another process has said since the last call that it leads, or that it knows who does.

@@ -151,10 +151,11 @@ impl Seek {
         shared.timers.set(Timer::Call, shared.now);
     }
 
-    /// Multicasts a message, and sends it to the seeds.
+    /// Sends a message to the seeds, and multicasts it. In this order: a node that is a seed and on the link
+    /// reads what was sent to it alone first, and drops sealed datagrams that another has overtaken.
     fn call(&mut self, message: &Message, shared: &mut Shared) {
-        shared.multicast(message);
         self.seeds.send(message, shared);
+        shared.multicast(message);
     }
 
     /// Announces this node to all, and sets the timer for the next time.

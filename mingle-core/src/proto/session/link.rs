@@ -188,12 +188,14 @@ impl Link {
     }
 
     /// Whether a connection is of an earlier session of the other process, whose numbers grow, or of a
-    /// stranger that uses its name: while the process is where it is known to be, nobody else speaks for it.
-    pub(crate) fn is_outdated(&self, way: Way, number: u64) -> bool {
-        let Some(known) = self.other_number else { return false };
-        let is_earlier = (1..=u64::MAX / 2).contains(&known.wrapping_sub(number));
+    /// stranger that uses its name: while the process is where it is known to be, and until it is clear that
+    /// it is not, no other session begins from elsewhere. The session itself goes on from anywhere, since
+    /// networks translate addresses.
+    pub(crate) fn is_outdated(&self, now: Time, way: Way, number: u64) -> bool {
+        let Some(known) = self.other_number.filter(|known| *known != number) else { return false };
+        let is_earlier = known.wrapping_sub(number) <= u64::MAX / 2;
         match (self.is_at_home, self.is_home(way)) {
-            (true, false) => is_earlier || self.is_there(),
+            (true, false) => is_earlier || self.question.is_none_or(|question| now < question.since + LOST),
             (false, true) => false,
             (true, true) | (false, false) => is_earlier,
         }
@@ -483,28 +485,30 @@ mod tests {
     }
 
     #[test]
-    fn a_process_at_another_address_takes_no_name_of_a_process_that_is_there() {
+    fn a_process_at_another_address_takes_no_name_of_a_process_that_is_there_or_has_just_gone() {
         let mut link = Link::new(Role::Member, 1, Vec::new(), Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 5);
         link.set_addresses(&[THERE]);
-        let later = |link: &Link, from| !link.is_outdated(accepted_from(from), 6);
-        assert!(!later(&link, ELSEWHERE), "a stranger");
-        assert!(link.is_outdated(accepted_from(ELSEWHERE), 5), "who asks learns a process's number");
-        assert!(later(&link, THERE) && !link.is_outdated(Way::Dialled(DialId(1)), 6), "it has begun anew");
-        assert!(link.is_outdated(accepted_from(THERE), 4), "a session that the process has given up");
-        link.closed(Time::ZERO, ConnId(1), Ending::Broken);
-        assert!(later(&link, ELSEWHERE), "it may have moved");
+        let begins = |link: &Link, second, way| !link.is_outdated(Time::from_secs(second), way, 6);
+        assert!(!begins(&link, 9, accepted_from(ELSEWHERE)), "a stranger");
+        assert!(!link.is_outdated(Time::ZERO, accepted_from(ELSEWHERE), 5), "its own session goes on");
+        assert!(begins(&link, 0, accepted_from(THERE)) && begins(&link, 0, Way::Dialled(DialId(1))));
+        assert!(link.is_outdated(Time::ZERO, accepted_from(THERE), 4), "it has given that session up");
+        link.closed(Time::ZERO, ConnId(1), Ending::Closed);
+        assert!(!begins(&link, 2, accepted_from(ELSEWHERE)), "who retries would hide its death");
+        assert!(begins(&link, 3, accepted_from(ELSEWHERE)), "it may have moved");
     }
 
     #[test]
     fn a_process_where_it_is_known_to_be_gets_its_name_back_whatever_number_a_stranger_has_said() {
         let mut link = Link::new(Role::Member, 1, vec![THERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(ELSEWHERE), ConnId(1), 1 << 62);
-        assert!(link.is_outdated(accepted_from(ELSEWHERE), 5), "an earlier session");
+        let is_outdated = |link: &Link, way, number| link.is_outdated(Time::ZERO, way, number);
+        assert!(is_outdated(&link, accepted_from(ELSEWHERE), 5), "an earlier session");
         for way in [accepted_from(THERE), Way::Dialled(DialId(1))] {
-            assert!(!link.is_outdated(way, 5), "{way:?}");
+            assert!(!is_outdated(&link, way, 5), "{way:?}");
         }
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(2), 5);
-        assert!(link.is_outdated(accepted_from(ELSEWHERE), (1 << 62) + 1));
+        assert!(is_outdated(&link, accepted_from(ELSEWHERE), (1 << 62) + 1));
     }
 }

@@ -127,7 +127,7 @@ impl<P> Links<P> {
 
     /// A connection to a process of which there is a link is open, and both hellos have been read.
     pub(crate) fn opened(&mut self, now: Time, id: NodeId, way: Way, conn: ConnId, number: u64) {
-        if self.get(id).is_some_and(|peer| peer.link.is_outdated(way, number)) {
+        if self.get(id).is_some_and(|peer| peer.link.is_outdated(now, way, number)) {
             // A segment of it was lost, and the process has begun anew meanwhile; or a stranger has its ID.
             if let Way::Dialled(dial) = way {
                 self.dial_failed(now, id, dial, Failed::Silent);

@@ -69,9 +69,6 @@ pub(crate) struct Session {
     waiting: Vec<Waiting>,
     /// The number of the last frame that was put into `waiting`.
     last: u64,
-    /// Since when something was said that was not written on any connection: what is said in one step goes in
-    /// one batch.
-    said: Option<Time>,
     /// The number of the last frame that was written on a connection.
     written: u64,
     /// The number of the last frame that this process has read.
@@ -150,7 +147,6 @@ impl Session {
             patience,
             waiting: Vec::new(),
             last: 0,
-            said: None,
             written: 0,
             read: 0,
             connections: Vec::new(),
@@ -186,7 +182,8 @@ impl Session {
         let former = self.waiting.iter().position(|frame| frame.kind == kind);
         let since = former.map_or(now, |former| self.waiting.remove(former).since);
         self.waiting.push(Waiting { number: self.last, since, kind, body });
-        self.said = Some(now);
+        self.write(now);
+        self.advance(now);
     }
 
     /// A connection is open and both hellos have been read, whoever dialled it.
@@ -289,9 +286,6 @@ impl Session {
     /// The next thing to do. An acknowledgement is due once all that has arrived was given to
     /// [`Session::receive`], so the driver reads first and then asks.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
-        if let Some(now) = self.said {
-            self.advance(now);
-        }
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }
@@ -300,11 +294,8 @@ impl Session {
         Some(Output::Write(owing.conn, Frame::acknowledgement(owing.read)))
     }
 
-    /// Does what is due: writes, dials, and closes what is superfluous.
+    /// Does what is due: dials, and closes what is superfluous.
     pub(crate) fn advance(&mut self, now: Time) {
-        if self.said.is_some() {
-            self.write(now);
-        }
         if self.next_dial().is_some_and(|due| due <= now) {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));
@@ -325,7 +316,6 @@ impl Session {
 
     /// Writes what waits on each connection whose batch has been read.
     fn write(&mut self, now: Time) {
-        self.said = None;
         let Some(newest) = self.waiting.last().map(|frame| frame.number) else { return };
         for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
             for Waiting { number, kind, body, .. } in self.waiting.iter().cloned() {

@@ -93,7 +93,6 @@ impl Prover {
                 paths.hear(dial, &news, &mut self.shared);
                 self.verdicts.extend(paths.proved().map(|id| (id, Ok(()))));
             }
-            (Some(Incoming::Event(TaskEvent::HungUp(dial))), Some(paths)) => paths.closed(dial),
             (Some(Incoming::Event(_)), _) => {}
             (None, _) => self.fire_timers(),
         }

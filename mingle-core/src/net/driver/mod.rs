@@ -300,7 +300,6 @@ impl Driver {
     fn handle(&mut self, node: &mut Node, event: TaskEvent) {
         let now = self.now();
         match event {
-            TaskEvent::HungUp(dial) => node.handle_hung_up(now, dial),
             TaskEvent::Seeds(seeds) => {
                 self.peers.set_seeds(seeds);
                 node.handle_seeds(now, self.peers.addresses());

@@ -28,9 +28,8 @@ const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum TaskEvent {
     /// Something has happened on a connection of a session.
     Session(News),
-    /// A connection that proves a path has closed, or could not be opened.
-    HungUp(DialId),
-    /// Something has happened on a connection that proves a path.
+    /// Something has happened on a connection that proves a path. It ends when the path is proved or has
+    /// failed.
     Path(DialId, PathNews),
     /// An accepted connection that is no session's has ended.
     Ended(ConnId),

@@ -24,7 +24,7 @@ use crate::model::{NodeId, World};
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::session::{self, Carrier, Dial, News, hello};
-use crate::proto::{ConnId, DialId, Order, PathDial, PathTarget, Warning};
+use crate::proto::{ConnId, DialId, Order, PathDial, PathNews, PathTarget, Warning};
 use crate::wire::Frame;
 use crate::wire::session::Hellos;
 
@@ -32,7 +32,7 @@ use crate::wire::session::Hellos;
 /// connections come fast, the runtime would run no task, and no hello would be read.
 const ENDING: usize = 64;
 /// The pause after a failure to accept.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted connection, and whether it came by a port for paths; or why accepting failed.
 pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
@@ -205,7 +205,9 @@ impl Connections {
     pub(crate) fn next_waiting(&mut self) -> Option<TaskEvent> {
         while let Some(event) = self.waiting.pop_front().or_else(|| self.events.try_recv().ok()) {
             let is_awaited = match &event {
-                TaskEvent::HungUp(dial) => self.dials.remove(dial).is_some(),
+                TaskEvent::Path(dial, PathNews::Arrived | PathNews::Failed(_)) => {
+                    self.dials.remove(dial).is_some()
+                }
                 TaskEvent::Ended(conn) => {
                     self.guests.remove(*conn);
                     false

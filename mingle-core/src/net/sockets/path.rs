@@ -34,7 +34,6 @@ pub(crate) async fn prove(path: PathDial, events: UnboundedSender<TaskEvent>) {
             report(PathNews::Failed(fault(&error, opened)));
         }
     }
-    let _ = events.send(TaskEvent::HungUp(dial));
 }
 
 async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut bool) -> io::Result<()> {

@@ -209,15 +209,8 @@ impl Node {
         self.check_end();
     }
 
-    /// A connection that proves a path has closed, or could not be opened.
-    pub fn handle_hung_up(&mut self, now: Time, dial: DialId) {
-        self.at(now);
-        if !self.ended {
-            self.with_proofs(|proofs, _| proofs.closed(dial));
-        }
-    }
-
-    /// Something has happened on a connection that proves a path.
+    /// Something has happened on a connection that proves a path. The connection has ended when it has
+    /// arrived or failed.
     pub fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
         self.at(now);
         if !self.ended && self.with_proofs(|proofs, shared| proofs.hear(dial, news, shared)) == Some(true) {

@@ -4,7 +4,6 @@ mod paths;
 mod target;
 #[cfg(test)]
 mod tests;
-mod tries;
 
 use std::time::Duration;
 

@@ -237,10 +237,6 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
                 link.hang_up(bytes.pick(&conns), ending);
             }
         }
-        6 => {
-            let dial = DialId(u32::from(bytes.next() % 16));
-            link.node(|node, now| node.handle_hung_up(now, dial));
-        }
         7 => {
             let dials = link.own_dials();
             if !dials.is_empty() {
@@ -270,7 +266,7 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
                 link.attack(from, &datagram);
             }
         }
-        14 => {
+        6 | 14 => {
             // As the driver reports of a path to the attacker.
             let dial = DialId(u32::from(bytes.next() % 16));
             let failed = PathNews::Failed(Fault::Silent);

@@ -9,7 +9,7 @@ use super::{
 use crate::model::WorldSize;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{ConnId, DialId, Ending, Event, Failed, Output};
+use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews};
 use crate::wire::{Message, Said, Solicit};
 
 #[test]
@@ -121,7 +121,7 @@ fn a_leader_that_follows_another_sends_there_who_joins_it() {
 #[test]
 fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
     let handed_in: [fn(&mut Hand, Time); 8] = [
-        |node, now| node.handle_hung_up(now, DialId(9)),
+        |node, now| node.handle_path(now, DialId(9), &PathNews::Failed(Fault::Silent)),
         |node, now| node.handle_closed(now, ConnId(99), Ending::Broken),
         |node, now| node.handle_dial_failed(now, id(3), DialId(9), Failed::Silent),
         |node, now| _ = node.handle_asked(now, id(9), id(2)),

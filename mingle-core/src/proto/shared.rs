@@ -172,6 +172,15 @@ impl Shared {
         others.copied().collect()
     }
 
+    /// A node that has answered is dialled at all of these from now on, at the pace of this world.
+    pub(crate) fn dial_at(&mut self, node: NodeId, endpoints: &[SocketAddr]) {
+        let (addresses, patience) = (self.dialled(endpoints), self.scale().dial_interval());
+        self.links.set_addresses(node, &addresses);
+        if let Some(peer) = self.links.get_mut(node) {
+            peer.link.set_patience(patience);
+        }
+    }
+
     /// This node's question for a leader.
     pub(crate) fn solicit(&self) -> Message {
         let NodeInfo { rank, host, .. } = &self.config.node;

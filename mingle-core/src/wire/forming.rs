@@ -23,6 +23,9 @@ pub(crate) const BROKEN: usize = 3;
 /// The most broken paths in a refusal.
 pub(crate) const REFUSED: usize = 2;
 
+/// The kind of a frame that says how far a member is in a round.
+pub(crate) const PART: u8 = 6;
+
 /// What a frame says. The node says the first two, its leader the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
@@ -44,7 +47,7 @@ impl Said {
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Self::Join(_) => 5,
-            Self::Part(_) => 6,
+            Self::Part(_) => PART,
             Self::Welcome(_) => 7,
             Self::Prepare(_) => 8,
             Self::Roster(..) => 9,

@@ -33,8 +33,8 @@ use header::HEADER;
 use seal::{Replays, Seal};
 
 pub(crate) use forming::{
-    Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
-    UNREADY, Welcome, decode_roster, encode_roster,
+    Answer, BROKEN, Broken, BrokenTo, Commit, Join, PART, Part, Partner, Prepare, REFUSED, Refusal, Said,
+    Trouble, UNREADY, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use header::Header;
 pub use header::VERSION;

@@ -3,10 +3,9 @@
 
 use std::net::SocketAddr;
 
-use super::leader::Leader;
 use crate::model::{NodeId, Rank, Roster, Slots, World};
 use crate::proto::shared::Shared;
-use crate::wire::{ADDRESSES, Prepare};
+use crate::wire::{ADDRESSES, Introduction, Prepare};
 
 /// The place of this node in the world, as a prepare gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +32,11 @@ impl Place {
 }
 
 /// The place in the world that the prepare gives to this node, or what is wrong with it.
-pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Result<Place, &'static str> {
+pub(super) fn prepare(
+    prepare: &Prepare,
+    leader: &Introduction,
+    shared: &Shared,
+) -> Result<Place, &'static str> {
     let node = &shared.config.node;
     let is_master = prepare.master == shared.me();
     let world = World::new(prepare.world).ok().filter(|&world| shared.config.world.contains(world));
@@ -53,11 +56,11 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if is_master && prepare.master_at != own {
         return Err("this node is the master, at an endpoint that is not its own");
     }
-    if leader.candidate().explicit && prepare.master != leader.id() {
+    if leader.candidate.explicit && prepare.master != leader.candidate.id {
         return Err("the leader was given rank 0 and is not the master");
     }
     // A loopback address is this host's own, so a leader on another host cannot mean it.
-    let is_local = leader.source().ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
+    let is_local = leader.source.ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
     if !is_local && prepare.master_at.ip().is_loopback() {
         return Err("the master has a loopback address");
     }

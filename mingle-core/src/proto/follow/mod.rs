@@ -1,7 +1,6 @@
 //! A node that has chosen a leader: it joins over a session, waits, and takes part in the leader's rounds.
 
 mod check;
-mod leader;
 mod participation;
 
 use std::net::SocketAddr;
@@ -13,9 +12,8 @@ use super::report::{Event, Formed, Progress};
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::{Endpoints, NodeId, Peer};
-use crate::wire::{Announce, Candidate, Commit, Introduction, Message, Part, Prepare, Said, Welcome};
-use leader::Leader;
+use crate::model::NodeId;
+use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -33,7 +31,8 @@ const SUSPECTED: Duration = Duration::from_secs(2);
 /// This node's state with one leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Follow {
-    leader: Leader,
+    /// As it announced itself last, and the source address of its datagrams.
+    leader: Introduction,
     /// The leader has welcomed this node.
     joined: bool,
     /// When the leader first wrote to *this* node, which a replayed announce does not do.
@@ -66,7 +65,7 @@ impl Follow {
     /// Starts to join the candidate, which was heard from `source`.
     pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
         let mut follow = Self {
-            leader: Leader::new(candidate, source),
+            leader: Introduction { candidate: candidate.clone(), source },
             joined: false,
             heard: None,
             asks: 0,
@@ -98,34 +97,16 @@ impl Follow {
 
     /// Whether this node is the leader.
     pub(crate) fn is_led_by(&self, id: NodeId) -> bool {
-        self.leader.id() == id
+        self.leader_id() == id
+    }
+
+    /// The leader, as this node introduces it to others.
+    pub(crate) fn leader(&self) -> &Introduction {
+        &self.leader
     }
 
     pub(crate) fn leader_id(&self) -> NodeId {
-        self.leader.id()
-    }
-
-    /// The leader as messages to the user name it.
-    pub(crate) fn leader_peer(&self) -> Peer {
-        self.leader.peer()
-    }
-
-    pub(crate) fn leader_endpoints(&self) -> &Endpoints {
-        self.leader.endpoints()
-    }
-
-    /// The leader as it announced itself last.
-    pub(crate) fn candidate(&self) -> &Candidate {
-        self.leader.candidate()
-    }
-
-    /// The leader, for a message to other nodes.
-    pub(crate) fn introduction(&self) -> Introduction {
-        self.leader.introduction()
-    }
-
-    pub(crate) fn send_to_leader(&self, message: &Message, shared: &mut Shared) {
-        self.leader.send(message, shared);
+        self.leader.candidate.id
     }
 
     /// Whether the leader has welcomed this node.
@@ -156,9 +137,8 @@ impl Follow {
     /// Whether the leader may know that this node is ready. Before that is written, nobody can commit.
     pub(crate) fn is_bound(&self, shared: &Shared) -> bool {
         let Some(round) = self.round.as_ref().filter(|round| round.is_ready()) else { return false };
-        let kind = || Said::Part(self.part.clone()).kind();
-        let link = shared.links.get(self.leader.id()).map(|peer| &peer.link);
-        round.is_bound() || link.is_none_or(|link| link.has_written(kind()))
+        let link = shared.links.get(self.leader_id()).map(|peer| &peer.link);
+        round.is_bound() || link.is_none_or(|link| link.has_written(PART))
     }
 
     /// What was written binds this node, whatever it says next, and although its session may begin anew.
@@ -183,7 +163,7 @@ impl Follow {
     /// Says what this node is, now or again after its addresses have changed.
     pub(crate) fn say_join(&mut self, shared: &mut Shared) {
         let join = shared.join();
-        shared.say(self.leader.id(), &join);
+        shared.say(self.leader_id(), &join);
     }
 
     /// This node's time is up: the leader may form the world with those who are here.
@@ -192,7 +172,7 @@ impl Follow {
     }
 
     fn say_part(&mut self, shared: &mut Shared) {
-        shared.say(self.leader.id(), &Said::Part(self.part.clone()));
+        shared.say(self.leader_id(), &Said::Part(self.part.clone()));
         self.bind(shared);
         self.set_doubt(shared);
     }
@@ -205,13 +185,13 @@ impl Follow {
             return;
         }
         let solicit = shared.solicit();
-        self.leader.send(&solicit, shared);
+        shared.send(self.leader.source, self.leader_id(), &solicit);
         // The observed source address may be unreachable from here.
         if self.asks >= 2 {
-            let endpoints = self.leader.endpoints();
+            let endpoints = &self.leader.candidate.endpoints;
             let other = endpoints[self.asks % endpoints.len()];
-            if other != self.leader.source() {
-                self.leader.send_to(other, &solicit, shared);
+            if other != self.leader.source {
+                shared.send(other, self.leader_id(), &solicit);
             }
         }
         self.asks += 1;
@@ -220,7 +200,7 @@ impl Follow {
 
     /// The leader has written a datagram to this node alone.
     pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
-        self.leader.set_source(source);
+        self.leader.source = source;
         self.answered(shared);
     }
 
@@ -233,19 +213,15 @@ impl Follow {
         if !self.joined {
             shared.set_after(Timer::GiveUpLeader, UNREACHED);
         }
-        let (leader, patience) = (self.leader.id(), shared.scale().dial_interval());
-        let addresses = shared.dialled(self.leader.endpoints());
-        shared.links.set_addresses(leader, &addresses);
-        if let Some(peer) = shared.links.get_mut(leader) {
-            peer.link.set_patience(patience);
-        }
+        let leader = self.leader_id();
+        shared.dial_at(leader, &self.leader.candidate.endpoints);
         shared.links.advance(shared.now, leader);
     }
 
     /// Something has happened on the session. Returns whether the leader is lost to a node that is in no
     /// doubt.
     pub(crate) fn look(&mut self, shared: &mut Shared) -> bool {
-        let Some(peer) = shared.links.get(self.leader.id()) else { return true };
+        let Some(peer) = shared.links.get(self.leader_id()) else { return true };
         let (presence, owes) = (peer.link.presence(shared.now), peer.link.owes_since());
         self.bind(shared);
         if presence == Presence::There {
@@ -269,8 +245,8 @@ impl Follow {
         shared: &mut Shared,
     ) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
-        let source = if multicast && self.has_answered() { self.leader.source() } else { source };
-        self.leader = Leader::new(&announce.candidate, source);
+        let source = if multicast && self.has_answered() { self.leader.source } else { source };
+        self.leader = Introduction { candidate: announce.candidate.clone(), source };
         if multicast {
             self.relays.reset();
         }
@@ -292,7 +268,7 @@ impl Follow {
                 shared.timers.stop(timer);
             }
             self.set_relay(shared);
-            shared.event(Event::Following(self.leader.peer()));
+            shared.event(Event::Following(self.leader.candidate.peer()));
         }
         joins
     }
@@ -304,7 +280,7 @@ impl Follow {
         if self.round.as_ref().is_some_and(|round| round.round() <= self.voided) {
             self.leave_round(shared);
         }
-        let progress = welcome.count.progress(self.leader.candidate());
+        let progress = welcome.count.progress(&self.leader.candidate);
         if self.progress.as_ref() != Some(&progress) {
             shared.event(Event::Progress(progress.clone()));
             self.progress = Some(progress);
@@ -322,7 +298,7 @@ impl Follow {
     /// Another node has written from this address. If it is the leader's, a new process may have it, after a
     /// power loss that has closed no connection: asks the leader whether it is there.
     pub(crate) fn suspect(&mut self, source: SocketAddr, shared: &mut Shared) {
-        if self.joined && source == self.leader.source() && !self.suspected {
+        if self.joined && source == self.leader.source && !self.suspected {
             self.suspected = true;
             self.add_to_part(|part| part.asked += 1, shared);
             shared.set_after(Timer::GiveUpLeader, SUSPECTED);
@@ -340,13 +316,13 @@ impl Follow {
         let place = match check::prepare(prepare, &self.leader, shared) {
             Ok(place) => place,
             Err(wrong) => {
-                tracing::debug!(leader = %self.leader.peer(), round = prepare.round, wrong, "prepare ignored");
+                tracing::debug!(leader = %self.leader.candidate.peer(), round = prepare.round, wrong, "prepare ignored");
                 return joins;
             }
         };
         self.leave_round(shared);
         let at = prepare.master_at;
-        let is_proved = prepare.master == self.leader.id()
+        let is_proved = prepare.master == self.leader_id()
             && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
         self.round = Some(Participation::start(prepare, place, is_proved, shared));
         self.part = Part { round: prepare.round, answer: None, ..self.part.clone() };
@@ -396,7 +372,7 @@ impl Follow {
 
     fn set_doubt(&self, shared: &mut Shared) {
         if let Some(round) = &self.round {
-            let until = round.patience(self.leader.id(), shared);
+            let until = round.patience(self.leader_id(), shared);
             shared.timers.set(Timer::InDoubt, until);
         }
     }
@@ -404,7 +380,7 @@ impl Follow {
     /// [`Timer::InDoubt`] has fired. Returns whether the leader is lost, or the round takes too long.
     pub(crate) fn in_doubt(&mut self, shared: &mut Shared) -> bool {
         self.set_doubt(shared);
-        self.round.as_ref().is_some_and(|round| shared.now >= round.patience(self.leader.id(), shared))
+        self.round.as_ref().is_some_and(|round| shared.now >= round.patience(self.leader_id(), shared))
     }
 
     /// The leader has started a round of this number, in which this node does not take part: an earlier one
@@ -433,6 +409,6 @@ impl Follow {
         for timer in [Timer::Ask, Timer::GiveUpLeader, Timer::Relay] {
             shared.timers.stop(timer);
         }
-        shared.links.forget(shared.now, self.leader.id());
+        shared.links.forget(shared.now, self.leader_id());
     }
 }

@@ -1,6 +1,6 @@
 //! The leader's book of members: the nodes that have joined, the seats, and the standbys.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::model::{HostName, NodeId, Peer, Rank, Traits, User};
 use crate::proto::report::RankRange;
 use crate::proto::session::Links;
 use crate::proto::shared::Shared;
-use crate::wire::{NEWEST, NodeInfo, RUNS};
+use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
 /// All nodes that have joined.
 #[derive(Debug, Clone)]
@@ -246,10 +246,11 @@ impl Book {
         &self.standbys
     }
 
-    /// Forgets the nodes that have neither a seat nor a standby's place.
-    pub(super) fn retain_members_and_standbys(&mut self) {
-        let standbys: BTreeSet<NodeId> = self.standbys.iter().copied().collect();
-        self.entries.retain(|id, entry| entry.seated || standbys.contains(id));
+    /// Says to all why there is no world for them with this leader.
+    pub(super) fn refuse_all(&self, refusal: &Refusal, shared: &mut Shared) {
+        for &id in self.entries.keys() {
+            shared.refuse(id, refusal.clone());
+        }
     }
 
     /// Forgets all nodes. The most members that this node has had stay what they were.

@@ -50,26 +50,18 @@ impl Unaware {
 
 impl Committed {
     /// The world has formed: tells the master, and all if this node is the master.
-    pub(super) fn start(plan: Plan, book: &mut Book, shared: &mut Shared) -> Self {
+    pub(super) fn start(plan: Plan, book: &Book, shared: &mut Shared) -> Self {
         shared.timers.stop(Timer::ProofFailed);
         shared.timers.set(Timer::Round, shared.now);
         if plan.master == shared.me() {
             // Otherwise the master's connection may have broken, and only the master can open another.
             shared.stop_accepting();
         }
-        let standbys = book.standbys().to_vec();
+        // Where the master listens, the job may listen soon.
+        shared.links.set_addresses(plan.master, &[]);
         let mut unaware = Unaware::default();
-        for (id, entry) in book.entries_mut() {
-            if entry.seated || standbys.contains(&id) {
-                *unaware.of(entry) += 1;
-            } else {
-                entry.done = true;
-                shared.refuse(id, no_seat(&plan, shared));
-            }
-            if id == plan.master || entry.done {
-                // Where the master listens, the job may listen soon.
-                shared.links.set_addresses(id, &[]);
-            }
+        for (_, entry) in book.entries() {
+            *unaware.of(entry) += 1;
         }
         let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
         let commit = Said::Commit(Commit {

@@ -36,11 +36,8 @@ pub(super) fn unready(unready: &[NodeId], book: &Book) -> (Refusal, Failure) {
 
 impl Ending {
     /// Tells the members and standbys.
-    pub(super) fn start(refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) -> Self {
-        book.retain_members_and_standbys();
-        for (id, _) in book.entries() {
-            shared.refuse(id, refusal.clone());
-        }
+    pub(super) fn start(refusal: Refusal, failure: Failure, book: &Book, shared: &mut Shared) -> Self {
+        book.refuse_all(&refusal, shared);
         let until = shared.now + FAREWELL;
         shared.timers.set(Timer::Round, until);
         Self { refusal, failure, until }

@@ -403,16 +403,12 @@ impl Lead {
 
     /// This node leaves: its members look for another leader.
     pub(crate) fn dismiss(&self, shared: &mut Shared) {
-        for (id, _) in self.book.entries() {
-            shared.refuse(id, Refusal::Closing);
-        }
+        self.book.refuse_all(&Refusal::Closing, shared);
     }
 
     /// Sends the nodes that are still here to the leader that this node itself has joined.
     pub(crate) fn redirect(&self, to: &Introduction, shared: &mut Shared) {
-        for (id, _) in self.book.entries() {
-            shared.refuse(id, Refusal::Redirect(to.clone()));
-        }
+        self.book.refuse_all(&Refusal::Redirect(to.clone()), shared);
     }
 
     /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether

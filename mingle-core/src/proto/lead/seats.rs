@@ -44,11 +44,7 @@ impl Lead {
             tracing::debug!(%from, "its host has no address yet that others reach");
             return Err(None);
         }
-        let (addresses, patience) = (shared.dialled(&join.node.endpoints), shared.scale().dial_interval());
-        shared.links.set_addresses(from, &addresses);
-        if let Some(peer) = shared.links.get_mut(from) {
-            peer.link.set_patience(patience);
-        }
+        shared.dial_at(from, &join.node.endpoints);
         let differing = Some(traits).filter(|traits| *traits != *shared.config.traits).map(Arc::new);
         self.book.join(from, join.node, differing);
         self.hear_candidate(from, shared);

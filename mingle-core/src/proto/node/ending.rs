@@ -17,7 +17,7 @@ const REASON: Duration = Duration::from_secs(1);
 impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
         let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
-        let leader = follow.leader_peer();
+        let leader = follow.leader().candidate.peer();
         let config = &self.shared.config;
         let failure = match refusal {
             Refusal::RankTaken(holder) => config.node.rank.map(|rank| Failure::RankTaken { rank, holder }),
@@ -77,7 +77,8 @@ impl Node {
             if follow.is_joined() {
                 (report.unreached, report.unanswered) = (None, None);
             } else {
-                report.unreached = Some((follow.leader_peer(), follow.leader_endpoints().to_vec()));
+                report.unreached =
+                    Some((follow.leader().candidate.peer(), follow.leader().candidate.endpoints.to_vec()));
             }
         }
         report

@@ -115,9 +115,9 @@ impl Node {
     ) {
         let now = self.shared.now;
         let leads_there =
-            |follow: &&Follow| !follow.is_led_by(id) && follow.leader_endpoints().contains(&source);
+            |follow: &&Follow| !follow.is_led_by(id) && follow.leader().candidate.endpoints.contains(&source);
         let leader = self.follow.as_ref().filter(|follow| follow.is_joined()).filter(leads_there);
-        let leader = leader.map(|follow| follow.leader_peer().host);
+        let leader = leader.map(|follow| follow.leader().candidate.host.clone());
         // A leader or a member whose connection lives is there, however little it says.
         let twins = match leader.as_ref().or_else(|| self.lead.other_at(source, id)) {
             Some(other) if self.memory.twin(id, now) => Some(Misfit::of_twins(host, other, source)),

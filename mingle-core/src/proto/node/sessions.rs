@@ -170,7 +170,7 @@ impl Node {
         self.memory.together(from);
         match self.follow.as_ref().filter(|follow| follow.is_joined()) {
             Some(follow) => {
-                let introduction = follow.introduction();
+                let introduction = follow.leader().clone();
                 self.shared.refuse(from, Refusal::Redirect(introduction));
             }
             None => self.lead.on_join(from, join, &mut self.shared),

@@ -92,15 +92,15 @@ impl Node {
     /// Redirects this node's own members to the leader that it has joined.
     pub(super) fn redirect_members(&mut self) {
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
-            self.lead.redirect(&follow.introduction(), &mut self.shared);
+            self.lead.redirect(follow.leader(), &mut self.shared);
         }
     }
 
     /// The leader did not answer, or could not be reached over TCP: ignores it for a while.
     pub(super) fn give_up_leader(&mut self) {
         let Some(follow) = self.follow.take() else { return };
-        let (id, peer) = (follow.leader_id(), follow.leader_peer());
-        let elsewhere = self.shared.config.node.elsewhere(follow.leader_endpoints());
+        let (id, peer) = (follow.leader_id(), follow.leader().candidate.peer());
+        let elsewhere = self.shared.config.node.elsewhere(&follow.leader().candidate.endpoints);
         self.memory.elsewhere(elsewhere.clone());
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
@@ -108,7 +108,7 @@ impl Node {
                 self.seek.block(id, GaveUp::Silent, &self.shared);
             }
             GaveUp::Unreached => {
-                let endpoints = follow.leader_endpoints().to_vec();
+                let endpoints = follow.leader().candidate.endpoints.to_vec();
                 let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
                 if is_news {
                     let leader = peer.clone();
@@ -159,7 +159,7 @@ impl Node {
             return;
         }
         if follow.is_bound(&self.shared) {
-            let leader = follow.leader_peer();
+            let leader = follow.leader().candidate.peer();
             self.end(Event::Failed(Failure::OutcomeUnknown { leader }));
         } else {
             self.give_up_leader();

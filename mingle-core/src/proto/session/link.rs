@@ -414,15 +414,15 @@ mod tests {
     const THERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 30000);
     const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), 30000);
 
+    /// The process has dialled from this address.
+    fn accepted_from(remote: SocketAddr) -> Way {
+        Way::Accepted(Ends { local: ELSEWHERE.ip(), remote: remote.ip() })
+    }
+
     /// A link whose only connection has ended so, at second 1.
     fn ended(ending: Ending) -> Link {
         let mut link = Link::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
-        link.opened(
-            Time::ZERO,
-            Way::Accepted(Ends { local: ELSEWHERE.ip(), remote: THERE.ip() }),
-            ConnId(1),
-            2,
-        );
+        link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 2);
         assert_eq!(link.presence(Time::ZERO), Presence::There);
         link.closed(Time::from_secs(1), ConnId(1), ending);
         link
@@ -454,12 +454,7 @@ mod tests {
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 1990)), (silent, silent));
         assert_eq!(link.presence(Time::from_secs(2)), Presence::Dead);
-        link.opened(
-            Time::from_secs(4),
-            Way::Accepted(Ends { local: ELSEWHERE.ip(), remote: THERE.ip() }),
-            ConnId(2),
-            2,
-        );
+        link.opened(Time::from_secs(4), accepted_from(THERE), ConnId(2), 2);
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
     }
 
@@ -478,10 +473,6 @@ mod tests {
         for ms in [1010, 1200, 9000] {
             assert_eq!(refuse_at(&mut link, ELSEWHERE, ms), Presence::Silent(Time::from_secs(1)));
         }
-    }
-
-    fn accepted_from(remote: SocketAddr) -> Way {
-        Way::Accepted(Ends { local: THERE.ip(), remote: remote.ip() })
     }
 
     #[test]

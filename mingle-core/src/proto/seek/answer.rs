@@ -20,9 +20,10 @@ const ANSWER_ALL: Duration = Duration::from_millis(50);
 
 impl Seek {
     /// A newcomer has announced itself, and others listen before they do: in a large world they hear this
-    /// leader at once, or each of them would announce itself to all.
+    /// leader at once, or each of them would announce itself to all. But for a leader that waits until it
+    /// follows the best that it has heard: its next call is that step.
     pub(super) fn call_newcomers(&self, shared: &mut Shared) {
-        if shared.scale().is_large() {
+        if shared.scale().is_large() && self.best.is_none() {
             let at = self.called.map_or(shared.now, |at| shared.now.max(at + NEWCOMERS));
             shared.timers.set_earlier(Timer::Call, at);
         }

@@ -103,3 +103,18 @@ fn a_node_that_listened_follows_nobody_once_others_have_joined_it() {
         assert_eq!(solicits(&told).0, 0, "{joining} have joined");
     }
 }
+
+#[test]
+fn a_leader_that_waits_for_the_best_of_a_large_world_follows_no_sooner_because_a_worse_one_is_heard() {
+    let config = Config { timeout: None, ..Config::plain(tag(), 1000, 50, endpoint(50)) };
+    let mut node = Hand::new(Node::new(config, 1, Time::ZERO), 50);
+    let announced = node.poll_timeout().expect("it announces itself");
+    node.run(announced);
+    for from in [3, 70] {
+        let Message::Announce(mut said) = announce(from, 1) else { unreachable!() };
+        said.candidate.world = WorldSize::of(1000);
+        hear(&mut node, announced, from, NodeId::ALL, &Message::Announce(said));
+    }
+    assert_eq!(solicits(&node.run(announced + ms(19))).0, 0, "others may be better");
+    assert_eq!(solicits(&node.run(announced + ms(31))).0, 1, "it follows the best");
+}

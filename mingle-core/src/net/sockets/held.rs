@@ -194,7 +194,8 @@ mod tests {
         drop(held.hand_over().unwrap());
         for &port in held.numbers() {
             assert!(is_taken(serve(Ipv4Addr::UNSPECIFIED, port, false)));
-            drop(serve(Ipv4Addr::LOCALHOST, port, true).unwrap());
+            // Closing would not do: a process that another test starts at this moment has the socket, too.
+            serve(Ipv4Addr::LOCALHOST, port, true).unwrap().shutdown(Shutdown::Both).unwrap();
             let server = serve(Ipv4Addr::UNSPECIFIED, port, true).unwrap();
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             server.accept().unwrap();

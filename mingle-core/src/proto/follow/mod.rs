@@ -280,6 +280,9 @@ impl Follow {
         if self.round.as_ref().is_some_and(|round| round.round() <= self.voided) {
             self.leave_round(shared);
         }
+        // The members' hints must not belittle their leader, whose announces they may never hear.
+        let members = &mut self.leader.candidate.members;
+        *members = welcome.count.joined.max(*members);
         let progress = welcome.count.progress(&self.leader.candidate);
         if self.progress.as_ref() != Some(&progress) {
             shared.event(Event::Progress(progress.clone()));

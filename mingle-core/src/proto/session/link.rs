@@ -201,6 +201,11 @@ impl Link {
         }
     }
 
+    /// Whether this session was open at an address where the process is known to be.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.is_at_home
+    }
+
     fn is_home(&self, way: Way) -> bool {
         match way {
             Way::Dialled(_) => true,

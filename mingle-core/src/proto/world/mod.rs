@@ -356,9 +356,11 @@ impl World {
             self.peers.refuse(conn);
             return;
         }
-        self.dead.remove(&peer);
         self.meet(peer, &[]);
         self.peers.opened(self.now, peer, way, conn, number);
+        if self.peers.is_there(peer) {
+            self.dead.remove(&peer);
+        }
         self.look_at(peer);
     }
 
@@ -457,6 +459,14 @@ impl World {
         }
     }
 
+    /// A process says itself where it is. If it has not been met where it is known to be, it may be a stranger,
+    /// which would have this node look for the process elsewhere.
+    fn hear_addresses(&mut self, id: NodeId, addresses: &[SocketAddr]) {
+        if !self.believes(id) || self.peers.get(id).is_some_and(|peer| peer.link.is_at_home()) {
+            self.meet(id, addresses);
+        }
+    }
+
     fn link_to(&mut self, contact: &Contact) {
         if contact.id != self.own.id && !self.dead.contains(&contact.id) {
             self.meet(contact.id, &contact.addresses);
@@ -495,7 +505,7 @@ impl World {
 
     fn on_join(&mut self, from: NodeId, join: Join) {
         if join.contact.id == from {
-            self.meet(from, &join.contact.addresses);
+            self.hear_addresses(from, &join.contact.addresses);
             if let Some(peer) = self.peers.get_mut(from) {
                 if peer.known.join.is_none() {
                     peer.known.since = self.now;
@@ -626,6 +636,10 @@ impl World {
             // Its own word, or what another node passes on while the leader cannot be heard.
             if from == reign.leader.id || self.walk.is_some() {
                 self.reign = reign;
+            }
+            if from == self.reign.leader.id {
+                let addresses = self.reign.leader.addresses.clone();
+                self.hear_addresses(from, &addresses);
             }
         } else if (is_better || from == self.reign.leader.id) && !runs_beside {
             self.reign = reign;

@@ -1699,6 +1699,40 @@ fn a_stranger_that_opens_a_session_in_the_name_of_a_member_or_of_the_leader_dela
     }
 }
 
+/// An heir has not met the other members before it leads.
+#[test]
+fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_no_later_leader() {
+    for seed in 1..20 {
+        let (mut net, leader, _) = running(5, 0.0, seed);
+        let world = |net: &Net, host: usize| net.hosts[host].world.clone().unwrap();
+        let place = |id: NodeId| net.hosts.iter().position(|host| host.id == id).unwrap();
+        let heirs: Vec<usize> = world(&net, leader).heirs().iter().map(|heir| place(heir.id)).collect();
+        let others: Vec<usize> = heirs.into_iter().filter(|heir| *heir != leader).collect();
+        let (heir, member) = (others[0], others[1]);
+        let (claimed, stranger) = (net.hosts[member].id, [10, 9, 9, 9].into());
+        let later = world(&net, member).peers.number_for(net.hosts[heir].id).wrapping_add(1 << 61);
+        net.with(heir, |world, now| {
+            let answered = world.answers(now, claimed, world.own.id).unwrap();
+            let conn = ConnId(u64::MAX);
+            world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
+            let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)], port: 9 };
+            let (kind, body) = Said::Join(Join { contact, takes_seat: true, rank: None }).encode();
+            world.read(now, conn, Frame { number: 1, read: 0, kind, body }).unwrap();
+        });
+        net.trouble(Trouble::Kill(leader));
+        net.run_until(net.now + Duration::from_secs(1));
+        let heir = world(&net, heir);
+        assert!(heir.leads(), "{seed}: {}", net.state());
+        let is_told = |host: &Host| {
+            let link = heir.peers.get(host.id).map(|peer| &peer.link);
+            host.world.is_none() || host.id == heir.own.id || link.is_some_and(|link| link.is_read())
+        };
+        assert!(net.hosts.iter().all(is_told), "{seed}: {}", net.state());
+        net.run_until(net.now + Duration::from_secs(30));
+        assert!(net.is_settled(), "{seed}: {}", net.state());
+    }
+}
+
 #[test]
 fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     let (mut world, _) = follower(3);

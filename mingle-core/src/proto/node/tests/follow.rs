@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, config, hear, is_join, is_solicit, joined, patient, said, sent, to_all,
-    welcome,
+    LEADER, announce, candidate, config, hear, hear_datagram, is_join, is_solicit, joined, patient, said, sent,
+    to_all, welcome,
 };
-use crate::model::Endpoints;
+use crate::model::{Endpoints, HostName};
 use crate::proto::follow::Follow;
 use crate::proto::tests::{endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Ending, Event, Output};
-use crate::wire::{Introduction, Refusal, Said};
+use crate::wire::{Introduction, Message, Refusal, Said, Solicit};
 
 #[test]
 fn a_node_follows_a_redirect_only_to_a_better_leader() {
@@ -90,4 +90,15 @@ fn a_member_reports_each_change_that_its_leader_tells_once() {
         }
     }
     assert_eq!(reported, [3, 2]);
+}
+
+#[test]
+fn a_hint_of_a_leader_has_as_many_members_as_its_welcome() {
+    let (mut node, _) = joined(config(4));
+    hear(&mut node, &welcome(3, 0));
+    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-3") });
+    match &sent(&hear_datagram(&mut node, 3, &solicit))[..] {
+        [(_, Message::Hint(to))] => assert_eq!((to.candidate.id, to.candidate.members), (LEADER, 3)),
+        other => panic!("{other:?}"),
+    }
 }

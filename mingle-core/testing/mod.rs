@@ -490,7 +490,7 @@ impl Draw for Part {
             1 => Some(Answer::Broken(Broken::draw(from))),
             _ => None,
         };
-        Self { round: from.round(), answer, wants_world: !from.flag(), asked: from.count() }
+        Self { round: from.round(), answer, wants_world: !from.flag() }
     }
 }
 
@@ -501,7 +501,6 @@ impl Draw for Welcome {
             count: Count::draw(from),
             trouble: (!from.flag()).then(|| from.trouble()),
             void: from.round(),
-            asked: from.count(),
         }
     }
 }

@@ -146,13 +146,18 @@ impl Shared {
         self.links.say(self.now, to, kind, &body);
     }
 
-    /// Says why there is no world for a node with this one, and says it again to a node that joins again.
-    pub(crate) fn refuse(&mut self, to: NodeId, refusal: Refusal) {
-        let (kind, body) = Said::Refuse(refusal).encode();
+    /// The same, also if it was said last of its kind. A process that acknowledges it is there.
+    pub(crate) fn say_again(&mut self, to: NodeId, said: &Said) {
+        let (kind, body) = said.encode();
         if let Some(peer) = self.links.get_mut(to) {
             peer.link.say_again(kind);
         }
         self.links.say(self.now, to, kind, &body);
+    }
+
+    /// Says why there is no world for a node with this one, and says it again to a node that joins again.
+    pub(crate) fn refuse(&mut self, to: NodeId, refusal: Refusal) {
+        self.say_again(to, &Said::Refuse(refusal));
     }
 
     /// This node as its leader records it, with its traits.

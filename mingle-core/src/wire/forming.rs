@@ -25,6 +25,8 @@ pub(crate) const REFUSED: usize = 2;
 
 /// The kind of a frame that says how far a member is in a round.
 pub(crate) const PART: u8 = 6;
+/// The kind of a frame that tells a node what its leader knows.
+pub(crate) const WELCOME: u8 = 7;
 
 /// What a frame says. The node says the first two, its leader the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +50,7 @@ impl Said {
         match self {
             Self::Join(_) => 5,
             Self::Part(_) => PART,
-            Self::Welcome(_) => 7,
+            Self::Welcome(_) => WELCOME,
             Self::Prepare(_) => 8,
             Self::Roster(..) => 9,
             Self::Commit(_) => 10,
@@ -85,8 +87,6 @@ pub(crate) struct Part {
     pub(crate) answer: Option<Answer>,
     /// Its time is up: it asks its leader to form the world with the nodes that are here.
     pub(crate) wants_world: bool,
-    /// How often the leader was asked whether it is there. The acknowledgement is the answer.
-    pub(crate) asked: u32,
 }
 
 /// What comes of a member's proofs.
@@ -108,8 +108,6 @@ pub(crate) struct Welcome {
     pub(crate) trouble: Option<Trouble>,
     /// The last round that is void, and with it all before it.
     pub(crate) void: u64,
-    /// How often the node was asked whether it is there. The acknowledgement is the answer.
-    pub(crate) asked: u32,
 }
 
 /// What a leader tells its members as soon as it knows it.

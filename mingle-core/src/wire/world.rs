@@ -113,8 +113,6 @@ pub(crate) struct Reign {
     pub(crate) phase: Phase,
     /// The number of the leader's last round.
     pub(crate) rounds: u32,
-    /// How often the leader has asked who reads what it says. The acknowledgement is the answer.
-    pub(crate) asked: u32,
     /// The ranks whose nodes are silent.
     pub(crate) suspected: Vec<u32>,
     /// How many nodes wait for a seat.
@@ -245,7 +243,6 @@ mod tests {
             round: Some(round),
             phase: Phase::Over(cause),
             rounds: 7,
-            asked: 1,
             suspected: vec![2, 300],
             waiting: 4,
             here: 3,

@@ -149,12 +149,6 @@ impl Follow {
         }
     }
 
-    /// Says its part again, with something else that is new in it.
-    fn add_to_part(&mut self, add: impl FnOnce(&mut Part), shared: &mut Shared) {
-        add(&mut self.part);
-        self.say_part(shared);
-    }
-
     /// The progress that the leader has told last.
     pub(crate) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
@@ -168,7 +162,8 @@ impl Follow {
 
     /// This node's time is up: the leader may form the world with those who are here.
     pub(crate) fn want_world(&mut self, shared: &mut Shared) {
-        self.add_to_part(|part| part.wants_world = true, shared);
+        self.part.wants_world = true;
+        self.say_part(shared);
     }
 
     fn say_part(&mut self, shared: &mut Shared) {
@@ -303,7 +298,7 @@ impl Follow {
     pub(crate) fn suspect(&mut self, source: SocketAddr, shared: &mut Shared) {
         if self.joined && source == self.leader.source && !self.suspected {
             self.suspected = true;
-            self.add_to_part(|part| part.asked += 1, shared);
+            shared.say_again(self.leader_id(), &Said::Part(self.part.clone()));
             shared.set_after(Timer::GiveUpLeader, SUSPECTED);
         }
     }

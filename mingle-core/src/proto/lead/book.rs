@@ -36,8 +36,6 @@ pub(super) struct Entry {
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
-    /// How often it was asked whether it is there.
-    pub(super) asked: u32,
     /// In a round: it has said that it is ready.
     pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
@@ -158,7 +156,6 @@ impl Book {
                     node,
                     differing,
                     seated: false,
-                    asked: 0,
                     is_ready: false,
                     replaced: false,
                     done: false,

@@ -251,10 +251,10 @@ impl Lead {
     /// Asks the holder of a seat whether it is there.
     fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
         self.challenges.add(holder, contender, shared.now);
-        if let Some(entry) = self.book.get_mut(holder) {
-            entry.asked += 1;
+        if let Some(entry) = self.book.get(holder) {
+            let welcome = self.welcome_to(entry, self.count(shared));
+            shared.say_again(holder, &welcome);
         }
-        self.welcome(holder, shared);
         self.schedule_challenge(shared);
     }
 
@@ -326,7 +326,6 @@ impl Lead {
             count,
             trouble: self.trouble.clone(),
             void: self.rounds.voided(),
-            asked: entry.asked,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::proto::prove::PathProofs;
 use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, BrokenTo, Partner, Said, encode_roster};
+use crate::wire::{Broken, BrokenTo, Partner, Said, WELCOME, encode_roster};
 
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
@@ -106,10 +106,10 @@ impl Round {
     }
 
     /// Asks the members that are not ready whether they are there.
-    pub(super) fn ask(book: &mut Book, shared: &mut Shared) {
-        for (id, entry) in book.entries_mut().filter(|(_, entry)| entry.seated && !entry.is_ready) {
-            if shared.links.get(id).is_some_and(|peer| peer.link.is_read()) {
-                entry.asked += 1;
+    pub(super) fn ask(book: &Book, shared: &mut Shared) {
+        for (id, _) in book.entries().filter(|(_, entry)| entry.seated && !entry.is_ready) {
+            if let Some(peer) = shared.links.get_mut(id).filter(|peer| peer.link.is_read()) {
+                peer.link.say_again(WELCOME);
             }
         }
         shared.timers.set(Timer::Welcome, shared.now);

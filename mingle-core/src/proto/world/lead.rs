@@ -8,7 +8,7 @@ use super::{Change, LOST, Peer, Presence, Time, World};
 use crate::model::{End, NodeId};
 use crate::proto::session::Linked;
 use crate::wire::Body;
-use crate::wire::world::{ABSENT, Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
+use crate::wire::world::{ABSENT, Cause, Command, Contact, Phase, Plan, REIGN, Reign, RoundId, Said};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -333,7 +333,9 @@ impl World {
         }
         if lead.asked.is_none_or(|asked| self.now >= asked + ASK_AGAIN) {
             lead.asked = Some(self.now);
-            self.reign.asked += 1;
+            for (_, peer) in self.peers.iter_mut() {
+                peer.link.say_again(REIGN);
+            }
         }
         let asked = lead.asked.unwrap_or(self.now);
         lead.wake(self.now, asked + ASK_AGAIN);
@@ -639,7 +641,6 @@ impl World {
             round: plan.map(|plan| plan.round),
             phase,
             rounds: self.rounds,
-            asked: self.reign.asked,
             suspected: members
                 .iter()
                 .filter(|member| is_suspected(member))

@@ -1625,7 +1625,6 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> Said {
             phase: [Phase::Over(cause), Phase::Round(cause), Phase::Released, Phase::Runs]
                 [random.random_range(0..4)],
             rounds: number,
-            asked: 7,
             suspected: vec![0, 1, 99],
             waiting: 3,
             here: 9,

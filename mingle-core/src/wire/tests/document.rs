@@ -248,8 +248,8 @@ fn frames() -> Vec<(&'static str, Said)> {
     let trouble = Some(Trouble::Misfit(misfit));
     vec![
         ("Join", Said::Join(Box::new(join()))),
-        ("Part", Said::Part(Part { round: 1, answer: Some(broken), wants_world: true, asked: 2 })),
-        ("Welcome", Said::Welcome(Welcome { seated: true, count: count(), trouble, void: 251, asked: 0 })),
+        ("Part", Said::Part(Part { round: 1, answer: Some(broken), wants_world: true })),
+        ("Welcome", Said::Welcome(Welcome { seated: true, count: count(), trouble, void: 251 })),
         ("Prepare", Said::Prepare(prepare())),
         ("Roster", Said::Roster(1, encode_roster(&roster()))),
         ("Commit", Said::Commit(commit())),
@@ -302,7 +302,6 @@ fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
         round: Some(round),
         phase: Phase::Over(Cause { rank: Some(1), end: End::Killed(9) }),
         rounds: 7,
-        asked: 1,
         suspected: vec![2],
         waiting: 1,
         here: 3,

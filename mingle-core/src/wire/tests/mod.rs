@@ -158,7 +158,7 @@ fn of_paths() -> [Said; 3] {
 }
 
 fn part(answer: Option<Answer>) -> Said {
-    Said::Part(Part { round: u64::MAX, answer, wants_world: true, asked: u32::MAX })
+    Said::Part(Part { round: u64::MAX, answer, wants_world: true })
 }
 
 fn largest_count() -> Count {
@@ -176,12 +176,12 @@ fn largest_frames() -> Vec<Said> {
         address: v6(u16::MAX),
         reason: Unfit::User(longest_user()),
     }));
-    let (seated, void, asked) = (true, u64::MAX, u32::MAX);
+    let (seated, void) = (true, u64::MAX);
     let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
     let mut largest = vec![
         part(Some(Answer::Ready)),
         part(None),
-        Said::Welcome(Welcome { seated, count: largest_count(), trouble, void, asked }),
+        Said::Welcome(Welcome { seated, count: largest_count(), trouble, void }),
         Said::Roster(u64::MAX, vec![7; 1 << 20]),
         Said::Commit(Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX }),
     ];

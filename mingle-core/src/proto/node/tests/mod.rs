@@ -138,7 +138,7 @@ fn here(joined: u32) -> Count {
 }
 
 fn welcome(joined: u32, void: u64) -> Said {
-    Said::Welcome(Welcome { seated: true, count: here(joined), trouble: None, void, asked: 0 })
+    Said::Welcome(Welcome { seated: true, count: here(joined), trouble: None, void })
 }
 
 /// The rounds up to this one are void.

@@ -390,11 +390,7 @@ impl RunningWorld {
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(self.driver.links.receivers_in_order(), BATCH, |now, from, datagram| {
-            let leader = world.leader().filter(|leader| world.hears(leader.id));
-            // A member that has lost the leader passes on who leads next, and a node that waits for a seat
-            // names who may know it. Without an answer newcomers would form a world of their own.
-            let leader = leader.or_else(|| rank.map(|_| world.own())).or_else(|| world.heir());
-            let sign = leader.map(|leader| Sign { leader, leads: world.leads(), members });
+            let sign = world.who_knows().map(|leader| Sign { leader, leads: world.leads(), members });
             desk.handle_datagram(now, from, datagram, rank, sign);
             if let Some(Round { node, .. }) = round {
                 node.handle_datagram(now, from, datagram);

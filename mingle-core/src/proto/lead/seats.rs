@@ -146,7 +146,7 @@ impl Lead {
 
     /// A node is lost, or was expelled: its seat is free.
     pub(crate) fn remove(&mut self, id: NodeId, shared: &mut Shared) {
-        self.challenges.remove(id);
+        self.challenged.remove(&id);
         self.book.remove_standby(id);
         if self.rounds.is_decided() {
             shared.timers.set(Timer::Round, shared.now);
@@ -175,7 +175,7 @@ impl Lead {
         for &id in members {
             let Some(successor) = self.book.successor(id, &taken, &shared.links) else { continue };
             tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
-            self.challenges.remove(id);
+            self.challenged.remove(&id);
             self.book.replace(id);
             self.rounds.forget(id);
             taken.push(successor);

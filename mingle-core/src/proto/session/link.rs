@@ -355,9 +355,14 @@ impl Link {
         self.owes_since().map(|since| since + LOST)
     }
 
+    /// Whether the process has owed an acknowledgement for long.
+    pub(crate) fn is_late(&self, now: Time) -> bool {
+        self.answers_until().is_some_and(|until| until <= now)
+    }
+
     /// Whether a connection is open, and the process does not owe an acknowledgement for long.
     pub(crate) fn answers(&self, now: Time) -> bool {
-        self.is_there() && self.answers_until().is_none_or(|until| now < until)
+        self.is_there() && !self.is_late(now)
     }
 
     /// When time alone changes what is known, or a dial is due.

@@ -1553,7 +1553,7 @@ fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
     for second in 0..20 {
         world.advance(Time::from_secs(second));
         actions(&mut world);
-        assert_eq!(world.heir(), None);
+        assert_eq!(world.who_knows(), None);
     }
 }
 
@@ -1800,11 +1800,33 @@ fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_member
     for _ in 0..200 {
         net.run_until(net.now + Duration::from_millis(100));
         let spare = net.hosts[3].world.as_ref().unwrap();
-        let heir = spare.heir().map(|heir| heir.id);
+        let heir = spare.who_knows().map(|heir| heir.id);
         let is_lost = spare.leader().is_none();
         assert!(heir.is_some() && (!is_lost || members.iter().any(|host| Some(net.hosts[*host].id) == heir)));
     }
     assert!(net.hosts[3].world.as_ref().unwrap().leader().is_none(), "the leader is lost");
+}
+
+/// Whoever is left would take it for the leader of another world.
+#[test]
+fn a_node_that_leaves_never_names_itself_to_newcomers() {
+    for (seed, leads) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (mut net, leader, member) = running(2, 0.0, seed);
+        let leaver = if leads { leader } else { member };
+        net.trouble(Trouble::Leave(leaver));
+        // Its last words are lost with its connections.
+        net.trouble(Trouble::Cut(leader, member));
+        net.trouble(Trouble::Reset(leaver));
+        let mut lonely = 0;
+        while let Some(world) = net.hosts[leaver].world.as_ref().filter(|world| !world.has_ended) {
+            let named = world.who_knows().map(|contact| contact.id);
+            let is_alone = !world.peers.iter().any(|(_, peer)| peer.link.is_there());
+            lonely += u32::from(is_alone);
+            assert!(!is_alone || named != Some(world.own.id), "{seed} {leads} {lonely}");
+            net.run_until(net.now + Duration::from_millis(1));
+        }
+        assert!(lonely > 100, "{seed} {leads}: {lonely}");
+    }
 }
 
 #[test]

@@ -21,9 +21,19 @@ impl World {
         self.walk.is_none().then_some(&self.reign.leader)
     }
 
-    /// Who may know who leads next: the leader while it is not lost, and then an heir. None as long as this
-    /// node has read nothing of a leader: two that wait would send each other to a dead one for ever.
-    pub(crate) fn heir(&self) -> Option<&Contact> {
+    /// Whom a newcomer is to ask: the leader, or who may know who leads next. Without an answer newcomers would
+    /// form a world of their own.
+    pub(crate) fn who_knows(&self) -> Option<&Contact> {
+        let leader = self.leader().filter(|leader| self.is_there(leader.id));
+        // A member that has lost the leader passes on who leads. One that leaves is soon gone, and whoever it
+        // has left behind would look for it.
+        let stays = self.current_plan().is_some() && !self.has_left();
+        leader.or_else(|| stays.then_some(&self.own)).or_else(|| self.heir())
+    }
+
+    /// The leader while it is not lost, and then an heir. None as long as this node has read nothing of a
+    /// leader: two that wait would send each other to a dead one for ever.
+    fn heir(&self) -> Option<&Contact> {
         let has_met = self.reign.epoch.origin != 0;
         match &self.walk {
             _ if !has_met => None,

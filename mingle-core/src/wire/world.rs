@@ -36,8 +36,6 @@ pub(crate) struct Contact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Join {
     pub(crate) contact: Contact,
-    /// It waits for a seat; an observer does not.
-    pub(crate) takes_seat: bool,
     /// The rank that the user gave to it: it takes no other seat.
     pub(crate) rank: Option<u32>,
 }
@@ -250,7 +248,7 @@ mod tests {
             heirs: vec![contact(2), contact(3)],
         };
         vec![
-            Said::Join(Join { contact: contact(5), takes_seat: true, rank: Some(3) }),
+            Said::Join(Join { contact: contact(5), rank: Some(3) }),
             Said::Status(Status {
                 epoch,
                 command: Command::Stops,
@@ -294,7 +292,7 @@ mod tests {
                 epoch: Lineage::default(),
                 seats: vec![contact.clone()],
             };
-            for said in [Said::Join(Join { contact, takes_seat: true, rank: None }), Said::Plan(plan)] {
+            for said in [Said::Join(Join { contact, rank: None }), Said::Plan(plan)] {
                 let (kind, body) = said.encode();
                 assert_eq!(Said::decode(kind, &body), None, "{count} addresses");
             }

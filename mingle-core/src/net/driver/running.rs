@@ -503,7 +503,6 @@ impl Driver {
         let settings = &self.settings;
         world::Settings {
             size: settings.world,
-            takes_seat: true,
             rank: settings.rank.map(Rank::get),
             gone_after: settings.gone_after,
             stop_timeout: settings.stop_timeout,

@@ -152,14 +152,8 @@ impl Book {
             }
             Some(entry) => (entry.node, entry.differing) = (node, differing),
             None => {
-                let entry = Entry {
-                    node,
-                    differing,
-                    seated: false,
-                    is_ready: false,
-                    replaced: false,
-                    done: false,
-                };
+                let entry =
+                    Entry { node, differing, seated: false, is_ready: false, replaced: false, done: false };
                 self.entries.insert(from, entry);
             }
         }

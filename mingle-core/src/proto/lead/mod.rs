@@ -267,7 +267,8 @@ impl Lead {
         if self.rounds.is_decided() {
             return self.rounds.look(id, &mut self.book, shared);
         }
-        let has_answered = shared.links.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read());
+        let has_answered =
+            shared.links.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read());
         let contenders = if has_answered { self.challenged.remove(&id) } else { None }.unwrap_or_default();
         if let Some(holder) = self.book.get(id).map(book::Entry::peer).filter(|_| !contenders.is_empty()) {
             for &contender in &contenders {

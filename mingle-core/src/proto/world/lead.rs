@@ -471,16 +471,13 @@ impl World {
         let is_member = |id| seats.contains(&id);
         let mut spares: Vec<(Time, &Contact)> = Vec::new();
         for (id, peer) in self.peers.iter() {
-            let Some(join) = peer.known.join.as_ref().filter(|join| join.takes_seat && !is_member(*id))
-            else {
-                continue;
-            };
+            let Some(join) = peer.known.join.as_ref().filter(|_| !is_member(*id)) else { continue };
             let waits = peer.known.status.as_ref().is_some_and(|status| status.command == Command::Waits);
             if waits && peer.link.answers(self.now) {
                 spares.push((peer.known.since, &join.contact));
             }
         }
-        if !is_member(self.own.id) && self.command == Command::Waits && self.settings.takes_seat {
+        if !is_member(self.own.id) && self.command == Command::Waits {
             spares.push((Time::ZERO, &self.own));
         }
         spares.sort_by_key(|(since, contact)| (*since, contact.id));

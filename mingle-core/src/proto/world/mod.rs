@@ -56,8 +56,6 @@ const FAREWELL: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) size: WorldSize,
-    /// It waits for a seat; an observer does not.
-    pub(crate) takes_seat: bool,
     /// The rank that the user gave to it: it takes no other seat.
     pub(crate) rank: Option<u32>,
     /// How long a silent member may stay silent.
@@ -232,7 +230,7 @@ impl World {
         world
     }
 
-    /// A node that waits for a seat, or looks on, and has heard of this leader.
+    /// A node that waits for a seat, and has heard of this leader.
     pub(crate) fn guest(own: Contact, settings: Settings, leader: Contact, seed: u64, now: Time) -> Self {
         let reign = Reign {
             epoch: Lineage::default(),
@@ -828,8 +826,7 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let Settings { takes_seat, rank, .. } = self.settings;
-        let join = Said::Join(Join { contact: self.own.clone(), takes_seat, rank });
+        let join = Said::Join(Join { contact: self.own.clone(), rank: self.settings.rank });
         let status = Said::Status(self.status());
         for host in hosts {
             self.say(host, &join);

@@ -153,7 +153,6 @@ fn address(host: usize, life: u32) -> SocketAddr {
 fn settings(size: WorldSize) -> Settings {
     Settings {
         size,
-        takes_seat: true,
         rank: None,
         gone_after: GONE_AFTER,
         stop_timeout: STOP_TIMEOUT,
@@ -1653,7 +1652,7 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
             for host in 0..5 {
                 let conn = ConnId(u64::MAX - u64::try_from(host).unwrap());
                 let said = match number {
-                    1 => Said::Join(Join { contact: own.clone(), takes_seat: false, rank: None }),
+                    1 => Said::Join(Join { contact: own.clone(), rank: None }),
                     _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
                 };
                 let (kind, body) = said.encode();
@@ -1715,7 +1714,7 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
             let conn = ConnId(u64::MAX);
             world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
             let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)], port: 9 };
-            let (kind, body) = Said::Join(Join { contact, takes_seat: true, rank: None }).encode();
+            let (kind, body) = Said::Join(Join { contact, rank: None }).encode();
             world.read(now, conn, Frame { number: 1, read: 0, kind, body }).unwrap();
         });
         net.trouble(Trouble::Kill(leader));

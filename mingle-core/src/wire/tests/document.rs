@@ -309,7 +309,7 @@ fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
         heirs: vec![contact(B, 2)],
     };
     vec![
-        ("Join", Said::Join(Join { contact: contact(B, 2), takes_seat: true, rank: None })),
+        ("Join", Said::Join(Join { contact: contact(B, 2), rank: None })),
         ("Status", Said::Status(status)),
         ("Reign", Said::Reign(reign)),
         ("Plan", Said::Plan(Plan { round, epoch, seats: vec![contact(A, 1), contact(B, 2)] })),

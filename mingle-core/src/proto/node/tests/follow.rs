@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, config, hear, hear_datagram, is_join, is_solicit, joined, patient, said, sent,
-    to_all, welcome,
+    LEADER, announce, candidate, config, hear, hear_datagram, is_join, is_solicit, joined, patient, said,
+    sent, to_all, welcome,
 };
 use crate::model::{Endpoints, HostName};
 use crate::proto::follow::Follow;

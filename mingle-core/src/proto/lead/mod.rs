@@ -51,8 +51,8 @@ pub(crate) struct Lead {
     book: Book,
     call: Call,
     rounds: Rounds,
-    /// The members whose seat another node wants: they are asked whether they are there, and a silent one loses
-    /// its seat. With each the nodes that were given its rank, to be refused if it answers.
+    /// The members whose seat another node wants: they are asked whether they are there, and a silent one
+    /// loses its seat. With each the nodes that were given its rank, to be refused if it answers.
     challenged: BTreeMap<NodeId, BTreeSet<NodeId>>,
     /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
     /// where.

@@ -182,8 +182,8 @@ impl Link {
         }
     }
 
-    /// What was said last of this kind is said again when it is said next: the other process may have forgotten
-    /// it, or its acknowledgement is to show that it is there.
+    /// What was said last of this kind is said again when it is said next: the other process may have
+    /// forgotten it, or its acknowledgement is to show that it is there.
     pub(crate) fn say_again(&mut self, kind: u8) {
         self.said.remove(&kind);
     }

@@ -455,8 +455,8 @@ impl World {
         }
     }
 
-    /// A process says itself where it is. If it has not been met where it is known to be, it may be a stranger,
-    /// which would have this node look for the process elsewhere.
+    /// A process says itself where it is. If it has not been met where it is known to be, it may be a
+    /// stranger, which would have this node look for the process elsewhere.
     fn hear_addresses(&mut self, id: NodeId, addresses: &[SocketAddr]) {
         if !self.believes(id) || self.peers.get(id).is_some_and(|peer| peer.link.is_at_home()) {
             self.meet(id, addresses);

@@ -21,8 +21,8 @@ impl World {
         self.walk.is_none().then_some(&self.reign.leader)
     }
 
-    /// Whom a newcomer is to ask: the leader, or who may know who leads next. Without an answer newcomers would
-    /// form a world of their own.
+    /// Whom a newcomer is to ask: the leader, or who may know who leads next. Without an answer newcomers
+    /// would form a world of their own.
     pub(crate) fn who_knows(&self) -> Option<&Contact> {
         let leader = self.leader().filter(|leader| self.is_there(leader.id));
         // A member that has lost the leader passes on who leads. One that leaves is soon gone, and whoever it

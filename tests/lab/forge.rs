@@ -239,13 +239,13 @@ impl Body {
 
     /// It wants the world, and is in no round.
     pub fn part() -> Vec<u8> {
-        Self::of(PART).number(0).bytes(&[0, 1]).number(1).0
+        Self::of(PART).number(0).bytes(&[0, 1]).0
     }
 
     /// It has a seat, and another node has a rank twice.
     pub fn welcome(host: &str, at: SocketAddrV4, void: u64) -> Vec<u8> {
         let seated = Self::of(WELCOME).bytes(&[1]).count(host);
-        seated.bytes(&[1, 0]).text(host).address(at).bytes(&[2, 1]).number(void).number(1).0
+        seated.bytes(&[1, 0]).text(host).address(at).bytes(&[2, 1]).number(void).0
     }
 
     /// In a round without paths to other nodes than the master.

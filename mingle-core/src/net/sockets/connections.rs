@@ -419,25 +419,16 @@ async fn accept(listeners: &[Listening], turn: u64) -> Accepted {
     poll_fn(|context| poll_own(listeners, turn, context).map_or(Poll::Pending, Poll::Ready)).await
 }
 
-fn poll_own(listeners: &[Listening], turn: u64, context: &mut Context<'_>) -> Option<Accepted> {
-    let accepted = poll_accept(listeners, |listener| &listener.socket, turn, context)?;
-    Some(accepted.map(|(stream, from, listener)| (stream, from, listener.paths)))
-}
-
-/// Polls the sockets of these listeners up to the first that is ready; if none is, each wakes this task.
+/// Polls these listeners up to the first that is ready; if none is, each wakes this task. Returns with the
+/// connection whether it has come to the port for paths.
 ///
 /// Each turn begins with another listener: where strangers crowd on one port, connections to the other would
 /// wait for ever.
-pub(crate) fn poll_accept<'a, T>(
-    listeners: &'a [T],
-    socket: fn(&T) -> &TcpListener,
-    turn: u64,
-    context: &mut Context<'_>,
-) -> Option<io::Result<(TcpStream, SocketAddr, &'a T)>> {
+fn poll_own(listeners: &[Listening], turn: u64, context: &mut Context<'_>) -> Option<Accepted> {
     let first = usize::try_from(turn).unwrap_or_default() % listeners.len().max(1);
     let (before, after) = listeners.split_at(first);
-    after.iter().chain(before).find_map(|listener| match socket(listener).poll_accept(context) {
-        Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener))),
+    after.iter().chain(before).find_map(|listener| match listener.socket.poll_accept(context) {
+        Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
         Poll::Pending => None,
     })
 }

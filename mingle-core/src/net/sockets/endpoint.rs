@@ -58,22 +58,20 @@ pub(crate) fn bind_candidates(
 
 /// Binds a port on one address `only`, or on all addresses of both families.
 fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
-    let any = only.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
-    let (listener, socket, port) = bind_family(any, port, ttl)?;
-    let mut endpoint = Endpoint { listeners: vec![listener], sockets: vec![socket], port };
-    if only.is_some() {
-        return Ok(endpoint);
+    let (first, port) = bind_family(only.unwrap_or(Ipv4Addr::UNSPECIFIED).into(), port, ttl)?;
+    let in_ipv6 = || bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl).map(|(second, _)| second);
+    let both = if only.is_some() { vec![first] } else { and_in_ipv6(first, in_ipv6)? };
+    let (listeners, sockets) = both.into_iter().unzip();
+    Ok(Endpoint { listeners, sockets, port })
+}
+
+/// What was opened for IPv4, and the same for IPv6 unless the kernel has none, or IPv6 is switched off.
+fn and_in_ipv6<T>(first: T, open: impl FnOnce() -> io::Result<T>) -> io::Result<Vec<T>> {
+    match open() {
+        Ok(second) => Ok(vec![first, second]),
+        Err(error) if is_without_ipv6(&error) => Ok(vec![first]),
+        Err(error) => Err(error),
     }
-    match bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl) {
-        Ok((listener, socket, _)) => {
-            endpoint.listeners.push(listener);
-            endpoint.sockets.push(socket);
-        }
-        // The kernel has no IPv6, or IPv6 is switched off.
-        Err(error) if is_without_ipv6(&error) => {}
-        Err(error) => return Err(error),
-    }
-    Ok(endpoint)
 }
 
 /// Whether another port may be free: this port is taken, or denied to this user by a security module.
@@ -114,9 +112,8 @@ fn listen_anywhere(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)
         if only.is_some() {
             return Ok((vec![first], port));
         }
-        match listen((Ipv6Addr::UNSPECIFIED, port).into()) {
-            Ok(second) => return Ok((vec![first, second], port)),
-            Err(error) if is_without_ipv6(&error) => return Ok((vec![first], port)),
+        match and_in_ipv6(first, || listen((Ipv6Addr::UNSPECIFIED, port).into())) {
+            Ok(listeners) => return Ok((listeners, port)),
             Err(error) => failed = error,
         }
     }
@@ -139,21 +136,17 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Opens both sockets on an address. Returns them and their port.
-fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket, u16)> {
+fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<((TcpListener, UdpSocket), u16)> {
     let listener = listen((ip, port).into())?;
     let address = listener.local_addr()?;
-    Ok((listener, bind_datagrams(address, ttl)?, address.port()))
+    Ok(((listener, bind_datagrams(address, ttl)?), address.port()))
 }
 
 /// Opens the datagram sockets of an observer, at ports that the kernel chooses: IPv4 first, then IPv6 if the
 /// kernel has it.
 pub(crate) fn bind_observer(ttl: u8) -> io::Result<Vec<UdpSocket>> {
     let first = bind_datagrams((Ipv4Addr::UNSPECIFIED, 0).into(), ttl)?;
-    match bind_datagrams((Ipv6Addr::UNSPECIFIED, 0).into(), ttl) {
-        Ok(second) => Ok(vec![first, second]),
-        Err(error) if is_without_ipv6(&error) => Ok(vec![first]),
-        Err(error) => Err(error),
-    }
+    and_in_ipv6(first, || bind_datagrams((Ipv6Addr::UNSPECIFIED, 0).into(), ttl))
 }
 
 fn bind_datagrams(address: SocketAddr, ttl: u8) -> io::Result<UdpSocket> {

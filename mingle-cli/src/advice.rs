@@ -199,7 +199,15 @@ fn about_failure(failure: &Failure) -> Option<String> {
 
 /// The advice for broken paths.
 pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
-    let cures: BTreeSet<String> = paths.iter().map(cure).collect();
+    // One look at the firewalls between two nodes is enough for both directions.
+    let hosts = |path: &BrokenPath| (path.from.host.clone(), path.to.host.clone());
+    let is_way_back = |path: &BrokenPath, before: &BrokenPath| {
+        let (from, to) = hosts(path);
+        hosts(before) == (to, from) && is_between(path) && is_between(before)
+    };
+    let is_first = |(at, path): &(usize, &BrokenPath)| !paths[..*at].iter().any(|one| is_way_back(path, one));
+    let cures: BTreeSet<String> =
+        paths.iter().enumerate().filter(is_first).map(|(_, path)| cure(path)).collect();
     let cures = cures.into_iter().collect::<Vec<_>>().join("; ");
     if paths.iter().all(|path| path.to_master) {
         return cures;
@@ -210,6 +218,12 @@ pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
         "--paths master on all nodes leaves these paths out"
     };
     format!("{cures}; if your job uses neither NCCL nor Gloo, {aside}")
+}
+
+/// Whether nothing tells on which side of a path the fault is.
+fn is_between(path: &BrokenPath) -> bool {
+    let is_blocked = matches!(path.fault, Fault::Silent | Fault::Refused | Fault::Unreachable);
+    is_blocked && path.answers.is_none() && !path.to_master
 }
 
 /// The advice for a broken path.

@@ -14,7 +14,7 @@ pub use crate::caller::Told;
 pub use crate::stay::Word;
 
 use crate::args::{Action, JoinArgs, LowArgs, RunArgs};
-use crate::config::{Restarts, Settings, Split};
+use crate::config::{Restarts, Settings, check_split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::nccl_conf::environment_or_files;
@@ -56,10 +56,10 @@ pub fn join(
     let work = || {
         let started = now();
         let (low, restarts) = parsed(arguments, stays)?;
-        let mut config = Settings::scheduled(low, environment_or_files)?;
+        let mut config = Settings::scheduled(low, &environment_or_files)?;
         match &restarts {
             Some(restarts) => restarts.check(&config)?,
-            None => Split::Unattended.check(config.world)?,
+            None => check_split(config.world, false)?,
         }
         (config.keeps_listener, config.stays) = (keeps_listener, stays);
         Journal::during(&config, started, |journal| stay::all_worlds(&config, restarts, journal))

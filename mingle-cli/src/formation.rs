@@ -1,11 +1,10 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
-use std::ffi::OsString;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
-use mingle_core::env::{Facts, Format, Template, Variable, Variables};
-use mingle_core::tools::{HeldPorts, duration, host_name, interfaces};
+use mingle_core::env::{Facts, Format, Variable, Variables};
+use mingle_core::tools::{duration, host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/a
 /// Everything that this node's output depends on.
 #[derive(Debug)]
 pub(crate) struct Formation<'a> {
-    config: &'a Settings,
+    pub(crate) config: &'a Settings,
     found: &'a Found,
     pub(crate) assignment: &'a Assignment,
     fabric: Vec<(&'static str, String)>,
@@ -52,41 +51,22 @@ impl<'a> Formation<'a> {
         }
     }
 
-    fn facts(&self) -> Facts<'_> {
+    pub(crate) fn facts(&self) -> Facts<'_> {
         let mut facts = Facts::new(&self.assignment.job, &self.assignment.formed);
         facts.interface = self.assignment.interface.as_deref();
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;
-        facts.ports = self.held().numbers();
+        facts.ports = self.config.held.numbers();
         facts.secret = self.config.secret.as_ref();
         facts.beside = &self.beside;
         facts.template = self.config.template.as_ref();
         facts
     }
 
-    /// The ports that are held for the job.
-    pub(crate) fn held(&self) -> &HeldPorts {
-        &self.config.held
-    }
-
     /// The variables of a format, and those that stay as the user has set them.
     pub(crate) fn variables(&self, format: Format) -> Result<Variables, Stop> {
         Ok(format.variables(self.facts(), environment)?)
-    }
-
-    /// The arguments that the launcher of a format takes, in this command line.
-    pub(crate) fn arguments(&self, format: Format, command: &[OsString]) -> Vec<String> {
-        format.arguments(self.facts(), command)
-    }
-
-    /// The text of a template, in which `given` counts more than the world.
-    pub(crate) fn fill(
-        &self,
-        template: &Template,
-        given: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<String, Stop> {
-        Ok(template.fill(self.facts(), given)?)
     }
 
     /// The world in a format.

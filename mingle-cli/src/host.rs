@@ -1,8 +1,8 @@
 //! The files of this host.
 
 use std::fs::{self, File};
-use std::io::Read as _;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that are read.
 const LONGEST: u64 = 1 << 16;
@@ -24,8 +24,7 @@ impl Host {
 
     /// The text of a file, which may hold any bytes, if it has one.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
-        let mut bytes = Vec::new();
-        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        let bytes = beginning(self.path(path), LONGEST).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned()).filter(|text| !text.is_empty())
     }
 
@@ -34,4 +33,11 @@ impl Host {
         let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
+}
+
+/// At most this many bytes of a file.
+pub(crate) fn beginning(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

@@ -1,6 +1,6 @@
 //! `mingle install`: the program copies itself, for images that have no program to copy it with.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use crate::{output, stderr};
 
 /// This process's own program. It is read by this name, so that it may have been moved or removed.
 const SELF: &str = "/proc/self/exe";
+
+const NOEXEC: &str = "it is on a file system that is mounted noexec; name another folder";
 
 /// Copies this program into a folder, for an init container that brings mingle into the job's image.
 ///
@@ -39,40 +41,22 @@ pub(crate) fn run(args: &InstallArgs) -> Result<(), Stop> {
         Err(error) => return Err(failed(folder, &reason(&error))),
         Ok(_) => {}
     }
-    let program = File::open(SELF).map_err(|error| Stop::System("read this program in /proc", error))?;
+    let program = fs::read(SELF).map_err(|error| Stop::System("read this program in /proc", error))?;
     let path = folder.join("mingle");
     if path.is_dir() {
         return Err(failed(folder, "it has a folder named mingle; remove that, or name another folder"));
     }
-    let is_executable = copy(program, &path).map_err(|error| failed(folder, &reason(&error)))?;
-    if !is_executable {
-        return Err(failed(folder, "it is on a file system that is mounted noexec; name another folder"));
-    }
+    let place = |new: &Path| {
+        // Whatever the umask is: the job may run as another user.
+        fs::set_permissions(new, Permissions::from_mode(0o755))?;
+        if eaccess(new, AccessFlags::X_OK).is_err() {
+            return Err(io::Error::other(NOEXEC));
+        }
+        fs::rename(new, &path)
+    };
+    output::beside(&path, &program, None, place).map_err(|error| failed(folder, &reason(&error)))?;
     stderr::say(format_args!("installed {}", path.display()));
     Ok(())
-}
-
-/// Writes the program beside `path` and renames it, unless no program could be started there.
-fn copy(mut program: File, path: &Path) -> io::Result<bool> {
-    let (mut file, new) = output::create_beside(path)?;
-    let placed = (|| {
-        io::copy(&mut program, &mut file)?;
-        // Whatever the umask is: the job may run as another user.
-        file.set_permissions(Permissions::from_mode(0o755))?;
-        file.sync_all()?;
-        let is_executable = eaccess(&new, AccessFlags::X_OK).is_ok();
-        // No process may have the file open for writing when another one executes it.
-        drop(file);
-        if is_executable {
-            fs::rename(&new, path).map(|()| true)
-        } else {
-            fs::remove_file(&new).map(|()| false)
-        }
-    })();
-    if placed.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    placed
 }
 
 fn failed(folder: &Path, reason: &str) -> Stop {

@@ -130,7 +130,7 @@ mod tests {
                             let value = if name == "MINGLE_FORMAT" { variable } else { None };
                             value.map(OsString::from)
                         };
-                        let config = Settings::scheduled(low.join, environment).unwrap();
+                        let config = Settings::scheduled(low.join, &environment).unwrap();
                         assert_eq!(
                             guess,
                             Intent { format: config.format, plain: false, command: false },

@@ -73,7 +73,7 @@ use clap::{CommandFactory as _, Parser as _};
 use mingle_core::Secret;
 
 use args::{Action, LowArgs};
-use config::{Settings, Split};
+use config::{Settings, check_split};
 use events::Journal;
 use exit::Stop;
 use formation::Formation;
@@ -122,7 +122,7 @@ fn is_configured(args: &[OsString]) -> bool {
     let has_variable = std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MINGLE_"));
     has_variable
         || LowArgs::try_parse_from(args)
-            .is_ok_and(|low| Settings::scheduled(low.join, |name| std::env::var_os(name)).is_ok())
+            .is_ok_and(|low| Settings::scheduled(low.join, &|name| std::env::var_os(name)).is_ok())
 }
 
 fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(), Stop> {
@@ -155,8 +155,8 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         }
         None => {}
     }
-    let mut config = Settings::scheduled(low.join, environment_or_files)?;
-    Split::Unattended.check(config.world)?;
+    let mut config = Settings::scheduled(low.join, &environment_or_files)?;
+    check_split(config.world, false)?;
     if config.outputs.is_empty() {
         Stdout::check()?;
     }

@@ -1,13 +1,14 @@
 //! Reads NCCL's configuration files, as NCCL would in a job of this user.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use mingle_core::env::NcclConf;
 use nix::unistd::{Uid, User};
+
+use crate::host::beginning;
 
 /// For all of NCCL.
 const SITE: &str = "/etc/nccl.conf";
@@ -53,9 +54,7 @@ fn text(path: &Path) -> Option<String> {
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    Some(String::from_utf8_lossy(&beginning(path, LONGEST).ok()?).into_owned())
 }
 
 /// A variable of the environment, or else of NCCL's configuration files; one that is not UTF-8 counts as set

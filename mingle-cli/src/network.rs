@@ -1,6 +1,5 @@
 //! Where a command looks for other nodes: its options and their variables, read into one [`Network`].
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use mingle_core::Network;
@@ -11,10 +10,7 @@ use crate::exit::Stop;
 
 impl NetworkArgs {
     /// The settings of a node: each option, or else its variable.
-    pub(crate) fn read<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
-    where
-        F: Fn(&str) -> Option<OsString>,
-    {
+    pub(crate) fn read(self, reader: &Reader<'_>) -> Result<Network, Stop> {
         let mut network = self.air.read(reader)?;
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
         network.master_port = reader.read(self.master_port, "master-port", values::port)?;
@@ -34,10 +30,7 @@ impl NetworkArgs {
 
 impl AirArgs {
     /// The settings of an observer. The variables of options that it lacks are not read.
-    pub(crate) fn read<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
-    where
-        F: Fn(&str) -> Option<OsString>,
-    {
+    pub(crate) fn read(self, reader: &Reader<'_>) -> Result<Network, Stop> {
         let given = reader.read(self.multicast, "multicast", |text| multicast(text, Network::default()))?;
         let mut network = given.unwrap_or_default();
         network.interfaces = reader.interfaces(self.interface)?;

@@ -5,7 +5,6 @@ mod same;
 mod sizes;
 pub(crate) mod values;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,19 +20,17 @@ use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::host::Host;
 use crate::output::OutputFile;
-use crate::scheduler::{HostList, Provided, Scheduler};
+use crate::scheduler::{Environment, HostList, Provided, Scheduler};
 use crate::slots::{self, SlotCount};
-use values::{Timeout, format, paths, port_count, restarts, slots_number, timeout, verbose, workers};
+use values::{FORGET_RESTARTS, format, paths, port_count, restarts, slots_number, verbose, workers};
 
 pub(crate) use reader::Reader;
 pub(crate) use same::SameWanted;
-pub(crate) use sizes::Split;
+pub(crate) use sizes::check_split;
 pub(crate) use values::LONGEST;
 
 /// The default of `--restart-delay`.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// The default time of `--max-restarts`: longer than a job takes to load its data and fail again.
-const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
 /// The formats whose variables hold for each of several processes on a node.
 const FOR_WORKERS: [Format; 6] =
@@ -45,7 +42,7 @@ const FOR_WORKERS: [Format; 6] =
 pub(crate) struct Settings {
     pub(crate) job: JobId,
     pub(crate) world: WorldSize,
-    last_call: Option<Timeout>,
+    last_call: Duration,
     rank: Option<Rank>,
     user: User,
     pub(crate) secret: Option<Secret>,
@@ -54,8 +51,9 @@ pub(crate) struct Settings {
     pub(crate) warnings: Vec<String>,
     pub(crate) network: Network,
     pub(crate) rank_key: Option<RankKey>,
-    paths: Option<Paths>,
-    timeout: Option<Timeout>,
+    paths: Paths,
+    /// How long to wait for the world; none means for ever.
+    timeout: Option<Duration>,
     pub(crate) fabric: Wanted,
     /// What should be the same on all nodes.
     pub(crate) same: SameWanted,
@@ -86,12 +84,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
-    pub(crate) fn scheduled(
-        mut low: JoinArgs,
-        environment: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Stop> {
-        let scheduler = Scheduler::new(&environment);
-        let reader = Reader(&environment);
+    pub(crate) fn scheduled(mut low: JoinArgs, environment: Environment<'_>) -> Result<Self, Stop> {
+        let (scheduler, reader) = (Scheduler::new(environment), Reader(environment));
         let mut fabric = reader.fabric(&low)?;
         let Identity { job, world, rank, rank_key, mut network, provenance } =
             Identity::read(&mut low, &reader, &scheduler)?;
@@ -109,7 +103,7 @@ impl Settings {
         }
         let slots = match reader.read(low.slots, "slots", slots_number)? {
             Some(count) => SlotCount { count, is_given: true },
-            None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
+            None => SlotCount { count: slots_of_host(&fabric, environment), is_given: false },
         };
         let (format, template) = reader.read(low.format, "format", format)?.unwrap_or((Format::SH, None));
         let config = Self {
@@ -126,10 +120,12 @@ impl Settings {
             user: if world.max().get() == 1 { User::default() } else { reader.user() },
             network,
             rank_key,
-            paths: reader.read(low.paths, "paths", paths)?,
+            paths: reader.read(low.paths, "paths", paths)?.unwrap_or_default(),
             private: reader.flag(low.private, "private")?,
-            timeout: reader.read(low.timeout, "timeout", timeout)?,
-            last_call: reader.read(low.last_call, "last-call", timeout)?,
+            timeout: reader.time(low.timeout, "timeout", RendezvousBuilder::TIMEOUT)?,
+            last_call: reader
+                .time(low.last_call, "last-call", RendezvousBuilder::LAST_CALL)?
+                .unwrap_or(LONGEST),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
@@ -151,7 +147,7 @@ impl Settings {
 
     /// Takes `--workers` into account, and returns whether it is given.
     pub(crate) fn set_workers(&mut self, argument: Option<String>) -> Result<bool, Stop> {
-        let reader = Reader(|name: &str| std::env::var_os(name));
+        let reader = Reader(&|name: &str| std::env::var_os(name));
         let Some(given) = reader.read(argument, "workers", workers)? else { return Ok(false) };
         if let Some(count) = given {
             if self.slots.is_given && self.slots.count != count {
@@ -195,7 +191,7 @@ impl Settings {
 
     /// The rendezvous of this configuration.
     pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
-        let mut builder = Rendezvous::builder(self.job.clone(), self.world)
+        Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
             .user(self.user.clone())
             .secret(self.secret.clone())
@@ -206,20 +202,11 @@ impl Settings {
             .slots(self.slots.count)
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
-            .roster(self.command_lists_all || self.formats().any(Format::needs_roster));
-        if let Some(paths) = self.paths {
-            builder = builder.paths(paths);
-        }
-        if let Some(key) = &self.rank_key {
-            builder = builder.rank_key(key);
-        }
-        if let Some(Timeout(limit)) = self.timeout {
-            builder = builder.timeout(limit);
-        }
-        if let Some(Timeout(call)) = self.last_call {
-            builder = builder.last_call(call.unwrap_or(LONGEST));
-        }
-        builder
+            .roster(self.command_lists_all || self.formats().any(Format::needs_roster))
+            .paths(self.paths)
+            .rank_key(&self.rank_key.clone().unwrap_or_default())
+            .timeout(self.timeout)
+            .last_call(self.last_call)
     }
 
     /// The formats in which the world is written, on stdout and to files.
@@ -254,19 +241,17 @@ pub(crate) struct Restarts {
 
 impl Restarts {
     pub(crate) fn new(args: &RunArgs) -> Result<Self, Stop> {
-        let reader = Reader(|name: &str| std::env::var_os(name));
-        let time = |argument: &Option<String>, option, default| {
-            let given = reader.read(argument.clone(), option, timeout)?;
-            Ok::<_, Stop>(given.map_or(Some(default), |Timeout(limit)| limit))
-        };
+        let reader = Reader(&|name: &str| std::env::var_os(name));
+        let time =
+            |argument: &Option<String>, option, default| reader.time(argument.clone(), option, default);
         let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
-        let (most, forget) = given.unwrap_or_default();
+        let (most, forget) = given.unwrap_or((0, FORGET_RESTARTS));
         Ok(Self {
             most: Some(most),
             stop_timeout: time(&args.stop_timeout, "stop-timeout", RendezvousBuilder::STOP_TIMEOUT)?
                 .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
-            forget: forget.map_or(FORGET_RESTARTS, |Timeout(limit)| limit.unwrap_or(LONGEST)),
+            forget,
             gone_after: time(&args.gone_after, "gone-after", RendezvousBuilder::GONE_AFTER)?
                 .unwrap_or(LONGEST),
             grows: reader.flag(args.grow, "grow")?,
@@ -288,20 +273,17 @@ impl Restarts {
 
     /// Refuses a range of sizes of which two worlds could form at once, and `--grow` where none could grow.
     pub(crate) fn check(&self, config: &Settings) -> Result<(), Stop> {
-        let world = config.world;
-        let split = match (self.most, self.allows_split) {
-            (Some(0), _) => Split::Unattended,
-            (_, false) => Split::Attended,
-            (_, true) => Split::Allowed,
-        };
-        split.check(world)?;
+        let (world, stays) = (config.world, self.most != Some(0));
+        if !(stays && self.allows_split) {
+            check_split(world, stays)?;
+        }
         let problem: &str = if !self.grows {
             return Ok(());
         } else if !world.is_range() {
             &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
-        } else if self.most == Some(0) {
+        } else if !stays {
             "nobody stays to take nodes in; give --max-restarts as well"
-        } else if config.paths == Some(Paths::Master) {
+        } else if config.paths == Paths::Master {
             "nodes that wait have to reach rank 0 at its port for paths; leave --paths master away"
         } else if config.formats().all(Format::uses_own_ports) {
             &format!(
@@ -327,11 +309,7 @@ struct Identity {
 
 impl Identity {
     /// Where a rank key is given, it decides on the rank, and a scheduler does not.
-    fn read<E, S>(low: &mut JoinArgs, reader: &Reader<E>, scheduler: &Scheduler<S>) -> Result<Self, Stop>
-    where
-        E: Fn(&str) -> Option<OsString>,
-        S: Fn(&str) -> Option<OsString>,
-    {
+    fn read(low: &mut JoinArgs, reader: &Reader<'_>, scheduler: &Scheduler<'_>) -> Result<Self, Stop> {
         let mut provenance = Provenance::default();
         let world = provenance.or(reader.world(low.world.take())?, "world", || scheduler.world())?;
         let job = provenance.or(reader.job(low.job_id.take())?, "job", || scheduler.job())?;
@@ -386,7 +364,7 @@ impl Provenance {
     }
 
     /// Refuses a rank of Slurm's that several tasks of a node have.
-    fn check_tasks<S: Fn(&str) -> Option<OsString>>(&self, scheduler: &Scheduler<S>) -> Result<(), Stop> {
+    fn check_tasks(&self, scheduler: &Scheduler<'_>) -> Result<(), Stop> {
         let is_ranked = self.0.iter().any(|origin| origin.is_slurms && origin.setting == "rank");
         let Some((tasks, nodes)) = scheduler.tasks_beyond_nodes()?.filter(|_| is_ranked) else {
             return Ok(());
@@ -399,10 +377,7 @@ impl Provenance {
 
     /// A warning where this is the shell of a Slurm batch script; an error where the world comes from Slurm
     /// as well, since no other node would start.
-    fn warn_of_batch_shell<S: Fn(&str) -> Option<OsString>>(
-        &self,
-        scheduler: &Scheduler<S>,
-    ) -> Result<Option<String>, Stop> {
+    fn warn_of_batch_shell(&self, scheduler: &Scheduler<'_>) -> Result<Option<String>, Stop> {
         let mut of_slurm = self.0.iter().filter(|origin| origin.is_slurms).peekable();
         if of_slurm.peek().is_none() || !scheduler.is_batch_shell()? {
             return Ok(None);
@@ -424,7 +399,7 @@ impl Provenance {
 }
 
 /// The number of workers in PET_NPROC_PER_NODE, where the user has set it, or else the number of GPUs.
-fn slots_of_host(fabric: &Wanted, environment: impl Fn(&str) -> Option<OsString>) -> u32 {
+fn slots_of_host(fabric: &Wanted, environment: Environment<'_>) -> u32 {
     let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
     let listed = text(MINGLE_SET).unwrap_or_default();
     let users = text(PET_NPROC_PER_NODE).filter(|value| !is_own(&listed, PET_NPROC_PER_NODE, value));

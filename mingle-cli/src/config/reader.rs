@@ -1,30 +1,31 @@
 //! Reads each value from its argument, or else from its variable.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mingle_core::env::Setting;
 use mingle_core::{Filter, JobId, Secret, Seed, User, WorldSize};
 use nix::unistd::{self, geteuid};
 
 use super::SameWanted;
-use super::values::{flag, job_argument, job_variable, rdma, world_size};
+use super::values::{flag, job_argument, job_variable, rdma, timeout, world_size};
 use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::output::OutputFile;
+use crate::scheduler::Environment;
 
 /// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;
 
 /// The environment, for values without an argument.
-pub(crate) struct Reader<F>(pub(crate) F);
+pub(crate) struct Reader<'a>(pub(crate) Environment<'a>);
 
-impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+impl Reader<'_> {
     /// The value, if there is one. An empty variable counts as not set: templates and `docker run -e NAME=`
     /// leave a variable out that way.
     pub(crate) fn given(
@@ -52,6 +53,16 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Stop> {
         self.given(argument, option)?.map(|given| given.parse(parse)).transpose()
+    }
+
+    /// A time, where none means for ever.
+    pub(crate) fn time(
+        &self,
+        argument: Option<String>,
+        option: &'static str,
+        default: Duration,
+    ) -> Result<Option<Duration>, Stop> {
+        Ok(self.read(argument, option, timeout)?.unwrap_or(Some(default)))
     }
 
     pub(crate) fn job(&self, argument: Option<String>) -> Result<Option<JobId>, Stop> {

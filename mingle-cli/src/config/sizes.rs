@@ -5,17 +5,6 @@ use mingle_core::{Rank, WorldSize};
 use super::values;
 use crate::exit::Stop;
 
-/// Whether a world may split into two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Split {
-    /// Nobody stays to tell latecomers that the job runs.
-    Unattended,
-    /// Nodes of the running world answer latecomers.
-    Attended,
-    /// The same, and the user allows a split.
-    Allowed,
-}
-
 /// A given rank, which needs a world of a fixed size.
 pub(super) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
     if world.is_range() {
@@ -28,25 +17,21 @@ pub(super) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
     values::rank(text, world.max())
 }
 
-impl Split {
-    /// Refuses a range of sizes of which two worlds could form at once, unless that is allowed.
-    pub(crate) fn check(self, world: WorldSize) -> Result<(), Stop> {
-        if !world.splits() || self == Self::Allowed {
-            return Ok(());
-        }
-        let least = world.max().get() / 2 + 1;
-        let (reason, or) = match self {
-            Self::Unattended => {
-                ("nobody stays to tell latecomers that the job runs, and they would form a second world", "")
-            }
-            _ => {
-                ("each half of a network that splits would go on as a world of its own", ", or --allow-split")
-            }
-        };
-        Err(Stop::Usage(format!(
-            "--world {world} (or MINGLE_WORLD): {reason}; give more than half of {max} as the fewest nodes, such as \
-             --world {least}:{max}{or}",
-            max = world.max()
-        )))
+/// Refuses a range of sizes of which two worlds could form at once. If somebody `stays` to answer latecomers,
+/// that takes a network that splits, which a user can allow.
+pub(crate) fn check_split(world: WorldSize, stays: bool) -> Result<(), Stop> {
+    if !world.splits() {
+        return Ok(());
     }
+    let (reason, or) = if stays {
+        ("each half of a network that splits would go on as a world of its own", ", or --allow-split")
+    } else {
+        ("nobody stays to tell latecomers that the job runs, and they would form a second world", "")
+    };
+    Err(Stop::Usage(format!(
+        "--world {world} (or MINGLE_WORLD): {reason}; give more than half of {max} as the fewest nodes, such as \
+         --world {least}:{max}{or}",
+        max = world.max(),
+        least = world.max().get() / 2 + 1,
+    )))
 }

@@ -1,5 +1,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use clap::{CommandFactory as _, Parser};
 use mingle_core::env;
 use mingle_core::env::Variables;
 
-use super::values::rank_of_host;
+use super::values::{rank_of_host, timeout};
 use super::*;
 use crate::args::LowArgs;
 use crate::fabric::Use;
@@ -16,7 +17,7 @@ fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Settings, Strin
     let low = LowArgs::try_parse_from([&["mingle"], line].concat()).map_err(|e| e.to_string())?;
     let lookup =
         |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
-    Settings::scheduled(low.join, lookup).map_err(|stop| stop.to_string())
+    Settings::scheduled(low.join, &lookup).map_err(|stop| stop.to_string())
 }
 
 const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
@@ -25,7 +26,8 @@ const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
 fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
     assert_eq!((config.job.as_str(), config.world.max().get()), ("foo", 4));
-    assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::SH));
+    assert_eq!((config.rank, config.timeout), (None, Some(RendezvousBuilder::TIMEOUT)));
+    assert_eq!((config.last_call, config.format), (RendezvousBuilder::LAST_CALL, Format::SH));
     assert!(config.network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
 
@@ -43,7 +45,7 @@ fn the_help_names_the_defaults_of_the_library() {
         let argument = run.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap();
         let help = argument.get_help().unwrap().to_string();
         let named = help.split_once("[default: ").unwrap().1.strip_suffix(']').unwrap();
-        assert_eq!(timeout(named).ok(), Some(Timeout(Some(default))), "--{option}: {help}");
+        assert_eq!(timeout(named).ok(), Some(Some(default)), "--{option}: {help}");
     }
 }
 
@@ -60,7 +62,7 @@ fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
     let help = argument.get_long_help().unwrap().to_string();
     let (before, _) = help.split_once(" by default").unwrap();
     let named = before.rsplit(' ').next().unwrap();
-    assert_eq!(timeout(named), Ok(Timeout(Some(forget("3")))), "{help}");
+    assert_eq!(timeout(named), Ok(Some(forget("3"))), "{help}");
     assert_eq!((forget("3/30m"), forget("3/0")), (Duration::from_secs(1800), LONGEST));
 }
 
@@ -72,7 +74,7 @@ fn every_option_reads_its_variable() {
         let value = [("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")].into_iter().find(|(n, _)| *n == name);
         value.map(|(_, value)| OsString::from(value))
     };
-    Settings::scheduled(JoinArgs::default(), lookup).unwrap();
+    Settings::scheduled(JoinArgs::default(), &lookup).unwrap();
     let command = LowArgs::command();
     let options = command.get_arguments().filter_map(|argument| argument.get_long());
     for option in options.filter(|option| !["set", "help", "version"].contains(option)) {
@@ -111,7 +113,7 @@ fn an_argument_wins_over_its_variable() {
     assert_eq!((network.master_port, network.discovery_port, network.ttl), (Some(29400), 29498, 4));
     let key = all.rank_key.map(|key| key.to_string());
     assert_eq!((key.as_deref(), network.group), (Some("rack-7/a"), Some(Ipv4Addr::new(239, 192, 7, 7))));
-    assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::JSON));
+    assert_eq!((all.timeout, all.format), (None, Format::JSON));
     let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
     assert_eq!(
         outputs,
@@ -391,11 +393,11 @@ fn a_time_is_a_number_with_a_unit() {
         ("10m", 600.0),
         ("8760h", 31_536_000.0),
     ] {
-        let limit = timeout(text).unwrap().0.unwrap();
+        let limit = timeout(text).unwrap().unwrap();
         assert!((limit.as_secs_f64() - seconds).abs() < f64::EPSILON, "{text}");
     }
     for text in ["0", "0ms", "00h"] {
-        assert_eq!(timeout(text), Ok(Timeout(None)), "{text}");
+        assert_eq!(timeout(text), Ok(None), "{text}");
     }
     for text in [
         "",
@@ -428,15 +430,19 @@ fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
 
 #[test]
 fn a_range_that_may_split_needs_nodes_that_stay_and_the_users_consent() {
-    let check =
-        |split: Split, world: &str| split.check(world.parse().unwrap()).map_err(|stop| stop.to_string());
-    for split in [Split::Unattended, Split::Attended, Split::Allowed] {
-        assert_eq!(check(split, "3:4"), Ok(()));
-        assert_eq!(check(split, "4"), Ok(()));
+    let check = |most: u32, allows_split: bool, world: &str| {
+        let restarts =
+            Restarts { most: Some(most), allows_split, ..Restarts::new(&RunArgs::default()).unwrap() };
+        restarts.check(&config(&["-j", "foo", "-w", world], &[]).unwrap()).map_err(|stop| stop.to_string())
+    };
+    for (most, allows_split) in [(0, false), (0, true), (3, false), (3, true)] {
+        assert_eq!(check(most, allows_split, "3:4"), Ok(()));
+        assert_eq!(check(most, allows_split, "4"), Ok(()));
     }
-    assert_eq!(check(Split::Allowed, "2:4"), Ok(()));
-    let unattended = check(Split::Unattended, "2:4").unwrap_err();
+    assert_eq!(check(3, true, "2:4"), Ok(()));
+    let unattended = check(0, true, "2:4").unwrap_err();
+    assert_eq!(check(0, false, "2:4"), Err(unattended.clone()));
     assert!(unattended.contains("latecomers") && unattended.ends_with("--world 3:4"), "{unattended}");
-    let attended = check(Split::Attended, "2:4").unwrap_err();
+    let attended = check(3, false, "2:4").unwrap_err();
     assert!(attended.ends_with("--world 3:4, or --allow-split"), "{attended}");
 }

@@ -1,7 +1,6 @@
 //! Parses each value, or says what is wrong with it.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use mingle_core::{JobId, Network, Paths, Rank, World, WorldSize, env};
 
 use crate::exit::Stop;
 use crate::fabric::Use;
+use crate::host::beginning;
 use crate::scheduler;
 
 /// The host's name, from the kernel.
@@ -18,6 +18,9 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
 /// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The default time of `--max-restarts`: longer than a job takes to load its data and fail again.
+pub(crate) const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
 pub(crate) fn job_argument(text: &str) -> Result<JobId, String> {
     text.parse().map_err(|e: InvalidId| format!("{e}; give all nodes the same name, such as --job-id foo"))
@@ -148,9 +151,7 @@ pub(crate) fn format(text: &str) -> Result<(Format, Option<Template>), String> {
 }
 
 fn template(file: &str) -> Result<Template, String> {
-    let failed = |error: io::Error| format!("{file}: {error}");
-    let mut text = Vec::new();
-    File::open(file).map_err(failed)?.take(LONGEST_TEMPLATE + 1).read_to_end(&mut text).map_err(failed)?;
+    let text = beginning(file, LONGEST_TEMPLATE + 1).map_err(|error| format!("{file}: {error}"))?;
     if text.len() as u64 > LONGEST_TEMPLATE {
         return Err(format!("{file} has more than 64 KiB, which is too much for a template"));
     }
@@ -177,23 +178,21 @@ pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {
 }
 
 /// `3`, or `3/30m`: a number of restarts, and the time after which they do not count.
-pub(crate) fn restarts(text: &str) -> Result<(u32, Option<Timeout>), &'static str> {
+pub(crate) fn restarts(text: &str) -> Result<(u32, Duration), &'static str> {
     let (number, time) = text.split_once('/').map_or((text, None), |(number, time)| (number, Some(time)));
     let number = number.parse().map_err(|_| "give the number of restarts, such as 3, or 3/30m")?;
-    let time = time.map(timeout).transpose();
-    Ok((number, time.map_err(|_| "give a time such as 30m behind the /, or 0 to count all restarts")?))
+    let time = time.map_or(Ok(Some(FORGET_RESTARTS)), timeout);
+    let time = time.map_err(|_| "give a time such as 30m behind the /, or 0 to count all restarts")?;
+    Ok((number, time.unwrap_or(LONGEST)))
 }
 
 pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
     text.parse().map_err(|_| "give 0, 1 for debug or 2 for trace")
 }
 
-/// A limit; none means for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Timeout(pub(crate) Option<Duration>);
-
-/// `500ms`, `2s`, `1.5m`, `1h`, or seconds: one number with one unit, as `sleep` takes it.
-pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
+/// `500ms`, `2s`, `1.5m`, `1h`, or seconds: one number with one unit, as `sleep` takes it. None means for
+/// ever.
+pub(crate) fn timeout(text: &str) -> Result<Option<Duration>, &'static str> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit {
@@ -216,8 +215,8 @@ pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
     let milliseconds = whole.checked_mul(unit).and_then(|whole| whole.checked_add(part));
     match milliseconds.map(Duration::from_millis) {
         Some(Duration::ZERO) if is_more => Err("shorter than a millisecond; give 0 to wait for ever"),
-        Some(Duration::ZERO) => Ok(Timeout(None)),
-        Some(limit) if limit <= LONGEST => Ok(Timeout(Some(limit))),
+        Some(Duration::ZERO) => Ok(None),
+        Some(limit) if limit <= LONGEST => Ok(Some(limit)),
         _ => Err("longer than a year; give 0 to wait for ever"),
     }
 }

@@ -1,6 +1,6 @@
 //! A finding: what was looked at, what was seen, and what to do.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
@@ -18,14 +18,9 @@ pub(super) enum Severity {
     Problem,
 }
 
-impl Severity {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Problem => "problem",
-        }
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -63,7 +58,7 @@ impl Finding {
 pub(super) fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let (status, looked, seen) = (finding.status.name(), line(&finding.looked), line(&finding.seen));
+        let (status, looked, seen) = (finding.status, line(&finding.looked), line(&finding.seen));
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{status:<8} {looked}: {seen}");
         if let Some(cure) = &finding.cure {

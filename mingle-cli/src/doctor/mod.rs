@@ -43,7 +43,6 @@ use tokio::runtime::Runtime;
 
 use crate::advice;
 use crate::args::DoctorArgs;
-use crate::config::values::{Timeout, timeout};
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
 use crate::fabric;
@@ -160,7 +159,7 @@ struct Examined {
 
 impl Examined {
     fn read(args: DoctorArgs) -> Result<Self, Stop> {
-        let reader = Reader(|name: &str| std::env::var_os(name));
+        let reader = Reader(&|name: &str| std::env::var_os(name));
         let mut network = args.network.read(&reader)?;
         let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
         if world.is_some() && job.is_none() {
@@ -179,7 +178,7 @@ impl Examined {
                 "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
             ));
         }
-        let scheduler = Scheduler::new(|name: &str| std::env::var_os(name));
+        let scheduler = Scheduler::new(&|name: &str| std::env::var_os(name));
         if network.seeds.is_empty()
             && world.is_some()
             && let Some(provided) = scheduler.seeds()?
@@ -193,8 +192,7 @@ impl Examined {
         for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));
         }
-        let limit = reader.read(args.timeout, "timeout", timeout)?;
-        let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
+        let limit = reader.time(args.timeout, "timeout", WAIT)?;
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
         let (job, transfers, root) = (job.map_or_else(trial, Ok)?, args.bandwidth, reader.root());
         Ok(Self { job, world, network, limit, transfers, root })

@@ -219,9 +219,7 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
         // make this host send to a group or a broadcast address.
         for Row { card, rails, .. } in rows {
             HostName::new(&card.host).as_str().clone_into(&mut card.host);
-            card.places.retain(|place| {
-                is_host(place.at) && is_host((place.link.address, 1).into()) && is_name(&place.by)
-            });
+            card.places.retain(|place| is_host(place.at) && is_name(&place.by));
             card.places.truncate(ENDPOINTS);
             let is_net = |text: &String| {
                 text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte))

@@ -29,7 +29,7 @@ impl Goodput {
         let since = self.since.replace(now);
         let gap = now - since.filter(|_| self.lost.is_some()).unwrap_or(now);
         let why = self.lost.take()?;
-        let told = json!({ "ms": super::clock::milliseconds(gap), "why": why });
+        let told = json!({ "ms": super::milliseconds(gap), "why": why });
         if self.gaps < REASONS {
             self.reasons.push(format!("{}: {why}", duration(gap)));
         }
@@ -49,7 +49,7 @@ impl Goodput {
 
     /// The sum for programs; none where no world has formed.
     pub(super) fn facts(&self) -> Option<Value> {
-        let ms = super::clock::milliseconds;
+        let ms = super::milliseconds;
         let facts = || json!({ "ran_ms": ms(self.ran), "lost_ms": ms(self.gap), "worlds": self.gaps + 1 });
         (!self.ran.is_zero()).then(facts)
     }

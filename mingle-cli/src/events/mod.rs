@@ -1,14 +1,13 @@
 //! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase
 //! took.
 
-pub(crate) mod clock;
 mod file;
 mod goodput;
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::{Over, Peer, Progress};
@@ -17,6 +16,8 @@ use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Warning, Wor
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::caller::{self, Told};
 use crate::config::Settings;
@@ -265,9 +266,7 @@ impl Journal {
         facts["ms"] = since(self.started).into();
         caller::tell(|| Told::Event(facts.clone()));
         let Some(file) = &mut self.file else { return };
-        #[expect(clippy::disallowed_methods, reason = "readers compare these times with the calendar")]
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        facts["time"] = clock::rfc_3339(now).into();
+        facts["time"] = utc().into();
         let text = |facts: &Value| stdout::ascii(&facts.to_string()) + "\n";
         let mut line = text(&facts);
         if line.len() > PIPE_BUF {
@@ -332,7 +331,19 @@ fn now() -> Instant {
 }
 
 fn since(origin: Instant) -> u64 {
-    clock::milliseconds(origin.elapsed())
+    milliseconds(origin.elapsed())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The time of the calendar as in RFC 3339, such as `2026-11-21T21:07:52.123456Z`.
+pub(crate) fn utc() -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
 }
 
 /// A node for programs.

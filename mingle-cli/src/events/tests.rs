@@ -156,7 +156,7 @@ fn a_bug_is_reported_like_every_other_failure() {
         events: Some(path.display().to_string()),
         ..JoinArgs::default()
     };
-    let config = Settings::scheduled(low, |_| None).unwrap();
+    let config = Settings::scheduled(low, &|_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
     let ended: Result<(), Stop> = Journal::during(&config, Instant::now(), |_| panic!("number {}", 7));
     assert_eq!(ended.unwrap_err().kind(), "bug");

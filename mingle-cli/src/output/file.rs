@@ -62,14 +62,15 @@ pub(super) fn is_refused(error: &io::Error) -> bool {
 }
 
 /// Writes a file beside `path`, which `place` then puts there.
-fn beside(
+pub(crate) fn beside(
     path: &Path,
     bytes: &[u8],
     old: Option<&fs::Metadata>,
     place: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (mut file, new) = create_beside(path)?;
-    let written = (|| {
+    let (file, new) = create_beside(path)?;
+    // Closed at its end: no process may have a program open for writing when another one executes it.
+    let write = |mut file: File| {
         if let Some(old) = old {
             file.set_permissions(Permissions::clone(&old.permissions()))?;
             let is_ours = file.metadata().is_ok_and(|new| (new.uid(), new.gid()) == (old.uid(), old.gid()));
@@ -78,17 +79,17 @@ fn beside(
             }
         }
         file.write_all(bytes)?;
-        file.sync_all()?;
-        place(&new)
-    })();
-    if written.is_err() {
+        file.sync_all()
+    };
+    let placed = write(file).and_then(|()| place(&new));
+    if placed.is_err() {
         let _ = fs::remove_file(&new);
     }
-    written
+    placed
 }
 
 /// A new file in the same folder, under a name that no other process uses.
-pub(crate) fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
     for number in 0..NAMES {
         let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));

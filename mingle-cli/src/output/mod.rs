@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::config::values;
 use crate::stdout::Stdout;
-pub(crate) use file::create_beside;
+pub(crate) use file::beside;
 pub(crate) use holder::Holder;
 
 /// How often to try again while another process has the lock.

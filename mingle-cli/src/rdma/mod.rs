@@ -15,6 +15,7 @@ use mingle_core::rdma::{self, Machine, Transport, Users};
 
 use crate::args::RdmaArgs;
 use crate::exit::Stop;
+use crate::host::HERE;
 use crate::nccl_conf::environment;
 use crate::stderr;
 use crate::stdout::Stdout;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
     let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
     if let Some(seconds) = &args.watch {
         let every = interval(seconds)?;
-        return watch::run(Path::new("/sys"), every, &mut Stdout::stream()?).map_err(Stop::Stdout);
+        return watch::run(&HERE, every, &mut Stdout::stream()?).map_err(Stop::Stdout);
     }
     if let Some(file) = &args.check_log {
         return check_log(file, form);

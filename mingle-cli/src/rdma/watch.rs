@@ -6,14 +6,14 @@
 //! traffic of a soft device (rxe) and IP over InfiniBand pass the network stack, so both counters have them.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mingle_core::HostName;
 use mingle_core::rdma::natural;
+
+use crate::host::Host;
 
 /// A counter's value, and the unit of its rate.
 type Counter = Option<(u64, &'static str)>;
@@ -27,14 +27,14 @@ struct WatchedLink {
 }
 
 /// Prints a table of rates at each interval, without end, or until nobody reads it.
-pub(crate) fn run(sys: &Path, every: Duration, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn run(host: &Host, every: Duration, out: &mut dyn Write) -> io::Result<()> {
     #[expect(clippy::disallowed_methods, reason = "the counters are those of the real machine")]
     let now = Instant::now;
-    let (mut before, mut at) = (read(sys), now());
+    let (mut before, mut at) = (read(host), now());
     loop {
         #[expect(clippy::disallowed_methods, reason = "a rate needs two samples at different times")]
         thread::sleep(every);
-        let (after, then) = (read(sys), now());
+        let (after, then) = (read(host), now());
         let written = out.write_all(table(&before, &after, then - at).as_bytes()).and_then(|()| out.flush());
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -79,17 +79,17 @@ fn rate(before: Counter, after: Counter, elapsed: Duration) -> String {
     format!("{value:.1} T{unit}")
 }
 
-/// The counters below `sys`, which is /sys, in natural order of the names. What cannot be read is left out.
-fn read(sys: &Path) -> Vec<WatchedLink> {
-    let class = sys.join("class");
+/// The counters of a host, in natural order of the names. What cannot be read is left out.
+fn read(host: &Host) -> Vec<WatchedLink> {
     let mut links = Vec::new();
-    for device in names(&class.join("infiniband")) {
-        let ports = class.join("infiniband").join(&device).join("ports");
-        links.extend(names(&ports).iter().map(|port| of_port(&ports.join(port), &device, port)));
+    for device in names(host, "/sys/class/infiniband") {
+        let ports = format!("/sys/class/infiniband/{device}/ports");
+        for number in names(host, &ports) {
+            links.push(of_port(host, &format!("{ports}/{number}"), &device, &number));
+        }
     }
-    for name in names(&class.join("net")) {
-        let statistics = class.join("net").join(&name).join("statistics");
-        let count = |file: &str| counter(&statistics.join(file), 1, "B/s");
+    for name in names(host, "/sys/class/net") {
+        let count = |file: &str| counter(host, &format!("/sys/class/net/{name}/statistics/{file}"), 1, "B/s");
         links.push(WatchedLink { name: shown(&name), sent: count("tx_bytes"), received: count("rx_bytes") });
     }
     links
@@ -98,14 +98,14 @@ fn read(sys: &Path) -> Vec<WatchedLink> {
 /// InfiniBand and mlx5's RoCE have `counters` in units of four bytes
 /// (Documentation/ABI/stable/sysfs-class-infiniband); `hw_counters` has bytes for EFA
 /// (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
-fn of_port(port: &Path, device: &str, number: &str) -> WatchedLink {
+fn of_port(host: &Host, port: &str, device: &str, number: &str) -> WatchedLink {
     let kinds = [
         ("counters", ["port_xmit_data", "port_rcv_data"], 4, "B/s"),
         ("hw_counters", ["tx_bytes", "rx_bytes"], 1, "B/s"),
         ("hw_counters", ["sent_pkts", "rcvd_pkts"], 1, "pkt/s"),
     ];
     let found = kinds.map(|(folder, files, scale, unit)| {
-        files.map(|file| counter(&port.join(folder).join(file), scale, unit))
+        files.map(|file| counter(host, &format!("{port}/{folder}/{file}"), scale, unit))
     });
     let [sent, received] = found.into_iter().find(|counters| *counters != [None; 2]).unwrap_or_default();
     WatchedLink { name: format!("{}:{}", shown(device), shown(number)), sent, received }
@@ -113,8 +113,8 @@ fn of_port(port: &Path, device: &str, number: &str) -> WatchedLink {
 
 /// None where an adapter has no such counter: it returns a text such as `N/A (no PMA)`. One of 32 bits stops
 /// at its largest value, and then says nothing.
-fn counter(file: &Path, scale: u64, unit: &'static str) -> Counter {
-    let value: u64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+fn counter(host: &Host, file: &str, scale: u64, unit: &'static str) -> Counter {
+    let value: u64 = host.text(file)?.parse().ok()?;
     let is_full = scale == 4 && value == u64::from(u32::MAX);
     (!is_full).then_some((value.saturating_mul(scale), unit))
 }
@@ -124,15 +124,17 @@ fn shown(name: &str) -> String {
     HostName::new(name).to_string()
 }
 
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+fn names(host: &Host, folder: &str) -> Vec<String> {
+    let mut names = host.list(folder);
     names.sort_by(|a, b| natural(a, b));
     names
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn write(sys: &Path, files: &[(&str, &str)]) {
@@ -161,7 +163,8 @@ mod tests {
                 ("net/bonding_masters", "bond0\n"),
             ],
         );
-        let before = read(&sys);
+        let host = Host(Some(sys.clone()));
+        let before = read(&host);
         write(
             &sys,
             &[
@@ -171,7 +174,7 @@ mod tests {
                 ("net/eth0/statistics/tx_bytes", "400\n"),
             ],
         );
-        let table = table(&before, &read(&sys), Duration::from_secs(1));
+        let table = table(&before, &read(&host), Duration::from_secs(1));
         fs::remove_dir_all(&sys).unwrap();
         assert_eq!(
             table,
@@ -201,6 +204,6 @@ mod tests {
                 Ok(())
             }
         }
-        run(Path::new("/nonexistent"), Duration::from_millis(1), &mut Closed).unwrap();
+        run(&Host(Some("/nonexistent".into())), Duration::from_millis(1), &mut Closed).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use super::crew::Worker;
 use crate::config::values::check_ports;
 use crate::exit::Stop;
 use crate::formation::Formation;
+use crate::host::beginning;
 use crate::output::writable;
 
 /// The placeholder for a file that lists all nodes, in an argument.
@@ -135,7 +136,7 @@ impl Command {
         worker: Option<Worker>,
         hostfile: Option<&Hostfile>,
     ) -> Result<process::Command, Stop> {
-        let formed = &formation.assignment.formed;
+        let (formed, facts) = (&formation.assignment.formed, formation.facts());
         let (rank, world) = match worker {
             Some(worker) => (worker.rank, formed.slots.total),
             None => (formed.rank.get().into(), formed.world.get().into()),
@@ -149,13 +150,13 @@ impl Command {
         let mut words = Vec::with_capacity(self.words.len());
         for (word, parts) in self.words.iter().zip(&self.parts) {
             if word == ARGUMENTS {
-                words.extend(formation.arguments(self.format, &self.words).into_iter().map(OsString::from));
+                words.extend(self.format.arguments(facts, &self.words).into_iter().map(OsString::from));
             } else {
-                words.push(filled(parts, |template| formation.fill(template, &given))?);
+                words.push(filled(parts, |template| template.fill(facts, &given))?);
             }
         }
-        let listens =
-            formation.held().begin_at(FIRST_LISTENING) && worker.is_none_or(|worker| worker.local_rank == 0);
+        let held = &formation.config.held;
+        let listens = held.begin_at(FIRST_LISTENING) && worker.is_none_or(|worker| worker.local_rank == 0);
         let mut process = if listens && generation.is_some() {
             let mut listener = process::Command::new("/proc/self/exe");
             listener.arg0(LISTENER).args(words);
@@ -176,7 +177,7 @@ impl Command {
             process.envs(own.map(|(name, number)| (name, number.to_string())));
         }
         if listens {
-            let count = formation.held().numbers().len();
+            let count = held.numbers().len();
             let names: Vec<String> = (1..=count).map(|number| format!("port{number}")).collect();
             process.env("LISTEN_FDS", count.to_string()).env("LISTEN_FDNAMES", names.join(":"));
             process.env(LISTEN_PID, process::id().to_string());
@@ -262,8 +263,7 @@ fn executable(path: &Path) -> bool {
 
 /// The interpreter that the first line of a script names, such as that of a virtual environment.
 fn interpreter(path: &Path) -> Option<PathBuf> {
-    let mut first = Vec::new();
-    File::open(path).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
+    let first = beginning(path, FIRST_LINE).ok()?;
     let mut words = first.strip_prefix(b"#!")?.trim_ascii_start().split(u8::is_ascii_whitespace);
     words.next().map(|word| OsStr::from_bytes(word).into())
 }

@@ -34,7 +34,7 @@ use parent::Run;
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
-    let mut config = Settings::scheduled(args.join, environment_or_files)?;
+    let mut config = Settings::scheduled(args.join, &environment_or_files)?;
     restarts.check(&config)?;
     let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;

@@ -8,8 +8,7 @@ mod table;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
+use std::io;
 
 use mingle_core::Seed;
 use mingle_core::env::{MINGLE_SET, is_own};
@@ -17,6 +16,7 @@ use mingle_core::error::InvalidSeed;
 use mingle_core::{JobId, Rank, World, WorldSize};
 
 use crate::exit::Stop;
+use crate::host::beginning;
 use table::{Hosts, Number, SOURCES, SchedulerVariables};
 
 /// The most bytes that are read of a file of hosts.
@@ -56,15 +56,18 @@ impl fmt::Display for HostList {
     }
 }
 
+/// Looks a variable up by its name.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 /// The environment, which holds the schedulers' variables.
-pub(crate) struct Scheduler<F> {
-    variable: F,
+pub(crate) struct Scheduler<'a> {
+    variable: Environment<'a>,
     /// The names of the variables that are made of the names of Volcano's tasks.
     of_tasks: Vec<String>,
 }
 
-impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
-    pub(crate) fn new(variable: F) -> Self {
+impl<'a> Scheduler<'a> {
+    pub(crate) fn new(variable: Environment<'a>) -> Self {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         Self { variable, of_tasks: names.filter(|name| name.starts_with(table::OF_TASKS)).collect() }
     }
@@ -293,10 +296,9 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
 
 /// The lines of a file of hosts, in which a host stands once for each of its slots.
 fn lines(variable: &str, path: &str) -> Result<Vec<String>, Stop> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
-    read.map_err(|error| wrong(variable, path, &format!("{error}; unset it, or give --world and --seed")))?;
-    Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+    let read = beginning(path, LONGEST).and_then(|bytes| io::read_to_string(&*bytes));
+    let failed = |error| wrong(variable, path, &format!("{error}; unset it, or give --world and --seed"));
+    Ok(read.map_err(failed)?.lines().map(|line| line.trim().to_owned()).collect())
 }
 
 fn wrong_seed(variable: &str, value: &str, error: &InvalidSeed) -> Stop {

@@ -2,9 +2,6 @@
 
 /// The variables that a scheduler passes to a node.
 pub(super) struct SchedulerVariables {
-    /// The name, as in documents and in the help.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the documents with it"))]
-    pub(super) name: &'static str,
     /// The variables count only where this one is set: their names are not the scheduler's alone.
     pub(super) needs: Option<&'static str>,
     pub(super) rank: Option<Number>,
@@ -63,7 +60,6 @@ pub(super) const NUMBER: &str = "_NUM";
 pub(super) const HOSTS: &str = "_HOSTS";
 
 const NONE: SchedulerVariables = SchedulerVariables {
-    name: "",
     needs: None,
     rank: None,
     rank_needs_world: false,
@@ -76,7 +72,6 @@ const NONE: SchedulerVariables = SchedulerVariables {
 pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // srun(1), "output environment variables".
     SchedulerVariables {
-        name: "Slurm",
         rank: Some(Number::Variable("SLURM_NODEID")),
         world: Some(Number::Variable("SLURM_NNODES")),
         job: Some(JobParts { prefix: "slurm-", variable: "SLURM_JOB_ID", step: Some("SLURM_STEP_ID") }),
@@ -85,7 +80,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // lws/pkg/utils/pod/pod_utils.go.
     SchedulerVariables {
-        name: "LeaderWorkerSet",
         rank: Some(Number::Variable("LWS_WORKER_INDEX")),
         world: Some(Number::Variable("LWS_GROUP_SIZE")),
         hosts: Some(Hosts::Address("LWS_LEADER_ADDRESS")),
@@ -93,11 +87,10 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // kubernetes/pkg/controller/job/indexed_job_utils.go. Also JobSet with one replica: each counts for
     // itself.
-    SchedulerVariables { name: "Indexed Job", rank: Some(Number::Variable("JOB_COMPLETION_INDEX")), ..NONE },
+    SchedulerVariables { rank: Some(Number::Variable("JOB_COMPLETION_INDEX")), ..NONE },
     // volcano/pkg/controllers/job/plugins: env/env.go has the index of a pod within its task; svc/svc.go has
     // the size and the hosts of every task. The index is the rank where the job has one task.
     SchedulerVariables {
-        name: "Volcano",
         rank: Some(Number::Variable("VC_TASK_INDEX")),
         rank_needs_world: true,
         world: Some(Number::OfTask),
@@ -106,7 +99,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // skypilot/sky/skylet/constants.py.
     SchedulerVariables {
-        name: "SkyPilot",
         rank: Some(Number::Variable("SKYPILOT_NODE_RANK")),
         world: Some(Number::Variable("SKYPILOT_NUM_NODES")),
         job: Some(JobParts { prefix: "", variable: "SKYPILOT_TASK_ID", step: None }),
@@ -116,7 +108,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // AWS Batch User Guide, "Multi-node parallel jobs: Environment variables". The main node is not told its
     // address.
     SchedulerVariables {
-        name: "AWS Batch",
         rank: Some(Number::Variable("AWS_BATCH_JOB_NODE_INDEX")),
         world: Some(Number::Variable("AWS_BATCH_JOB_NUM_NODES")),
         hosts: Some(Hosts::Address("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")),
@@ -124,7 +115,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // sagemaker-training-toolkit/ENVIRONMENT_VARIABLES.md.
     SchedulerVariables {
-        name: "SageMaker",
         rank: Some(Number::Item { own: "SM_CURRENT_HOST", list: "SM_HOSTS" }),
         world: Some(Number::Items("SM_HOSTS")),
         hosts: Some(Hosts::Json("SM_HOSTS")),
@@ -133,7 +123,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // Runpod's documentation, "Instant Clusters: configuration". Its WORLD_SIZE counts GPUs. NODE_RANK is a
     // name that others use as well, mingle among them.
     SchedulerVariables {
-        name: "RunPod",
         needs: Some("PRIMARY_ADDR"),
         rank: Some(Number::Variable("NODE_RANK")),
         rank_needs_world: true,
@@ -143,7 +132,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // flux-core/doc/man7/flux-environment.rst. The rank counts tasks: one on each node is a node's.
     SchedulerVariables {
-        name: "Flux",
         rank: Some(Number::Variable("FLUX_TASK_RANK")),
         world: Some(Number::Variable("FLUX_JOB_NNODES")),
         job: Some(JobParts { prefix: "flux-", variable: "FLUX_JOB_ID", step: None }),
@@ -152,7 +140,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // OpenPBS Reference Guide, "PBS environment variables": the file has a host once for each of its slots,
     // as Open MPI reads it (orte/mca/ras/tm/ras_tm_module.c).
     SchedulerVariables {
-        name: "PBS",
         world: Some(Number::Lines("PBS_NODEFILE")),
         job: Some(JobParts { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
         hosts: Some(Hosts::File("PBS_NODEFILE")),
@@ -160,7 +147,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // Using Platform LSF HPC, "Automatic generation of the job host file": a line for each slot.
     SchedulerVariables {
-        name: "LSF",
         world: Some(Number::Lines("LSB_DJOB_HOSTFILE")),
         job: Some(JobParts { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
         hosts: Some(Hosts::File("LSB_DJOB_HOSTFILE")),
@@ -168,14 +154,12 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // ompi/docs/tuning-apps/environment-var.rst. It counts processes: one on each node is a node's.
     SchedulerVariables {
-        name: "Open MPI",
         rank: Some(Number::Variable("OMPI_COMM_WORLD_RANK")),
         world: Some(Number::Variable("OMPI_COMM_WORLD_SIZE")),
         ..NONE
     },
     // mpich/doc/wiki/developer_guide: PMI-1, as Hydra and others set it. It counts processes as well.
     SchedulerVariables {
-        name: "PMI",
         rank: Some(Number::Variable("PMI_RANK")),
         world: Some(Number::Variable("PMI_SIZE")),
         ..NONE

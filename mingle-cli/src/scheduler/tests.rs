@@ -7,17 +7,19 @@ use super::table::{JobParts, SchedulerVariables};
 use super::*;
 use crate::args::LowArgs;
 
-type Environment<'a> = &'a [(&'a str, &'a str)];
+type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-fn scheduler(environment: Environment<'_>) -> Scheduler<impl Fn(&str) -> Option<OsString> + '_> {
-    let variable =
-        |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
+fn scheduler(environment: Pairs<'_>) -> Scheduler<'_> {
+    // It lives as long as a test.
+    let variable = Box::leak(Box::new(|name: &str| {
+        environment.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
+    }));
     let of_tasks = environment.iter().map(|(name, _)| (*name).to_owned());
     Scheduler { variable, of_tasks: of_tasks.filter(|name| name.starts_with(table::OF_TASKS)).collect() }
 }
 
 /// World, rank in it, and job, each with its variable.
-fn provided(environment: Environment<'_>) -> [Option<String>; 3] {
+fn provided(environment: Pairs<'_>) -> [Option<String>; 3] {
     let scheduler = scheduler(environment);
     let world = scheduler.world().unwrap();
     let rank = world.as_ref().map_or("8".parse().unwrap(), |world| world.value);
@@ -43,7 +45,7 @@ fn each_scheduler_is_read_by_its_own_names() {
         ("SKYPILOT_NUM_NODES", "2"),
         ("SKYPILOT_TASK_ID", "sky-2026-01-02-03-04-05-678901_train_1"),
     ];
-    let cases: [(Environment<'_>, [&str; 3]); 9] = [
+    let cases: [(Pairs<'_>, [&str; 3]); 9] = [
         (&[], ["", "", ""]),
         (&slurm, ["4 from SLURM_NNODES", "2 from SLURM_NODEID", "slurm-12.0 from SLURM_JOB_ID"]),
         (&slurm[..3], ["4 from SLURM_NNODES", "2 from SLURM_NODEID", "slurm-12 from SLURM_JOB_ID"]),
@@ -131,7 +133,7 @@ fn variables_that_mingle_has_printed_do_not_count_as_a_schedulers() {
 #[test]
 fn a_batch_script_is_distinguished_from_a_step_and_from_mpirun() {
     let batch = [("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "7")];
-    let with = |more: Environment<'_>| {
+    let with = |more: Pairs<'_>| {
         let all = [&batch[..], more].concat();
         let scheduler = scheduler(&all);
         (scheduler.is_batch_shell().unwrap(), scheduler.job().unwrap().unwrap().value.to_string())
@@ -165,7 +167,7 @@ fn a_pods_ordinal_follows_the_last_dash_of_its_name() {
 }
 
 /// The first host and how many more.
-fn seeds(environment: Environment<'_>) -> Option<String> {
+fn seeds(environment: Pairs<'_>) -> Option<String> {
     scheduler(environment).seeds().unwrap().map(|provided| provided.to_string())
 }
 
@@ -296,8 +298,25 @@ fn the_hosts_of_a_batch_job_count_once_each_and_where_nothing_else_says_how_many
     assert!(error.contains("lists no host"), "{error}");
 }
 
+/// The names of the sources, as in documents and in the help.
+const NAMES: [&str; SOURCES.len()] = [
+    "Slurm",
+    "LeaderWorkerSet",
+    "Indexed Job",
+    "Volcano",
+    "SkyPilot",
+    "AWS Batch",
+    "SageMaker",
+    "RunPod",
+    "Flux",
+    "PBS",
+    "LSF",
+    "Open MPI",
+    "PMI",
+];
+
 /// The row of a scheduler in docs/reference.md.
-fn row(source: &SchedulerVariables) -> String {
+fn row((name, source): (&str, &SchedulerVariables)) -> String {
     let number = |number: Option<Number>| match number {
         None => String::new(),
         Some(Number::Variable(name)) => format!("`{name}`"),
@@ -320,7 +339,7 @@ fn row(source: &SchedulerVariables) -> String {
     };
     let needs = source.needs.map_or_else(String::new, |needed| format!(", where `{needed}` is set"));
     let cells = [
-        format!("{}{needs}", source.name),
+        format!("{name}{needs}"),
         number(source.rank),
         number(source.world),
         source.job.as_ref().map_or_else(String::new, job),
@@ -335,7 +354,7 @@ fn row(source: &SchedulerVariables) -> String {
 #[test]
 fn the_reference_has_a_row_for_every_scheduler_and_the_help_its_name() {
     let head = "| scheduler | rank | world | job | seeds |\n| --- | --- | --- | --- | --- |\n";
-    let table = head.to_owned() + &SOURCES.iter().map(row).collect::<String>();
+    let table = head.to_owned() + &NAMES.into_iter().zip(&SOURCES).map(row).collect::<String>();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference.md");
     let text = std::fs::read_to_string(path).unwrap();
     let begin = text.find("| scheduler | rank |").unwrap();
@@ -347,7 +366,7 @@ fn the_reference_has_a_row_for_every_scheduler_and_the_help_its_name() {
     }
     let help = LowArgs::command().render_long_help().to_string();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for SchedulerVariables { name, .. } in &SOURCES {
+    for name in NAMES {
         assert!(help.contains(name), "{name}");
     }
 }

@@ -10,12 +10,11 @@ mod job;
 mod jobs;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mingle_core::tools::{self, Station};
 use mingle_core::{JobId, Network, Secret};
@@ -25,11 +24,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::advice;
 use crate::args::WatchArgs;
-use crate::config::values::{Timeout, timeout};
+use crate::config::values::timeout;
 use crate::config::{LONGEST, Reader};
-use crate::events::clock;
+use crate::events::utc;
 use crate::exit::Stop;
 use crate::runtime::runtime;
+use crate::scheduler::Environment;
 use crate::stderr::{self, printable};
 use crate::stdout::{Stdout, wants_json};
 use job::WatchedJob;
@@ -64,7 +64,8 @@ trait Scene {
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let WatchedJobs { job, secret, network, limit } = WatchedJobs::read(args, |name| std::env::var_os(name))?;
+    let WatchedJobs { job, secret, network, limit } =
+        WatchedJobs::read(args, &|name| std::env::var_os(name))?;
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     runtime()?.block_on(async {
         let opened = match &job {
@@ -97,7 +98,7 @@ struct WatchedJobs {
 }
 
 impl WatchedJobs {
-    fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
+    fn read(args: WatchArgs, environment: Environment<'_>) -> Result<Self, Stop> {
         let reader = Reader(environment);
         let network = args.air.read(&reader)?;
         let job = reader.job(args.job_id)?;
@@ -113,8 +114,8 @@ impl WatchedJobs {
             stderr::say(format_args!("warning: {warning}"));
         }
         // Not the variable, which says how long a node waits.
-        let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
-        let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
+        let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", timeout)?;
+        let limit = limit.map(|limit| limit.unwrap_or(LONGEST));
         Ok(Self { job, secret, network, limit })
     }
 }
@@ -182,9 +183,7 @@ impl Screen {
                 (out, lead + &rows.concat())
             }
             Self::Lines(out, before) => {
-                #[expect(clippy::disallowed_methods, reason = "the real world, whose calendar is shown")]
-                let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let time = clock::rfc_3339(time);
+                let time = utc();
                 let news: Vec<String> =
                     lines.iter().filter(|line| !before.contains(*line)).cloned().collect();
                 *before = lines.into_iter().collect();

@@ -4,7 +4,7 @@ use super::*;
 fn only_the_variables_of_its_own_options_count() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        WatchedJobs::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
+        WatchedJobs::read(WatchArgs::default(), &|name| value(name).map(|(_, value)| (*value).into()))
     };
     let others = [
         ("MINGLE_SEED", "[x"),

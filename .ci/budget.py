@@ -147,10 +147,9 @@ def measure():
         found.update({f"code {crate}/{part}": count for part, count in parts.items() if part != "."})
     found.update({f"code {folder}": sum(code(folder).values()) for folder in WHOLE})
     found["lines of tests"] = tests()
-    messages = (ROOT / "mingle-core/src/wire/message.rs").read_text().split("\nmessages! {", 1)[1]
-    frames = [(ROOT / f"mingle-core/src/wire/{name}.rs").read_text() for name in ("forming", "world")]
-    said = sum(variants(text, "pub(crate) enum Said {") for text in frames)
-    found["kinds of messages"] = len(re.findall(r"(?m)^    \d+ [A-Z]", messages)) + said
+    kinds = [("message", "Message"), ("forming", "Said"), ("world", "Said")]
+    kinds = [((ROOT / f"mingle-core/src/wire/{file}.rs").read_text(), enum) for file, enum in kinds]
+    found["kinds of messages"] = sum(variants(text, f"pub(crate) enum {enum} {{") for text, enum in kinds)
     timers = [path.read_text() for path in (ROOT / "mingle-core/src/proto").rglob("*.rs")]
     found["timers"] = sum(variants(text, begin) for text in timers
                           for begin in re.findall(r"enum \w*Timer\w* \{", text))

@@ -19,7 +19,9 @@ use super::forming::{
     Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
     UNREADY, Welcome, encode_roster,
 };
-use super::message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Solicit, take};
+use super::message::{
+    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit, Status, take,
+};
 use super::{Codec, Dropped, Header, fitting};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, Metadata, Misfit, NodeId,
@@ -27,7 +29,8 @@ use crate::model::{
 };
 
 /// The kinds of message: the number on the wire and the name.
-pub const KINDS: &[(u8, &str)] = Message::KINDS;
+pub const KINDS: &[(u8, &str)] =
+    &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query"), (6, "Status")];
 
 /// The kinds of frames of a world that has not formed: the number on the wire and the name.
 pub const SAID: &[(u8, &str)] = &[
@@ -183,7 +186,7 @@ impl Forger {
 
     /// A message of this kind whose fields are drawn from `fields`; nothing where there is no such kind.
     pub fn datagram(&mut self, kind: u8, frame: Frame, scene: &Scene, fields: &[u8]) -> Option<Vec<u8>> {
-        let message = Message::draw(kind, &mut Source { bytes: fields, scene })?;
+        let message = draw_message(kind, &mut Source { bytes: fields, scene })?;
         let Frame { sender, recipient, lineage } = frame;
         Some(self.codec.encode(Header { sender, recipient, lineage }, &message))
     }
@@ -467,6 +470,19 @@ impl Draw for Introduction {
 }
 
 /// What a frame of this kind says.
+fn draw_message(kind: u8, from: &mut Source<'_>) -> Option<Message> {
+    let message = match kind {
+        1 => Message::Announce(Announce::draw(from)),
+        2 => Message::Solicit(Solicit::draw(from)),
+        3 => Message::Hint(Introduction::draw(from)),
+        4 => Message::Running(Running::draw(from)),
+        5 => Message::Query,
+        6 => Message::Status(Status::draw(from)),
+        _ => return None,
+    };
+    Some(message)
+}
+
 fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
     let said = match kind {
         5 => Said::Join(Box::new(Join::draw(from))),
@@ -620,7 +636,7 @@ mod tests {
             for seed in 0..=255u8 {
                 let byte = |at: u8| seed.wrapping_mul(at | 1).rotate_left(at.into());
                 let fields: Vec<u8> = (0..80).map(byte).collect();
-                let message = Message::draw(*kind, &mut Source { bytes: &fields, scene: &scene() }).unwrap();
+                let message = draw_message(*kind, &mut Source { bytes: &fields, scene: &scene() }).unwrap();
                 let recipients = [NodeId([2; 16]), NodeId::ALL];
                 let recipient = recipients.into_iter().find(|recipient| message.may_be_to(*recipient));
                 let (sender, lineage) = (NodeId([1; 16]), Lineage::default());

@@ -17,110 +17,61 @@ pub(crate) const SUSPECTED: usize = 16;
 /// The most addresses of the leader of a running world.
 pub(crate) const LEADERS: usize = 8;
 
-/// To whom a kind of message may be addressed. Any other recipient makes a datagram malformed, so a message
-/// to one node has no effect if it is sent to all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Recipients {
-    all: bool,
-    anyone: bool,
-    one: bool,
-}
-
-const ONE: Recipients = Recipients { all: false, anyone: false, one: true };
-const ALL: Recipients = Recipients { all: true, anyone: false, one: false };
-const ONE_OR_ALL: Recipients = Recipients { all: true, anyone: false, one: true };
-const EVERY_SORT: Recipients = Recipients { all: true, anyone: true, one: true };
-
-impl Recipients {
-    fn include(self, recipient: NodeId) -> bool {
-        match recipient {
-            NodeId::ALL => self.all,
-            NodeId::ANYONE => self.anyone,
-            _ => self.one,
-        }
-    }
-}
-
-/// Declares the messages: the number of the kind on the wire, the name, the type of the body, and the
-/// recipients that it may have.
-macro_rules! messages {
-    ($($(#[$doc:meta])* $number:literal $name:ident $(($body:ty))? to $to:ident,)*) => {
-        /// What the body of a datagram says.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub(crate) enum Message {
-            $($(#[$doc])* $name $(($body))?,)*
-        }
-
-        impl Message {
-            #[cfg(feature = "testing")]
-            pub(super) const KINDS: &[(u8, &str)] = &[$(($number, stringify!($name))),*];
-
-            /// A message of this kind with fields from any bytes.
-            #[cfg(feature = "testing")]
-            pub(super) fn draw(kind: u8, from: &mut super::testing::Source<'_>) -> Option<Self> {
-                match kind {
-                    $($number => Some(messages!(@draw from $name $(($body))?)),)*
-                    _ => None,
-                }
-            }
-
-            pub(super) fn kind(&self) -> u8 {
-                match self {
-                    $(messages!(@pattern $name $(($body))?) => $number,)*
-                }
-            }
-
-            /// Whether the message may be addressed to this recipient.
-            pub(crate) fn may_be_to(&self, recipient: NodeId) -> bool {
-                let recipients = match self {
-                    $(messages!(@pattern $name $(($body))?) => $to,)*
-                };
-                recipients.include(recipient)
-            }
-
-            pub(super) fn encode_body(&self, config: Encoding, bytes: &mut Vec<u8>) {
-                match self {
-                    $(messages!(@bind body $name $(($body))?) => messages!(@encode body config bytes $(($body))?),)*
-                }
-            }
-
-            pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Encoding) -> Option<Self> {
-                match kind {
-                    $($number => messages!(@decode bytes config $name $(($body))?),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-    (@pattern $name:ident ($body:ty)) => { Self::$name(_) };
-    (@pattern $name:ident) => { Self::$name };
-    (@bind $var:ident $name:ident ($body:ty)) => { Self::$name($var) };
-    (@bind $var:ident $name:ident) => { Self::$name };
-    (@encode $var:ident $config:ident $bytes:ident ($body:ty)) => { put($var, $config, $bytes) };
-    (@encode $var:ident $config:ident $bytes:ident) => { () };
-    (@draw $from:ident $name:ident ($body:ty)) => { Self::$name(super::testing::Draw::draw($from)) };
-    (@draw $from:ident $name:ident) => { Self::$name };
-    (@decode $bytes:ident $config:ident $name:ident ($body:ty)) => { take($bytes, $config).map(Self::$name) };
-    (@decode $bytes:ident $config:ident $name:ident) => { $bytes.is_empty().then_some(Self::$name) };
-}
-
-messages! {
-    /// A candidate announces itself to all nodes; a leader also reports its progress to its members with it.
-    1 Announce(Announce) to EVERY_SORT,
-    /// A node without a leader asks all nodes who leads; a member asks its seeds.
-    2 Solicit(Solicit) to EVERY_SORT,
+/// What a datagram says. The number of the kind is that of the variant, from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// A candidate announces itself to all nodes, with how far it has come.
+    Announce(Announce),
+    /// A node without a leader asks all nodes who leads; a follower asks its own leader, a member its seeds.
+    Solicit(Solicit),
     /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
     /// its leader to a node that solicits.
-    3 Hint(Introduction) to ONE_OR_ALL,
+    Hint(Introduction),
     /// A member of a running world tells a newcomer that the job runs already.
-    4 Running(Running) to ONE,
+    Running(Running),
     /// An observer, which is no node, asks the members of a running world for their status.
-    5 Query to ALL,
+    Query,
     /// The answer to that.
-    6 Status(Status) to ONE,
+    Status(Status),
 }
 
+/// The kind of [`Message::Query`].
+pub(super) const QUERY: u8 = 5;
+
 impl Message {
+    pub(super) fn kind(&self) -> u8 {
+        match self {
+            Self::Announce(_) => 1,
+            Self::Solicit(_) => 2,
+            Self::Hint(_) => 3,
+            Self::Running(_) => 4,
+            Self::Query => QUERY,
+            Self::Status(_) => 6,
+        }
+    }
+
+    /// Whether the message may be addressed to this recipient. Any other makes a datagram malformed, so a
+    /// message to one node has no effect if it is sent to all.
+    pub(crate) fn may_be_to(&self, recipient: NodeId) -> bool {
+        match self {
+            Self::Announce(_) | Self::Solicit(_) => true,
+            Self::Hint(_) => recipient != NodeId::ANYONE,
+            Self::Query => recipient == NodeId::ALL,
+            Self::Running(_) | Self::Status(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
+        }
+    }
+
+    /// Writes the body. The kind is in the header.
+    pub(super) fn encode_body(&self, config: Encoding, bytes: &mut Vec<u8>) {
+        let kind = bytes.len();
+        put(self, config, bytes);
+        bytes.remove(kind);
+    }
+
+    pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Encoding) -> Option<Self> {
+        take(&[&[kind.checked_sub(1)?], bytes].concat(), config)
+    }
+
     /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
     /// that it does not know yet, the sender's or the one in the message.
     pub(super) fn is_padded(&self) -> bool {

@@ -163,11 +163,8 @@ impl Codec {
         if sender == NodeId::ALL || sender == NodeId::ANYONE || datagram.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
         }
-        let unauthentic = if header::kind(datagram) == Message::Query.kind() {
-            Dropped::Observer
-        } else {
-            Dropped::Unauthentic
-        };
+        let unauthentic =
+            if header::kind(datagram) == message::QUERY { Dropped::Observer } else { Dropped::Unauthentic };
         let decoded = match &mut self.sealed {
             Some((seal, replays)) if header::is_sealed(datagram) => {
                 let (plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;

@@ -2,8 +2,7 @@
 //! of the plan.
 //!
 //! A round is a rendezvous of exactly the nodes of a plan, whose ranks are given, under a tag that nobody
-//! else knows. So nobody else can take a seat, and no search is needed: all know the address of the first
-//! rank.
+//! else knows. So nobody else can take a seat, and all know the address of the first rank as a seed.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -66,8 +65,11 @@ impl RunningWorld {
                 return Err(Error::Failed(Failure::JobFinished));
             }
             let now = clock();
-            let has_leader =
-                self.world.leader().is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
+            // A member that has lost the leader names itself to a node that waits, and may know nobody
+            // either.
+            let has_met_leader = self.world.reign().epoch.origin != 0;
+            let leader = self.world.leader().filter(|_| has_met_leader);
+            let has_leader = leader.is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
             if has_leader {
                 leaderless = None;
                 has_met |= self.rank.is_none();
@@ -124,7 +126,9 @@ impl RunningWorld {
     /// Reports how many nodes are ready for the next world, when that has changed.
     fn say_progress(&mut self, said: &mut Option<(u32, Vec<u32>)>) {
         let Reign { here, absent, phase, leader, .. } = self.world.reign();
-        if !matches!(phase, Phase::Over(_)) || *here == 0 || self.driver.began.elapsed() < QUIET {
+        let is_over = matches!(phase, Phase::Over(_));
+        self.over_since = self.over_since.filter(|_| is_over).or_else(|| is_over.then(clock));
+        if *here == 0 || self.over_since.is_none_or(|since| since.elapsed() < QUIET) {
             return;
         }
         let new = Some((*here, absent.clone()));

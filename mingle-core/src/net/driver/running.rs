@@ -66,6 +66,8 @@ pub(crate) struct RunningWorld {
     waiting: u32,
     /// When this node, which is alone, looks for others again.
     pub(super) asks: Option<Instant>,
+    /// Since when this node has known that the next world is not being formed yet.
+    pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
     /// The cause of the end of the last world.
@@ -147,6 +149,7 @@ impl RunningWorld {
             restarts_left: None,
             waiting: 0,
             asks: None,
+            over_since: None,
             settles: None,
             ended: None,
         }
@@ -350,7 +353,7 @@ impl RunningWorld {
         let due = [self.world.poll_timeout(), self.desk.poll_timeout(), node_due];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
-        let quiet = Some(self.driver.began + QUIET).filter(|quiet| *quiet > now);
+        let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);
         let again = [&self.driver.connections, &self.sessions].map(Connections::accept_again);
         let due = due
             .chain(again.into_iter().flatten())

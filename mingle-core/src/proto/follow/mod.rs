@@ -241,7 +241,10 @@ impl Follow {
     ) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
         let source = if multicast && self.has_answered() { self.leader.source } else { source };
-        self.leader = Introduction { candidate: announce.candidate.clone(), source };
+        // An announce that was overtaken knows of fewer.
+        let members = announce.candidate.members.max(self.leader.candidate.members);
+        let candidate = Candidate { members, ..announce.candidate.clone() };
+        self.leader = Introduction { candidate, source };
         if multicast {
             self.relays.reset();
         }

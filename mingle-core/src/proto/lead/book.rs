@@ -204,13 +204,10 @@ impl Book {
         self.entries.remove(&id);
     }
 
-    /// Adds a standby. Returns whether it was none before.
-    pub(super) fn add_standby(&mut self, id: NodeId) -> bool {
-        let is_new = !self.is_standby(id);
-        if is_new {
+    pub(super) fn add_standby(&mut self, id: NodeId) {
+        if !self.is_standby(id) {
             self.standbys.push(id);
         }
-        is_new
     }
 
     pub(super) fn remove_standby(&mut self, id: NodeId) {

@@ -7,6 +7,7 @@ mod alike;
 mod book;
 mod broken;
 mod call;
+mod challenges;
 mod commit;
 mod ending;
 mod networks;
@@ -19,7 +20,7 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use crate::wire::{
 };
 use book::Book;
 use call::Call;
+use challenges::{Challenges, SILENCE};
 use round::{Fate, Round};
 use rounds::Rounds;
 use unfit::{LeftOut, Start};
@@ -51,9 +53,7 @@ pub(crate) struct Lead {
     book: Book,
     call: Call,
     rounds: Rounds,
-    /// The members whose seat another node wants: they are asked whether they are there, and a silent one
-    /// loses its seat. With each the nodes that were given its rank, to be refused if it answers.
-    challenged: BTreeMap<NodeId, BTreeSet<NodeId>>,
+    challenges: Challenges,
     /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
     /// where.
     knocking: BTreeMap<NodeId, (Time, SocketAddr)>,
@@ -78,7 +78,7 @@ impl Lead {
             book: Book::new(shared),
             call: Call::default(),
             rounds: Rounds::new(),
-            challenged: BTreeMap::new(),
+            challenges: Challenges::default(),
             knocking: BTreeMap::new(),
             frozen: false,
             overdue: false,
@@ -202,6 +202,10 @@ impl Lead {
 
     /// Members have come or gone: reports it to the caller, and to all soon.
     fn report_change(&mut self, shared: &mut Shared) {
+        // Its members follow this node to a better leader, whose count it tells.
+        if self.frozen {
+            return;
+        }
         let progress = self.count(shared).progress(&self.candidate(shared));
         shared.event(Event::Progress(progress));
         let soon = shared.now + shared.scale().announce_delay();
@@ -237,28 +241,22 @@ impl Lead {
         if self.rounds.is_decided() {
             return;
         }
-        let is_late = |id: &NodeId| shared.links.get(*id).is_none_or(|peer| peer.link.is_late(shared.now));
-        let late: Vec<NodeId> = self.challenged.keys().copied().filter(is_late).collect();
-        self.challenged.retain(|id, _| !late.contains(id));
-        self.expelled.extend(late.into_iter().map(|id| (id, true)));
-        self.schedule_challenge(shared);
-    }
-
-    fn schedule_challenge(&self, shared: &mut Shared) {
-        let until = |id: &NodeId| shared.links.get(*id)?.link.answers_until();
-        if let Some(due) = self.challenged.keys().filter_map(until).min() {
+        let silent = self.challenges.take_silent(shared.now);
+        self.expelled.extend(silent.into_iter().map(|id| (id, true)));
+        if let Some(due) = self.challenges.due() {
             shared.timers.set(Timer::Challenge, due);
         }
     }
 
     /// Asks the holder of a seat whether it is there.
     fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
-        self.challenged.entry(holder).or_default().extend(contender);
-        if let Some(entry) = self.book.get(holder) {
-            let welcome = self.welcome_to(entry, self.count(shared));
+        let Some(entry) = self.book.get(holder) else { return };
+        let welcome = self.welcome_to(entry, self.count(shared));
+        self.challenges.add(holder, contender, shared.now, || {
             shared.say_again(holder, &welcome);
-        }
-        self.schedule_challenge(shared);
+            shared.timers.set_earlier(Timer::Challenge, shared.now + SILENCE);
+            shared.links.get(holder).map_or(0, |peer| peer.link.last_said())
+        });
     }
 
     /// Something has happened on the session with a node that has joined: it is there, and has read what it
@@ -267,9 +265,7 @@ impl Lead {
         if self.rounds.is_decided() {
             return self.rounds.look(id, &mut self.book, shared);
         }
-        let has_answered =
-            shared.links.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read());
-        let contenders = if has_answered { self.challenged.remove(&id) } else { None }.unwrap_or_default();
+        let contenders = self.challenges.answered(id, &shared.links);
         if let Some(holder) = self.book.get(id).map(book::Entry::peer).filter(|_| !contenders.is_empty()) {
             for &contender in &contenders {
                 shared.refuse(contender, Refusal::RankTaken(holder.clone()));
@@ -378,7 +374,7 @@ impl Lead {
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
         self.frozen = true;
         // A frozen leader gives no seats.
-        self.challenged.clear();
+        self.challenges.clear();
         self.call.cancel(shared);
         shared.timers.stop(Timer::StepDown);
         shared.timers.stop(Timer::Challenge);
@@ -401,7 +397,7 @@ impl Lead {
         self.book.clear(shared);
         self.call.cancel(shared);
         self.begin_call(shared);
-        self.challenged.clear();
+        self.challenges.clear();
         self.knocking.clear();
     }
 
@@ -497,7 +493,8 @@ impl Lead {
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
     /// before says that they are ready: starts another round when all that waits has been read.
-    pub(crate) fn void_after_stop(&mut self, shared: &mut Shared) {
+    pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
+        self.challenges.forgive(stopped);
         if self.rounds.void_after_stop(shared) {
             self.tell_of_void(shared);
             shared.timers.set(Timer::Round, shared.now);

@@ -113,7 +113,7 @@ impl Lead {
             self.forget_trouble(id);
             return;
         }
-        let is_new = self.book.add_standby(id);
+        self.book.add_standby(id);
         match (holder, rank) {
             (Some(holder), Some(rank)) if holder == shared.me() => {
                 let me = shared.peer();
@@ -123,12 +123,6 @@ impl Lead {
             }
             _ if self.frozen => {}
             (Some(holder), _) => self.challenge(holder, Some(id), shared),
-            // All seats are taken: the holder of one may be gone, and its session still open.
-            (None, _) if is_new && self.book.seated() >= shared.most() => {
-                for holder in self.book.members().map(|(holder, _)| holder).collect::<Vec<_>>() {
-                    self.challenge(holder, None, shared);
-                }
-            }
             (None, _) => {}
         }
     }
@@ -146,7 +140,7 @@ impl Lead {
 
     /// A node is lost, or was expelled: its seat is free.
     pub(crate) fn remove(&mut self, id: NodeId, shared: &mut Shared) {
-        self.challenged.remove(&id);
+        self.challenges.remove(id);
         self.book.remove_standby(id);
         if self.rounds.is_decided() {
             shared.timers.set(Timer::Round, shared.now);
@@ -175,7 +169,7 @@ impl Lead {
         for &id in members {
             let Some(successor) = self.book.successor(id, &taken, &shared.links) else { continue };
             tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
-            self.challenged.remove(&id);
+            self.challenges.remove(id);
             self.book.replace(id);
             self.rounds.forget(id);
             taken.push(successor);

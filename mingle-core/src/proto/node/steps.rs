@@ -122,7 +122,9 @@ impl Node {
             }
         }
         tracing::debug!(%id, "not joined");
-        self.shared.event(Event::LostLeader(peer));
+        if follow.is_joined() {
+            self.shared.event(Event::LostLeader(peer));
+        }
         self.leave(follow);
     }
 

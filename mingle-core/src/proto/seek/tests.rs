@@ -3,7 +3,7 @@
 use crate::model::{HostName, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::tests::{Hand, codec, endpoint, id, tag};
 use crate::proto::timer::Time;
-use crate::proto::{Config, Event, Node, Output};
+use crate::proto::{Config, Event, Node, Output, Warning};
 use crate::wire::{Announce, Candidate, Count, Header, Join, Message, NodeInfo, Said};
 
 fn ms(milliseconds: u64) -> Time {
@@ -66,7 +66,9 @@ fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_l
         // It answers.
         hear(&mut follower, ms(0), 1, id(2), &announce(1, 2));
         let given_up = follower.run(ms(3000));
-        assert!(given_up.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))));
+        let is_told =
+            |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::Unreached { .. })));
+        assert!(given_up.iter().any(is_told));
         let heard = hear(&mut follower, ms(3001), 1, NodeId::ALL, &announce(1, 2));
         assert_eq!(solicits(&heard).0 > 0, joins, "rank {rank:?}");
     }

@@ -235,6 +235,10 @@ impl Link {
             self.connections.clear();
         }
         self.other_number = Some(number);
+        if !self.is_at_home && !self.addresses.is_empty() && self.connections.is_empty() {
+            // It may be behind a router, or have dialled from another interface; or it is a stranger.
+            self.session.dial_beside();
+        }
         if self.connections.is_empty() {
             self.there_since = now;
         }
@@ -330,6 +334,16 @@ impl Link {
     /// it has ended, and the packets that say so are lost.
     pub(crate) fn accepts_no_more(&self) -> bool {
         self.refused_though_there > 1
+    }
+
+    /// The number of the frame that was said last.
+    pub(crate) fn last_said(&self) -> u64 {
+        self.session.last_said()
+    }
+
+    /// Whether the other process has read the frame of this number.
+    pub(crate) fn has_read(&self, number: u64) -> bool {
+        self.session.has_read(number)
     }
 
     pub(crate) fn is_read(&self) -> bool {
@@ -512,5 +526,25 @@ mod tests {
         }
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(2), 5);
         assert!(is_outdated(&link, accepted_from(ELSEWHERE), (1 << 62) + 1));
+    }
+
+    #[test]
+    fn a_process_that_has_come_from_elsewhere_is_dialled_where_it_is_known_to_be() {
+        let now = Time::ZERO;
+        for (from, is_dialled) in [(ELSEWHERE, true), (THERE, false)] {
+            let mut link = Link::new(Role::Member, 1, vec![THERE], now);
+            link.opened(now, accepted_from(from), ConnId(1), 5);
+            let outputs: Vec<_> = std::iter::from_fn(|| link.poll_output()).collect();
+            let dialled = outputs.iter().find_map(|(output, to)| match output {
+                Output::Dial(dial) => Some((*dial, *to)),
+                _ => None,
+            });
+            assert_eq!(dialled.map(|(_, to)| to), is_dialled.then_some(Some(THERE)));
+            if let Some((dial, _)) = dialled {
+                assert!(!link.is_at_home());
+                link.opened(now, Way::Dialled(dial), ConnId(2), 5);
+            }
+            assert!(link.is_at_home() && link.is_there());
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! A session: what two processes say to each other for as long as a world lives, over one TCP connection or
-//! several.
+//! A session: how two processes talk, before a world has formed and while it lives, over one TCP connection
+//! or several. `wire/forming.rs` and `wire/world.rs` have what they say.
 //!
 //! TCP delivers what it was given, and cannot take it back: a lost segment holds up all that follows for 0.2
 //! s and more, and a process that is stopped for an hour finds an hour of old news. So a frame here is a
@@ -71,6 +71,8 @@ pub(crate) struct Session {
     last: u64,
     /// The number of the last frame that was written on a connection.
     written: u64,
+    /// The number of the last frame that the other process has read, as far as it has said so.
+    acknowledged: u64,
     /// The number of the last frame that this process has read.
     read: u64,
     /// In the order in which they opened.
@@ -81,13 +83,16 @@ pub(crate) struct Session {
     last_dial: Option<(DialId, Time)>,
     /// The next dial waits for no former one.
     dials_at_once: bool,
+    /// A dial is due although a connection is open.
+    dials_beside: bool,
     /// The dials since the other process was heard last.
     attempts: u32,
     outputs: VecDeque<Output>,
 }
 
-/// Which end of the session this is. The two ends open connections alike, and order them differently, so only
-/// one end says which of them is superfluous: otherwise each could close the connection that the other keeps.
+/// Which end of the session this is, by the IDs of the two. They open connections alike, and order them
+/// differently, so only one end says which of them is superfluous: otherwise each could close the connection
+/// that the other keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Leader,
@@ -148,11 +153,13 @@ impl Session {
             waiting: Vec::new(),
             last: 0,
             written: 0,
+            acknowledged: 0,
             read: 0,
             connections: Vec::new(),
             dials: BTreeSet::new(),
             last_dial: None,
             dials_at_once: true,
+            dials_beside: false,
             attempts: 0,
             outputs: VecDeque::new(),
         }
@@ -168,12 +175,17 @@ impl Session {
         self.dials_at_once = true;
     }
 
+    /// A connection is open, and yet the other process is dialled: only there is it known to be itself.
+    pub(crate) fn dial_beside(&mut self) {
+        self.dials_beside = true;
+    }
+
     /// The other process has begun anew: it has read nothing, and what its old connections bring is nobody's.
     pub(crate) fn begin_anew(&mut self) {
         let old = std::mem::take(&mut self.connections).into_iter();
         self.outputs.extend(old.map(|connection| Output::Close(connection.conn)));
         self.waiting.clear();
-        (self.last, self.written, self.read, self.attempts) = (0, 0, 0, 0);
+        (self.last, self.written, self.acknowledged, self.read, self.attempts) = (0, 0, 0, 0, 0);
     }
 
     /// Says a state of this kind, instead of what was said of the kind before and has not been read.
@@ -233,6 +245,11 @@ impl Session {
         }
         self.attempts = 0;
         self.waiting.retain(|waiting| waiting.number > frame.read);
+        if frame.read > self.acknowledged {
+            self.acknowledged = frame.read;
+            // A process that answers owes the rest only from now on: what replaced a frame has its age.
+            self.waiting.iter_mut().for_each(|waiting| waiting.since = waiting.since.max(now));
+        }
         if let Some(connection) = self.connections.iter_mut().find(|connection| connection.conn == conn) {
             connection.heard = now;
             connection.is_open_there = true;
@@ -245,6 +262,17 @@ impl Session {
         self.write(now);
         self.advance(now);
         Ok(Some(frame).filter(|_| is_new))
+    }
+
+    /// The number of the frame that was said last.
+    pub(crate) fn last_said(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether the other process has read the frame of this number, or all, if the session has begun anew
+    /// since.
+    pub(crate) fn has_read(&self, number: u64) -> bool {
+        self.acknowledged >= number.min(self.last)
     }
 
     /// Whether the other process has read all that was said.
@@ -299,7 +327,7 @@ impl Session {
         if self.next_dial().is_some_and(|due| due <= now) {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));
-            self.dials_at_once = false;
+            (self.dials_at_once, self.dials_beside) = (false, false);
             self.attempts += 1;
             self.dials.insert(dial);
             self.outputs.push_back(Output::Dial(dial));
@@ -338,6 +366,7 @@ impl Session {
         // Where something waits, every connection carries a batch. The youngest has the best chance.
         let written = self.connections.iter().map(|connection| connection.written).max();
         match (written, begun) {
+            _ if self.dials_beside => Some(Time::ZERO),
             (Some(_), _) if self.waiting.is_empty() => None,
             (None, _) if self.dials_at_once => Some(Time::ZERO),
             (written, begun) => written.max(begun).map(|last| last + self.interval()),

@@ -384,3 +384,18 @@ fn a_lost_packet_delays_four_exchanges_by_the_patience_and_not_by_a_kernels_time
     let (median, most) = measure(0.01);
     assert!(median < milliseconds(10) && most < milliseconds(150), "at 1%: {median:?}, {most:?}");
 }
+
+#[test]
+fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
+    let ms = Time::from_millis;
+    let mut session = Session::new(Role::Leader, PATIENCE);
+    session.opened(ms(0), None, ConnId(1));
+    // It is told something new faster than it can answer.
+    for at in (0..5000).step_by(10) {
+        session.say(ms(at), 1, vec![0].into());
+        if let Some(read) = (at / 10).checked_sub(3).filter(|read| *read > 0) {
+            session.receive(ms(at), ConnId(1), Frame::acknowledgement(read)).unwrap();
+        }
+    }
+    assert!(!session.is_read() && session.waits_since() >= Some(ms(4900)), "{:?}", session.waits_since());
+}

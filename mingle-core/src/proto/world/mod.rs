@@ -357,6 +357,11 @@ impl World {
         if self.peers.is_there(peer) {
             self.dead.remove(&peer);
         }
+        // It may be at home only now.
+        let join = self.peers.get(peer).and_then(|peer| peer.known.join.as_ref());
+        if let Some(addresses) = join.map(|join| join.contact.addresses.clone()) {
+            self.hear_addresses(peer, &addresses);
+        }
         self.look_at(peer);
     }
 
@@ -651,10 +656,12 @@ impl World {
     fn follow(&mut self) {
         self.walk = None;
         self.doubt();
+        // Where it is known to be: it says itself where else it is, once it was met there.
         let leader = self.reign.leader.clone();
+        let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == leader.id).cloned();
         self.dead.remove(&leader.id);
         self.followed = self.now;
-        self.link_to(&leader);
+        self.link_to(&seat.unwrap_or(leader));
     }
 
     /// The leader of a round for which this node was ready is another one now, or is lost. The world may have
@@ -793,7 +800,9 @@ impl World {
     fn report_suspects(&mut self, suspected: &[u32], is_cut_off: bool) {
         let suspected: BTreeSet<u32> = suspected.iter().copied().collect();
         let new = suspected.difference(&self.suspected).map(|rank| Change::Suspected(*rank));
-        let back = self.suspected.difference(&suspected).map(|rank| Change::Back(*rank));
+        // A rank that is gone is suspected no more either.
+        let is_back = |_: &&u32| self.over.is_none();
+        let back = self.suspected.difference(&suspected).filter(is_back).map(|rank| Change::Back(*rank));
         self.actions.extend(new.chain(back).map(Action::Report));
         self.suspected = suspected;
         if is_cut_off && !self.is_cut_off {

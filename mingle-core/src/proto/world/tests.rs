@@ -1809,19 +1809,26 @@ fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_member
 /// Whoever is left would take it for the leader of another world.
 #[test]
 fn a_node_that_leaves_never_names_itself_to_newcomers() {
-    for (seed, leads) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+    for (seed, leads, cut_for) in
+        (0..10).flat_map(|seed| [(seed, false, 0), (seed, true, 0), (seed, true, 15)])
+    {
         let (mut net, leader, member) = running(2, 0.0, seed);
         let leaver = if leads { leader } else { member };
-        net.trouble(Trouble::Leave(leaver));
-        // Its last words are lost with its connections.
-        net.trouble(Trouble::Cut(leader, member));
-        net.trouble(Trouble::Reset(leaver));
+        let troubles = [Trouble::Leave(leaver), Trouble::Cut(leader, member), Trouble::Reset(leaver)];
+        if cut_for == 0 {
+            // Its last words are lost with its connections.
+            troubles.into_iter().for_each(|trouble| net.trouble(trouble));
+        } else {
+            net.trouble(Trouble::Cut(leader, member));
+            net.run_until(net.now + Duration::from_secs(cut_for));
+            net.trouble(Trouble::Leave(leaver));
+        }
         let mut lonely = 0;
         while let Some(world) = net.hosts[leaver].world.as_ref().filter(|world| !world.has_ended) {
             let named = world.who_knows().map(|contact| contact.id);
             let is_alone = !world.peers.iter().any(|(_, peer)| peer.link.is_there());
             lonely += u32::from(is_alone);
-            assert!(!is_alone || named != Some(world.own.id), "{seed} {leads} {lonely}");
+            assert!(!is_alone || named != Some(world.own.id), "{seed} {leads} {cut_for} {lonely}");
             net.run_until(net.now + Duration::from_millis(1));
         }
         assert!(lonely > 100, "{seed} {leads}: {lonely}");

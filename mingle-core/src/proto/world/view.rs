@@ -25,10 +25,11 @@ impl World {
     /// would form a world of their own.
     pub(crate) fn who_knows(&self) -> Option<&Contact> {
         let leader = self.leader().filter(|leader| self.is_there(leader.id));
-        // A member that has lost the leader passes on who leads. One that leaves is soon gone, and whoever it
-        // has left behind would look for it.
-        let stays = self.current_plan().is_some() && !self.has_left();
-        leader.or_else(|| stays.then_some(&self.own)).or_else(|| self.heir())
+        // A member that has lost the leader passes on who leads.
+        let own = self.current_plan().is_some().then_some(&self.own);
+        // One that leaves is soon gone, and whoever it has left behind would look for it.
+        let lasts = |named: &&Contact| named.id != self.own.id || !self.has_left();
+        [leader, own, self.heir()].into_iter().flatten().find(lasts)
     }
 
     /// The leader while it is not lost, and then an heir. None as long as this node has read nothing of a

@@ -470,7 +470,9 @@ impl World {
 
     fn link_to(&mut self, contact: &Contact) {
         if contact.id != self.own.id && !self.dead.contains(&contact.id) {
-            self.meet(contact.id, &contact.addresses);
+            // A process that was met knows its addresses better than a plan.
+            let is_met = self.peers.get(contact.id).is_some_and(|peer| peer.link.is_at_home());
+            self.meet(contact.id, if is_met { &[] } else { &contact.addresses });
             self.peers.advance(self.now, contact.id);
             self.look_at(contact.id);
         }

@@ -1722,8 +1722,8 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
         let heir = world(&net, heir);
         assert!(heir.leads(), "{seed}: {}", net.state());
         let is_told = |host: &Host| {
-            let link = heir.peers.get(host.id).map(|peer| &peer.link);
-            host.world.is_none() || host.id == heir.own.id || link.is_some_and(|link| link.is_read())
+            let is_told = heir.peers.get(host.id).is_some_and(|peer| peer.link.is_read());
+            host.world.is_none() || host.id == heir.own.id || is_told
         };
         assert!(net.hosts.iter().all(is_told), "{seed}: {}", net.state());
         net.run_until(net.now + Duration::from_secs(30));
@@ -1817,7 +1817,9 @@ fn a_node_that_leaves_never_names_itself_to_newcomers() {
         let troubles = [Trouble::Leave(leaver), Trouble::Cut(leader, member), Trouble::Reset(leaver)];
         if cut_for == 0 {
             // Its last words are lost with its connections.
-            troubles.into_iter().for_each(|trouble| net.trouble(trouble));
+            for trouble in troubles {
+                net.trouble(trouble);
+            }
         } else {
             net.trouble(Trouble::Cut(leader, member));
             net.run_until(net.now + Duration::from_secs(cut_for));

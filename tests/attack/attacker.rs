@@ -268,7 +268,8 @@ impl Attacker {
     /// What no node sends on a connection to this one.
     fn wrong(&mut self, node: Id, at: SocketAddrV4) -> Vec<u8> {
         let token = || token(self.tag, ME, node, at, 1);
-        let session = u64::MAX - self.hits;
+        // A later one is read although a connection of an earlier one is open.
+        let session = 1 + self.hits;
         let hello = || hello(self.tag, ME, node, session);
         let opened = |frame: Vec<u8>| [opening(self.tag, ME, node, session), frame].concat();
         let changed = |mut bytes: Vec<u8>, at: usize, value: u8| {

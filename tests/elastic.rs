@@ -244,6 +244,7 @@ fn a_node_that_waits_takes_the_seat_of_one_that_dies_and_the_others_keep_their_r
         end(&lab, &[0, 1, 2, 3, 4], 1);
         for outcome in finish_all(procs.into_iter().chain([standby]).collect()) {
             assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+            assert!(!outcome.stderr.contains("missing ranks 0-3"), "three live: {}", outcome.render());
         }
     }
 }

@@ -200,14 +200,14 @@ fn about_failure(failure: &Failure) -> Option<String> {
 /// The advice for broken paths.
 pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
     // One look at the firewalls between two nodes is enough for both directions.
-    let hosts = |path: &BrokenPath| (path.from.host.clone(), path.to.host.clone());
     let is_way_back = |path: &BrokenPath, before: &BrokenPath| {
-        let (from, to) = hosts(path);
-        hosts(before) == (to, from) && is_between(path) && is_between(before)
+        (&before.from.host, &before.to.host) == (&path.to.host, &path.from.host)
+            && is_between(path)
+            && is_between(before)
     };
-    let is_first = |(at, path): &(usize, &BrokenPath)| !paths[..*at].iter().any(|one| is_way_back(path, one));
-    let cures: BTreeSet<String> =
-        paths.iter().enumerate().filter(is_first).map(|(_, path)| cure(path)).collect();
+    let is_told = |at: usize| paths[..at].iter().any(|before| is_way_back(&paths[at], before));
+    let told = (0..paths.len()).filter(|at| !is_told(*at));
+    let cures: BTreeSet<String> = told.map(|at| cure(&paths[at])).collect();
     let cures = cures.into_iter().collect::<Vec<_>>().join("; ");
     if paths.iter().all(|path| path.to_master) {
         return cures;
@@ -381,6 +381,8 @@ fn about_difference(rank: &RankDifference) -> Option<String> {
 mod tests {
     use std::io;
 
+    use mingle_core::HostName;
+
     use super::*;
 
     fn report() -> Report {
@@ -402,6 +404,20 @@ mod tests {
         let socket =
             Error::Socket { what: "cannot listen on port 1".to_owned(), source: io::Error::other("no") };
         assert_eq!((error(&socket).as_str(), class(&socket).1), ("cannot listen on port 1: no", "socket"));
+    }
+
+    #[test]
+    fn a_pair_whose_paths_are_broken_both_ways_is_named_once() {
+        let peer = |last: u8| Peer {
+            host: HostName::new(&format!("node{last}")),
+            address: ([10, 0, 0, last], 29500).into(),
+        };
+        let path = |from, to| {
+            mingle_core::tools::broken_path(peer(from), peer(to), Fault::Silent, None, (1500, 1500))
+        };
+        let named = |paths: &[BrokenPath]| about_paths(paths).matches("check the firewalls").count();
+        assert_eq!(named(&[path(1, 2), path(2, 1)]), 1);
+        assert_eq!(named(&[path(1, 2), path(2, 1), path(1, 3)]), 2);
     }
 
     #[test]

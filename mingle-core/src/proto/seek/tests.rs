@@ -69,6 +69,8 @@ fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_l
         let is_told =
             |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::Unreached { .. })));
         assert!(given_up.iter().any(is_told));
+        let is_lost = |output: &Output| matches!(output, Output::Event(Event::LostLeader(_)));
+        assert!(!given_up.iter().any(is_lost), "it has never joined it");
         let heard = hear(&mut follower, ms(3001), 1, NodeId::ALL, &announce(1, 2));
         assert_eq!(solicits(&heard).0 > 0, joins, "rank {rank:?}");
     }

@@ -235,12 +235,12 @@ impl Link {
             self.connections.clear();
         }
         self.other_number = Some(number);
-        if !self.is_at_home && !self.addresses.is_empty() && self.connections.is_empty() {
-            // It may be behind a router, or have dialled from another interface; or it is a stranger.
-            self.session.dial_beside();
-        }
         if self.connections.is_empty() {
             self.there_since = now;
+            if !self.is_at_home && !self.addresses.is_empty() {
+                // It may be behind a router, or have dialled from another interface; or it is a stranger.
+                self.session.dial_beside();
+            }
         }
         self.connections.push((conn, to));
         self.question = None;
@@ -369,14 +369,9 @@ impl Link {
         self.owes_since().map(|since| since + LOST)
     }
 
-    /// Whether the process has owed an acknowledgement for long.
-    pub(crate) fn is_late(&self, now: Time) -> bool {
-        self.answers_until().is_some_and(|until| until <= now)
-    }
-
     /// Whether a connection is open, and the process does not owe an acknowledgement for long.
     pub(crate) fn answers(&self, now: Time) -> bool {
-        self.is_there() && !self.is_late(now)
+        self.is_there() && self.answers_until().is_none_or(|until| now < until)
     }
 
     /// When time alone changes what is known, or a dial is due.

@@ -441,6 +441,16 @@ impl World {
         }
     }
 
+    /// A member of this node's world, as its plan has it.
+    fn seat_of(&self, id: NodeId) -> Option<&Contact> {
+        self.plan.as_ref()?.seats.iter().find(|seat| seat.id == id)
+    }
+
+    /// Whether a process was met where it is known to be.
+    fn has_met(&self, id: NodeId) -> bool {
+        self.peers.get(id).is_some_and(|peer| peer.link.is_at_home())
+    }
+
     /// Begins a session with a process, unless there is one; with its addresses, as far as they are known.
     fn meet(&mut self, id: NodeId, addresses: &[SocketAddr]) {
         if self.peers.has(id) {
@@ -449,8 +459,7 @@ impl World {
             }
             return;
         }
-        let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == id);
-        let known = seat.map(|seat| &seat.addresses[..]).unwrap_or_default();
+        let known = self.seat_of(id).map(|seat| &seat.addresses[..]).unwrap_or_default();
         let first = if addresses.is_empty() { known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
@@ -463,7 +472,7 @@ impl World {
     /// A process says itself where it is. If it has not been met where it is known to be, it may be a
     /// stranger, which would have this node look for the process elsewhere.
     fn hear_addresses(&mut self, id: NodeId, addresses: &[SocketAddr]) {
-        if !self.believes(id) || self.peers.get(id).is_some_and(|peer| peer.link.is_at_home()) {
+        if !self.believes(id) || self.has_met(id) {
             self.meet(id, addresses);
         }
     }
@@ -471,8 +480,7 @@ impl World {
     fn link_to(&mut self, contact: &Contact) {
         if contact.id != self.own.id && !self.dead.contains(&contact.id) {
             // A process that was met knows its addresses better than a plan.
-            let is_met = self.peers.get(contact.id).is_some_and(|peer| peer.link.is_at_home());
-            self.meet(contact.id, if is_met { &[] } else { &contact.addresses });
+            self.meet(contact.id, if self.has_met(contact.id) { &[] } else { &contact.addresses });
             self.peers.advance(self.now, contact.id);
             self.look_at(contact.id);
         }
@@ -660,10 +668,10 @@ impl World {
         self.doubt();
         // Where it is known to be: it says itself where else it is, once it was met there.
         let leader = self.reign.leader.clone();
-        let seat = self.plan.iter().flat_map(|plan| &plan.seats).find(|seat| seat.id == leader.id).cloned();
+        let known = self.seat_of(leader.id).cloned();
         self.dead.remove(&leader.id);
         self.followed = self.now;
-        self.link_to(&seat.unwrap_or(leader));
+        self.link_to(&known.unwrap_or(leader));
     }
 
     /// The leader of a round for which this node was ready is another one now, or is lost. The world may have

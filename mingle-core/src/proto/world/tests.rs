@@ -1732,6 +1732,22 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
 }
 
 #[test]
+fn a_stranger_that_says_that_a_member_leads_at_its_own_address_is_not_taken_for_the_member() {
+    let (mut world, _) = follower(3);
+    let (own, heir, stranger) = (world.own.id, contact(3), IpAddr::from([10, 9, 9, 9]));
+    let number = world.answers(Time::ZERO, heir.id, own).unwrap();
+    world.opened(Time::ZERO, heir.id, accepted_from(stranger), ConnId(7), number, 9);
+    let leader = Contact { addresses: vec![SocketAddr::new(stranger, 9)], ..heir.clone() };
+    let (term, rank) = (world.reign.term + 1, Some(2));
+    let (kind, body) = Said::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
+    world.read(Time::ZERO, ConnId(7), Frame { number: 1, read: 0, kind, body }).unwrap();
+    assert!(world.reign.leader.id == heir.id && !world.has_met(heir.id));
+    let dials = actions(&mut world).0;
+    let is_home = |action: &Action| matches!(action, Action::Carry(Order::Dial { to, .. }) if heir.addresses.contains(to));
+    assert!(dials.iter().any(is_home), "{dials:?}");
+}
+
+#[test]
 fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     let (mut world, _) = follower(3);
     let known = world.peers.len();
@@ -1804,6 +1820,17 @@ fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_member
         assert!(heir.is_some() && (!is_lost || members.iter().any(|host| Some(net.hosts[*host].id) == heir)));
     }
     assert!(net.hosts[3].world.as_ref().unwrap().leader().is_none(), "the leader is lost");
+}
+
+#[test]
+fn a_node_that_is_gone_is_not_said_to_be_back() {
+    for seed in 0..10 {
+        let (mut net, _, other) = running(4, 0.0, seed);
+        net.trouble(Trouble::PowerOff(other));
+        net.run_until(net.now + 3 * GONE_AFTER);
+        let seen = |what| net.seen.contains_key(what);
+        assert!(seen("suspected") && seen("gone") && !seen("back"), "{seed}: {:?}", net.seen);
+    }
 }
 
 /// Whoever is left would take it for the leader of another world.

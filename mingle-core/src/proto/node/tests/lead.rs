@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, close, commits, hand, hear_datagram, hear_from, is_join, joining, leading,
-    node, patient, ready, rounds, said, says, to_all,
+    LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
+    joining, leading, node, patient, ready, rounds, said, says, to_all, welcome,
 };
 use crate::model::WorldSize;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews};
-use crate::wire::{Message, Said, Solicit};
+use crate::wire::{Candidate, Message, Said, Solicit};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -116,6 +116,26 @@ fn a_leader_that_follows_another_sends_there_who_joins_it() {
     let told = hear_from(&mut node, 5, &joining(5, WorldSize::of(3)));
     assert!(says(&told, |said| matches!(said, Said::Refuse(crate::wire::Refusal::Redirect(_)))));
     assert!(!says(&told, is_join) && close(&mut node, 5).is_empty());
+}
+
+#[test]
+fn a_leader_that_has_joined_another_reports_no_count_of_its_own() {
+    let mut node = hand(patient(4));
+    node.run(Time::from_millis(1));
+    for member in [3, 4] {
+        join(&mut node, member);
+    }
+    let better = Candidate { world: WorldSize::of(4), ..candidate(LEADER, 1, true) };
+    let all = hear_datagram(&mut node, 1, &announce(better));
+    let now = node.shared.now;
+    node.open(now, 1, &all);
+    assert!(
+        says(&hear(&mut node, &welcome(2, 0)), |said| matches!(said, Said::Refuse(_))),
+        "it sends them there"
+    );
+    let closed = close(&mut node, 3);
+    assert!(!closed.iter().any(|output| matches!(output, Output::Event(Event::Progress(_)))), "{closed:?}");
+    assert!(!node.lead.has_member(id(3)) && node.lead.has_member(id(4)));
 }
 
 #[test]

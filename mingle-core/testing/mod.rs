@@ -24,8 +24,8 @@ use super::message::{
 };
 use super::{Codec, Dropped, Header, fitting};
 use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, Metadata, Misfit, NodeId,
-    Paths, Peer, Rank, Roster, Unfit, User, World, WorldSize,
+    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Link, Metadata, Misfit, NodeId, Paths,
+    Peer, Rank, Roster, Unfit, User, World, WorldSize,
 };
 
 /// The kinds of message: the number on the wire and the name.
@@ -33,15 +33,8 @@ pub const KINDS: &[(u8, &str)] =
     &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query"), (6, "Status")];
 
 /// The kinds of frames of a world that has not formed: the number on the wire and the name.
-pub const SAID: &[(u8, &str)] = &[
-    (5, "Join"),
-    (6, "Part"),
-    (7, "Welcome"),
-    (8, "Prepare"),
-    (9, "Roster"),
-    (10, "Commit"),
-    (11, "Refuse"),
-];
+pub const SAID: &[(u8, &str)] =
+    &[(0, "Join"), (1, "Part"), (2, "Welcome"), (3, "Prepare"), (4, "Roster"), (5, "Commit"), (6, "Refuse")];
 
 /// What a frame says, as far as it binds anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +55,7 @@ pub enum Seen {
 
 /// What a frame says.
 pub fn seen(frame: &super::Frame) -> Seen {
-    match Said::decode(frame.kind, &frame.body) {
+    match Said::decode(&frame.body) {
         Some(Said::Join(_)) => Seen::Join,
         Some(Said::Part(Part { round, answer: Some(Answer::Ready), .. })) => Seen::Ready(round),
         Some(Said::Welcome(Welcome { void, .. })) => Seen::Void(void),
@@ -74,7 +67,7 @@ pub fn seen(frame: &super::Frame) -> Seen {
 
 /// A frame as the log shows it.
 pub fn describe(frame: &super::Frame) -> String {
-    let said = Said::decode(frame.kind, &frame.body);
+    let said = Said::decode(&frame.body);
     let said = said.map_or_else(|| "nothing".to_owned(), |said| format!("{said:?}"));
     format!("{} (read {}): {said}", frame.number, frame.read)
 }
@@ -152,15 +145,13 @@ pub struct Scene {
     pub rosters: Vec<Roster>,
 }
 
-/// Sender, recipient and formation of a datagram.
+/// Sender and recipient of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// The sender.
     pub sender: NodeId,
     /// One node, [`Frame::ALL`] or [`Frame::ANYONE`].
     pub recipient: NodeId,
-    /// The formation.
-    pub lineage: Lineage,
 }
 
 impl Frame {
@@ -187,15 +178,15 @@ impl Forger {
     /// A message of this kind whose fields are drawn from `fields`; nothing where there is no such kind.
     pub fn datagram(&mut self, kind: u8, frame: Frame, scene: &Scene, fields: &[u8]) -> Option<Vec<u8>> {
         let message = draw_message(kind, &mut Source { bytes: fields, scene })?;
-        let Frame { sender, recipient, lineage } = frame;
-        Some(self.codec.encode(Header { sender, recipient, lineage }, &message))
+        let Frame { sender, recipient } = frame;
+        Some(self.codec.encode(Header { sender, recipient }, &message))
     }
 
     /// The frame of this number, which acknowledges all up to `read`, of this kind, whose fields are drawn
     /// from `fields`; nothing where there is no such kind.
     pub fn frame(kind: u8, number: u64, read: u64, scene: &Scene, fields: &[u8]) -> Option<super::Frame> {
-        let (kind, body) = draw_said(kind, &mut Source { bytes: fields, scene })?.encode();
-        Some(super::Frame { number, read, kind, body })
+        let body = draw_said(kind, &mut Source { bytes: fields, scene })?.encode();
+        Some(super::Frame { number, read, body })
     }
 
     /// The kind and the frame of a datagram, which a node with these keys has not read before.
@@ -204,8 +195,8 @@ impl Forger {
     /// Why a node drops it.
     pub fn read(&self, datagram: &[u8]) -> Result<(u8, Frame), String> {
         let read = Codec::new(self.tag, self.keys.as_ref()).decode(datagram);
-        let (Header { sender, recipient, lineage }, message) = read.map_err(|d: Dropped| d.to_string())?;
-        Ok((message.kind(), Frame { sender, recipient, lineage }))
+        let (Header { sender, recipient }, message) = read.map_err(|d: Dropped| d.to_string())?;
+        Ok((message.kind(), Frame { sender, recipient }))
     }
 }
 
@@ -485,15 +476,15 @@ fn draw_message(kind: u8, from: &mut Source<'_>) -> Option<Message> {
 
 fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
     let said = match kind {
-        5 => Said::Join(Box::new(Join::draw(from))),
-        6 => Said::Part(Part::draw(from)),
-        7 => Said::Welcome(Welcome::draw(from)),
-        8 => Said::Prepare(Prepare::draw(from)),
-        9 => {
+        0 => Said::Join(Box::new(Join::draw(from))),
+        1 => Said::Part(Part::draw(from)),
+        2 => Said::Welcome(Welcome::draw(from)),
+        3 => Said::Prepare(Prepare::draw(from)),
+        4 => {
             Said::Roster(from.round(), from.roster().map(|roster| encode_roster(&roster)).unwrap_or_default())
         }
-        10 => Said::Commit(Commit::draw(from)),
-        11 => Said::Refuse(Refusal::draw(from)),
+        5 => Said::Commit(Commit::draw(from)),
+        6 => Said::Refuse(Refusal::draw(from)),
         _ => return None,
     };
     Some(said)
@@ -506,18 +497,13 @@ impl Draw for Part {
             1 => Some(Answer::Broken(Broken::draw(from))),
             _ => None,
         };
-        Self { round: from.round(), answer, wants_world: !from.flag() }
+        Self { round: from.round(), answer }
     }
 }
 
 impl Draw for Welcome {
     fn draw(from: &mut Source<'_>) -> Self {
-        Self {
-            seated: from.flag(),
-            count: Count::draw(from),
-            trouble: (!from.flag()).then(|| from.trouble()),
-            void: from.round(),
-        }
+        Self { count: Count::draw(from), trouble: (!from.flag()).then(|| from.trouble()), void: from.round() }
     }
 }
 
@@ -639,8 +625,8 @@ mod tests {
                 let message = draw_message(*kind, &mut Source { bytes: &fields, scene: &scene() }).unwrap();
                 let recipients = [NodeId([2; 16]), NodeId::ALL];
                 let recipient = recipients.into_iter().find(|recipient| message.may_be_to(*recipient));
-                let (sender, lineage) = (NodeId([1; 16]), Lineage::default());
-                let frame = Frame { sender, recipient: recipient.unwrap(), lineage };
+                let sender = NodeId([1; 16]);
+                let frame = Frame { sender, recipient: recipient.unwrap() };
                 let mut forger = Forger::new(tag, None);
                 let datagram = forger.datagram(*kind, frame, &scene(), &fields).unwrap();
                 assert_eq!(forger.read(&datagram), Ok((*kind, frame)), "{message:?}");
@@ -657,7 +643,7 @@ mod tests {
             for seed in 0..=255u8 {
                 let fields: Vec<u8> = (0..80u8).map(|at| seed.wrapping_mul(at | 1)).collect();
                 let frame = Forger::frame(*kind, 1, 0, &scene(), &fields).unwrap();
-                let said = Said::decode(frame.kind, &frame.body).unwrap();
+                let said = Said::decode(&frame.body).unwrap();
                 assert!(format!("{said:?}").starts_with(name), "{said:?}");
             }
         }

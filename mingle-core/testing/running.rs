@@ -2,7 +2,7 @@
 
 use super::super::message::{Running, Status};
 use super::{Draw, Source};
-use crate::model::End;
+use crate::model::{End, Lineage};
 
 impl Draw for Running {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -14,6 +14,7 @@ impl Draw for Running {
 impl Draw for Status {
     fn draw(from: &mut Source<'_>) -> Self {
         Self {
+            epoch: Lineage { generation: from.short(), origin: from.number() },
             rank: from.rank(),
             world: from.rank(),
             host: from.host(),

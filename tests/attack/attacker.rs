@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use mingle_core::JobId;
 
-use crate::lab::forge::{
-    Body, COMMIT, HOSTILE, Id, JOIN, PART, PREPARE, REFUSE, ROSTER, WELCOME, Wire, datagram, frame, hello,
-    opening, token,
-};
+use crate::lab::forge::{Body, HOSTILE, Id, Wire, datagram, frame, hello, opening, token};
 use crate::lab::random::Random;
 use crate::lab::setting;
 
@@ -79,7 +76,7 @@ fn helper_attacks() {
         "connect" => attacker.connect(),
         "malformed" => attacker.malformed(),
         "flood" => attacker.flood(),
-        "short frames" => attacker.pour(&frame(1, 0, PART, &Body::part()).repeat(2000)),
+        "short frames" => attacker.pour(&frame(1, 0, &Body::part()).repeat(2000)),
         "long frames" => attacker.pour(&[&[17, 0, 0x80, 0][..], &vec![0; 1 << 16]].concat()),
         other => panic!("no attack {other}"),
     }
@@ -182,19 +179,19 @@ impl Attacker {
         let (own, host) = (self.own, self.host());
         self.hit();
         if refuses {
-            return wire.say(REFUSE, &Body::rank_taken(host, own));
+            return wire.say(&Body::rank_taken(host, own));
         }
         let ranks = [u32::MAX, 4, 1, 1];
         let rank = ranks[self.random.below(ranks.len())];
         let round = self.turn as u64;
         // Now and then all rounds are void, and the node is sent away.
         let is_last = self.turn.is_multiple_of(64);
-        wire.say(WELCOME, &Body::welcome(host, own, if is_last { u64::MAX } else { 0 }));
-        wire.say(PREPARE, &Body::prepare(round, rank, (ME, own), wire.peer()));
-        wire.say(ROSTER, &Body::roster(round, host));
-        wire.say(COMMIT, &Body::commit(round));
+        wire.say(&Body::welcome(host, own, if is_last { u64::MAX } else { 0 }));
+        wire.say(&Body::prepare(round, rank, (ME, own), wire.peer()));
+        wire.say(&Body::roster(round, host));
+        wire.say(&Body::commit(round));
         if is_last {
-            wire.say(REFUSE, &Body::redirect([0x67; 16], host, own));
+            wire.say(&Body::redirect([0x67; 16], host, own));
         }
     }
 
@@ -213,8 +210,8 @@ impl Attacker {
                         continue;
                     }
                     if let Some(mut wire) = Wire::dial(self.tag, me, (node, from), session) {
-                        wire.say(JOIN, &Body::join(rank, self.host(), self.own));
-                        wire.say(PART, &Body::part());
+                        wire.say(&Body::join(rank, self.host(), self.own));
+                        wire.say(&Body::part());
                         wires.push(wire);
                     }
                 }
@@ -251,11 +248,10 @@ impl Attacker {
                 (node, from)
             }));
             for (node, to) in nodes.clone() {
-                let SocketAddr::V4(at) = to else { continue };
                 let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_millis(20)) else {
                     continue;
                 };
-                let _ = stream.write_all(&self.wrong(node, at));
+                let _ = stream.write_all(&self.wrong(node));
                 open.push_back(stream);
                 if open.len() > 600 {
                     open.pop_front();
@@ -266,8 +262,8 @@ impl Attacker {
     }
 
     /// What no node sends on a connection to this one.
-    fn wrong(&mut self, node: Id, at: SocketAddrV4) -> Vec<u8> {
-        let token = || token(self.tag, ME, node, at, 1);
+    fn wrong(&mut self, node: Id) -> Vec<u8> {
+        let token = || token(self.tag, ME, node, 1);
         // A later one is read although a connection of an earlier one is open.
         let session = 1 + self.hits;
         let hello = || hello(self.tag, ME, node, session);
@@ -279,28 +275,28 @@ impl Attacker {
         match self.random.below(18) {
             0 => token()[..50].to_vec(),
             1 => changed(token(), 40, !node[0]),
-            2 => changed(token(), 111, 1),
-            3 => vec![0xff; 108],
+            2 => changed(token(), 95, 1),
+            3 => vec![0xff; 96],
             4 => token().repeat(200),
-            5 => hello()[..107].to_vec(),
+            5 => hello()[..95].to_vec(),
             6 => changed(hello(), 40, !node[0]),
             7 => changed(hello(), 6, 1),
             // A hello of a job with a secret.
             8 => changed(opened(Vec::new()), 5, 1),
             // The acknowledgement does not come first.
-            9 => [hello(), frame(1, 0, JOIN, &Body::join(0, "early", self.own))].concat(),
+            9 => [hello(), frame(1, 0, &Body::join(0, "early", self.own))].concat(),
             10 => opened(vec![0xff; 100]),
             // Shorter than any frame.
-            11 => opened([&[16, 0, 0, 0], &[0; 16][..]].concat()),
+            11 => opened([&[15, 0, 0, 0], &[0; 15][..]].concat()),
             // It has read what was never written.
-            12 => opened(frame(1, u64::MAX, PART, &Body::part())),
-            13 => opened(frame(0, 0, PART, &Body::part())),
-            14 => opened(frame(1, 0, 99, &[0xff; 300])),
-            15 => opened(frame(1, 0, COMMIT, &Body::part())),
+            12 => opened(frame(1, u64::MAX, &Body::part())),
+            13 => opened(frame(0, 0, &Body::part())),
+            14 => opened(frame(1, 0, &[99; 300])),
+            15 => opened(frame(1, 0, &Body::part()[..1])),
             // Half of a join, and a commit of nobody's leader.
             16 => {
-                let join = frame(2, 0, JOIN, &Body::join(0, "half", self.own));
-                opened([frame(1, 0, COMMIT, &Body::commit(1)), join[..60].to_vec()].concat())
+                let join = frame(2, 0, &Body::join(0, "half", self.own));
+                opened([frame(1, 0, &Body::commit(1)), join[..60].to_vec()].concat())
             }
             _ => Vec::new(),
         }
@@ -355,7 +351,7 @@ impl Attacker {
                     match self.random.below(5) {
                         0 => bytes.truncate(at),
                         1 => bytes[at] ^= 0xff,
-                        2 => bytes[68..].fill(0xff),
+                        2 => bytes[56..].fill(0xff),
                         3 => bytes.resize(60_000, b'$'),
                         // Only the kind is wrong.
                         _ => {}

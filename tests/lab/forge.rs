@@ -23,25 +23,24 @@ pub const RAW: [&str; 9] =
     ["$(", "`reboot", ";reboot", "export HIJACKED", "\u{1b}", "\u{202e}", "\u{2066}", "\u{9b}", "\0"];
 
 /// The kinds of frames.
-pub const JOIN: u8 = 5;
-pub const PART: u8 = 6;
-pub const WELCOME: u8 = 7;
-pub const PREPARE: u8 = 8;
-pub const ROSTER: u8 = 9;
-pub const COMMIT: u8 = 10;
-pub const REFUSE: u8 = 11;
+const JOIN: u8 = 0;
+const PART: u8 = 1;
+const WELCOME: u8 = 2;
+const PREPARE: u8 = 3;
+const ROSTER: u8 = 4;
+const COMMIT: u8 = 5;
+const REFUSE: u8 = 6;
 
 /// The length of a hello in bytes, and where its proof begins.
 const HELLO: usize = PROOF + 16;
-const PROOF: usize = 92;
+const PROOF: usize = 80;
 
 pub type Id = [u8; 16];
 
-/// A datagram of the first formation.
+/// A datagram.
 pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
-    let mut bytes =
-        [&b"MNGL"[..], &[VERSION, kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
+    let mut bytes = [&b"MNGL"[..], &[VERSION, kind], &length, &tag, &sender, &recipient, body].concat();
     if [1, 2, 3, 5].contains(&kind) {
         bytes.resize(bytes.len().max(576), 0);
     }
@@ -49,12 +48,8 @@ pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Ve
 }
 
 /// The token of a path; the last argument is the number of the dial.
-pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
-    let address = to.ip().to_ipv6_mapped().octets();
-    let port = to.port().to_le_bytes();
-    let mut bytes =
-        [&b"MNGL"[..], &[VERSION, 2, 0, 0], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port]
-            .concat();
+pub fn token(tag: Id, prover: Id, target: Id, dial: u64) -> Vec<u8> {
+    let mut bytes = [&b"MNGL"[..], &[VERSION, 2, 0, 0], &tag, &prover, &target, &dial.to_le_bytes()].concat();
     bytes.resize(TOKEN, 0);
     bytes
 }
@@ -62,21 +57,20 @@ pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Ve
 /// The hello of a process that dials.
 pub fn hello(tag: Id, sender: Id, recipient: Id, session: u64) -> Vec<u8> {
     let session = session.to_le_bytes();
-    let mut bytes =
-        [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &sender, &recipient, &[0; 12], &session].concat();
+    let mut bytes = [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &sender, &recipient, &session].concat();
     bytes.resize(HELLO, 0);
     bytes
 }
 
 /// A frame of this number, which acknowledges all up to `read`.
-pub fn frame(number: u64, read: u64, kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(17 + body.len()).unwrap().to_le_bytes();
-    [&length[..], &number.to_le_bytes(), &read.to_le_bytes(), &[kind], body].concat()
+pub fn frame(number: u64, read: u64, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(16 + body.len()).unwrap().to_le_bytes();
+    [&length[..], &number.to_le_bytes(), &read.to_le_bytes(), body].concat()
 }
 
 /// What a process sends first on a connection that it has dialled.
 pub fn opening(tag: Id, sender: Id, recipient: Id, session: u64) -> Vec<u8> {
-    [hello(tag, sender, recipient, session), frame(0, 0, 0, &[])].concat()
+    [hello(tag, sender, recipient, session), frame(0, 0, &[])].concat()
 }
 
 /// A connection of a session, whose end here reads and acknowledges all, as a process of mingle does.
@@ -129,9 +123,9 @@ impl Wire {
         }
     }
 
-    pub fn say(&mut self, kind: u8, body: &[u8]) {
+    pub fn say(&mut self, body: &[u8]) {
         self.said += 1;
-        let _ = self.stream.write_all(&frame(self.said, self.read, kind, body));
+        let _ = self.stream.write_all(&frame(self.said, self.read, body));
     }
 
     /// Reads and acknowledges what has arrived. Returns whether the connection is still open.
@@ -155,7 +149,7 @@ impl Wire {
             self.buffer.drain(..length);
         }
         if self.read > before {
-            let _ = self.stream.write_all(&frame(0, self.read, 0, &[]));
+            let _ = self.stream.write_all(&frame(0, self.read, &[]));
         }
         !ended
     }
@@ -168,7 +162,7 @@ pub struct Body(pub Vec<u8>);
 impl Body {
     /// The body of a frame of this kind.
     fn of(kind: u8) -> Self {
-        Self(vec![kind - JOIN])
+        Self(vec![kind])
     }
 
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
@@ -232,20 +226,27 @@ impl Body {
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
         // roster, has no port for sessions; RoCE; nothing must be the same; paths to the master alone; no
-        // key; no user; no traits.
+        // key; no user; no traits; no limit of its patience.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0).0
+        who.number(8)
+            .number(0)
+            .bytes(&[1, 1, 0])
+            .bytes(&fabric)
+            .bytes(&[0, 0, 0, 0, 0])
+            .number(0)
+            .bytes(&[0])
+            .0
     }
 
-    /// It wants the world, and is in no round.
+    /// It is in no round.
     pub fn part() -> Vec<u8> {
-        Self::of(PART).number(0).bytes(&[0, 1]).0
+        Self::of(PART).number(0).bytes(&[0]).0
     }
 
-    /// It has a seat, and another node has a rank twice.
+    /// A node wants the rank of another.
     pub fn welcome(host: &str, at: SocketAddrV4, void: u64) -> Vec<u8> {
-        let seated = Self::of(WELCOME).bytes(&[1]).count(host);
-        seated.bytes(&[1, 0]).text(host).address(at).bytes(&[2, 1]).number(void).0
+        let counted = Self::of(WELCOME).count(host);
+        counted.bytes(&[1, 0]).text(host).address(at).bytes(&[2, 1]).number(void).0
     }
 
     /// In a round without paths to other nodes than the master.

@@ -28,8 +28,8 @@ pub(super) struct WatchedJob {
     /// The members that the leader has named, and the leader's count of members then.
     named: BTreeSet<HostName>,
     counted: Option<(NodeId, u32)>,
-    /// The lineage that is shown, and when it was heard last.
-    lineage: Lineage,
+    /// The world that is shown, if the job runs, and when it was heard last.
+    epoch: Lineage,
     heard: Option<Duration>,
     /// How the world ended that ended last.
     over: Option<String>,
@@ -43,14 +43,7 @@ struct HeardNode {
     host: HostName,
     address: SocketAddr,
     last: Duration,
-    does: Does,
-}
-
-#[derive(Debug)]
-enum Does {
-    Leads(Progress),
-    Seeks,
-    Runs(Runs),
+    does: Observed,
 }
 
 /// A node as it is shown. Their order is that in which they are shown.
@@ -83,7 +76,7 @@ impl WatchedJob {
             nodes: BTreeMap::new(),
             named: BTreeSet::new(),
             counted: None,
-            lineage: Lineage::default(),
+            epoch: Lineage::default(),
             heard: None,
             over: None,
             unread: None,
@@ -91,7 +84,7 @@ impl WatchedJob {
     }
 
     fn observe(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
-        let (id, lineage, observed) = match sighting {
+        let (id, observed) = match sighting {
             Sighting::Sealed => {
                 return self.unread =
                     Some(format!("{from} seals its datagrams: give the job's own --secret-file"));
@@ -99,52 +92,43 @@ impl WatchedJob {
             Sighting::Version(version) => {
                 return self.unread = Some(format!("{from} speaks protocol version {version}"));
             }
-            Sighting::Node(id, lineage, observed) => (id, lineage, observed),
+            Sighting::Node(id, observed) => (id, observed),
         };
-        if !self.admits(now, lineage) {
+        let (host, address, epoch) = match &observed {
+            Observed::Leads(Progress { leader, .. }) => {
+                (leader.host.clone(), leader.address, Lineage::default())
+            }
+            Observed::Seeks(host) => (host.clone(), from, Lineage::default()),
+            Observed::Runs(runs) => (runs.host.clone(), from, runs.epoch),
+        };
+        if !self.admits(now, epoch) {
             return;
         }
-        let (host, address, does) = match observed {
-            Observed::Leads(progress) => {
-                (progress.leader.host.clone(), progress.leader.address, Does::Leads(progress))
-            }
-            Observed::Seeks(host) => (host, from, Does::Seeks),
-            Observed::Runs(runs) => {
-                if let Some((rank, end)) = runs.ended {
-                    self.over = Some(format!("the world ended: rank {rank}, {end}"));
-                }
-                (runs.host.clone(), from, Does::Runs(runs))
-            }
-            // Any other message shows only that its sender is alive.
-            _ => {
-                if self.lineage == lineage {
-                    self.heard = Some(now);
-                }
-                return self.nodes.get_mut(&id).map_or((), |node| node.last = now);
-            }
-        };
-        if self.lineage != lineage {
-            self.lineage = lineage;
+        if let Observed::Runs(Runs { ended: Some((rank, end)), .. }) = observed {
+            self.over = Some(format!("the world ended: rank {rank}, {end}"));
+        }
+        if self.epoch != epoch {
+            self.epoch = epoch;
             self.nodes.clear();
             self.named.clear();
         }
         self.heard = Some(now);
         if has_room(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
-            self.nodes.insert(id, HeardNode { host, address, last: now, does });
+            self.nodes.insert(id, HeardNode { host, address, last: now, does: observed });
         }
         if let Some((leader, progress)) = self.leader(now).filter(|(leader, _)| *leader == id) {
             self.count(leader, progress.joined, progress.newest.clone());
         }
     }
 
-    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it.
-    /// Datagrams of an earlier world and of another run of the job are ignored, until the lineage that is
-    /// shown falls silent: a new run begins at generation 0, and a stranger can forge a generation that no
+    /// Whether a datagram of this epoch counts: of the epoch that is shown, or of a restart after it. Datagrams
+    /// of an earlier world and of another run of the job are ignored, until the epoch that is shown falls
+    /// silent: a new run begins at generation 0, and a stranger can forge a generation that no
     /// restart will ever reach.
-    fn admits(&self, now: Duration, lineage: Lineage) -> bool {
-        let ours = self.lineage;
-        let is_restart = lineage > ours && (ours.origin == 0 || ours.origin == lineage.origin);
-        lineage == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
+    fn admits(&self, now: Duration, epoch: Lineage) -> bool {
+        let ours = self.epoch;
+        let is_restart = epoch > ours && (ours.origin == 0 || ours.origin == epoch.origin);
+        epoch == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
     /// A leader names members that have joined, but not members that have left: when the count falls, or when
@@ -167,7 +151,7 @@ impl WatchedJob {
     /// Of the nodes that lead, the one with the most members, which the others will join.
     fn leader(&self, now: Duration) -> Option<(NodeId, &Progress)> {
         let leaders = self.loud(now).filter_map(|(id, node)| match &node.does {
-            Does::Leads(progress) => Some((id, progress)),
+            Observed::Leads(progress) => Some((id, progress)),
             _ => None,
         });
         leaders.max_by_key(|(id, progress)| (progress.joined, Reverse(*id)))
@@ -176,7 +160,7 @@ impl WatchedJob {
     /// The world that runs; none where no member answers.
     fn running(&self, now: Duration) -> Option<RunState> {
         let members = self.loud(now).filter_map(|(_, node)| match &node.does {
-            Does::Runs(runs) => Some(runs),
+            Observed::Runs(runs) => Some(runs),
             _ => None,
         });
         let members: Vec<&Runs> = members.collect();
@@ -195,10 +179,10 @@ impl WatchedJob {
         let suspected = self.running(now).map(|running| running.suspected).unwrap_or_default();
         let row = |(id, node): (&NodeId, &HeardNode)| {
             let (rank, state) = match &node.does {
-                Does::Runs(runs) if suspected.contains(&runs.rank) => (Some(runs.rank), "suspected"),
+                Observed::Runs(runs) if suspected.contains(&runs.rank) => (Some(runs.rank), "suspected"),
                 _ if is_silent(now, node.last) => return None,
-                Does::Runs(runs) if runs.has_finished => (Some(runs.rank), "finished"),
-                Does::Runs(runs) => (Some(runs.rank), "runs"),
+                Observed::Runs(runs) if runs.has_finished => (Some(runs.rank), "finished"),
+                Observed::Runs(runs) => (Some(runs.rank), "runs"),
                 _ if leader == Some(*id) => (None, "leads"),
                 _ if self.named.contains(&node.host) => (None, "joined"),
                 _ => (None, "seeks"),
@@ -217,10 +201,9 @@ impl WatchedJob {
 
     /// How far the job has come, in one line.
     fn summary(&self, now: Duration) -> String {
-        let (name, generation) = (&self.name, self.lineage.generation);
+        let (name, generation) = (&self.name, self.epoch.generation);
         if let Some((_, progress)) = self.leader(now) {
-            let again = if generation == 0 { String::new() } else { format!(", generation {generation}") };
-            return format!("job {name}: {progress}; {} leads{again}", progress.leader);
+            return format!("job {name}: {progress}; {} leads", progress.leader);
         }
         let Some(RunState { world, answered, restarts_left, suspected, waiting }) = self.running(now) else {
             return match self.loud(now).count() {
@@ -268,7 +251,7 @@ impl Scene for WatchedJob {
             "job": self.name.as_str(),
             "heard": self.silence().is_none(),
             "unread": self.unread,
-            "generation": self.lineage.generation,
+            "generation": self.epoch.generation,
             "joined": progress.map(|progress| progress.joined),
             "world": progress.map(|progress| progress.world.max().get()),
             "missing": progress.map(missing),
@@ -306,13 +289,24 @@ mod tests {
         SocketAddr::from(([10, 0, 0, node], 29503))
     }
 
-    /// Of the run of the job that has this origin.
-    fn of_run(origin: u64, node: u8, generation: u32, observed: Observed) -> Sighting {
-        Sighting::Node(NodeId([node; 16]), Lineage { generation, origin }, observed)
+    fn sighting(node: u8, observed: Observed) -> Sighting {
+        Sighting::Node(NodeId([node; 16]), observed)
     }
 
-    fn sighting(node: u8, generation: u32, observed: Observed) -> Sighting {
-        of_run(1, node, generation, observed)
+    /// A member of a world of the run of the job that has this origin.
+    fn runs(node: u8, origin: u64, generation: u32) -> Sighting {
+        let runs = Runs {
+            epoch: Lineage { generation, origin },
+            host: HostName::new(&format!("node-{node}")),
+            rank: 0,
+            world: World::new(3).unwrap(),
+            has_finished: false,
+            restarts_left: Some(2),
+            suspected: Vec::new(),
+            waiting: 0,
+            ended: Some((2, End::Exited(3))),
+        };
+        sighting(node, Observed::Runs(runs))
     }
 
     fn leads(node: u8, joined: u32, newest: &[&str]) -> Observed {
@@ -339,9 +333,9 @@ mod tests {
     fn the_leader_of_the_most_is_named_and_each_node_has_a_line() {
         let mut job = job();
         assert_eq!(job.lines(seconds(0)), ["job foo: no node heard so far"]);
-        job.observe(seconds(1), at(2), sighting(2, 0, leads(2, 1, &[])));
-        job.observe(seconds(1), at(3), sighting(3, 0, Observed::Seeks(HostName::new("node-3"))));
-        job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 3, &["node-2", "node-9"])));
+        job.observe(seconds(1), at(2), sighting(2, leads(2, 1, &[])));
+        job.observe(seconds(1), at(3), sighting(3, Observed::Seeks(HostName::new("node-3"))));
+        job.observe(seconds(1), at(1), sighting(1, leads(1, 3, &["node-2", "node-9"])));
         assert_eq!(
             job.lines(seconds(1)),
             [
@@ -361,23 +355,13 @@ mod tests {
     #[test]
     fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_ignored() {
         let mut job = job();
-        job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &[])));
-        let runs = Runs {
-            host: HostName::new("node-3"),
-            rank: 0,
-            world: World::new(3).unwrap(),
-            has_finished: false,
-            restarts_left: Some(2),
-            suspected: Vec::new(),
-            waiting: 0,
-            ended: Some((2, End::Exited(3))),
-        };
-        job.observe(seconds(2), at(3), sighting(3, 1, Observed::Runs(runs)));
+        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &[])));
+        job.observe(seconds(2), at(3), runs(3, 1, 1));
         assert!(job.lines(seconds(2)).contains(&"the world ended: rank 2, exit code 3".to_owned()));
-        job.observe(seconds(3), at(4), sighting(4, 1, leads(4, 1, &[])));
-        job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 4, &[])));
-        assert_eq!(states(&job, seconds(3)), ["node-4 leads", "node-3 runs"]);
-        assert!(job.summary(seconds(3)).ends_with("node-4 (10.0.0.4:29503) leads, generation 1"));
+        job.observe(seconds(3), at(4), runs(4, 1, 0));
+        job.observe(seconds(3), at(1), sighting(1, leads(1, 4, &[])));
+        assert_eq!(states(&job, seconds(3)), ["node-3 runs"]);
+        assert!(job.summary(seconds(3)).contains("generation 1"), "{}", job.summary(seconds(3)));
     }
 
     #[test]
@@ -391,42 +375,45 @@ mod tests {
 
     #[test]
     fn a_new_run_is_shown_once_the_earlier_one_is_silent() {
-        for (origin, generation) in [(0, 0), (2, 1), (2, 7)] {
+        for (new, state) in [
+            (sighting(2, leads(2, 1, &[])), "node-2 leads"),
+            (runs(2, 2, 1), "node-2 runs"),
+            (runs(2, 2, 7), "node-2 runs"),
+        ] {
             let mut job = job();
-            job.observe(seconds(1), at(1), sighting(1, 1, leads(1, 2, &[])));
-            let new = || of_run(origin, 2, generation, leads(2, 1, &[]));
-            job.observe(seconds(5), at(2), new());
-            assert_eq!(states(&job, seconds(5)), ["node-1 leads"]);
-            job.observe(seconds(7), at(2), new());
-            assert_eq!(states(&job, seconds(7)), ["node-2 leads"]);
+            job.observe(seconds(1), at(1), runs(1, 1, 1));
+            job.observe(seconds(5), at(2), new.clone());
+            assert_eq!(states(&job, seconds(5)), ["node-1 runs"]);
+            job.observe(seconds(7), at(2), new);
+            assert_eq!(states(&job, seconds(7)), [state]);
         }
     }
 
     #[test]
     fn a_restart_is_shown_at_once_and_a_forged_one_only_while_it_sends() {
         let mut job = job();
-        job.observe(seconds(1), at(1), of_run(0, 1, 0, leads(1, 2, &[])));
-        job.observe(seconds(1), at(2), sighting(2, 1, leads(2, 2, &[])));
-        assert_eq!(states(&job, seconds(1)), ["node-2 leads"]);
-        job.observe(seconds(2), at(9), sighting(9, u32::MAX, leads(9, 4, &[])));
+        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &[])));
+        job.observe(seconds(1), at(2), runs(2, 1, 1));
+        assert_eq!(states(&job, seconds(1)), ["node-2 runs"]);
+        job.observe(seconds(2), at(9), runs(9, 1, u32::MAX));
         for second in 3..=8 {
-            job.observe(seconds(second), at(2), sighting(2, 1, leads(2, 2, &[])));
+            job.observe(seconds(second), at(2), runs(2, 1, 1));
         }
-        assert_eq!(states(&job, seconds(8)), ["node-2 leads"]);
+        assert_eq!(states(&job, seconds(8)), ["node-2 runs"]);
     }
 
     #[test]
     fn a_node_that_left_is_no_longer_shown_as_joined() {
         let mut job = job();
-        job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &["b"])));
-        job.observe(seconds(2), at(1), sighting(1, 0, leads(1, 3, &["c"])));
+        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &["b"])));
+        job.observe(seconds(2), at(1), sighting(1, leads(1, 3, &["c"])));
         assert_eq!(states(&job, seconds(2)), ["b joined", "c joined", "node-1 leads"]);
-        job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 2, &["c"])));
+        job.observe(seconds(3), at(1), sighting(1, leads(1, 2, &["c"])));
         assert_eq!(states(&job, seconds(3)), ["c joined", "node-1 leads"]);
         // The names of a leader with fewer members are ignored until the other is silent.
-        job.observe(seconds(4), at(2), sighting(2, 0, leads(2, 1, &["d"])));
+        job.observe(seconds(4), at(2), sighting(2, leads(2, 1, &["d"])));
         assert_eq!(states(&job, seconds(4)).len(), 3);
-        job.observe(seconds(9), at(2), sighting(2, 0, leads(2, 3, &[])));
+        job.observe(seconds(9), at(2), sighting(2, leads(2, 3, &[])));
         assert_eq!(states(&job, seconds(9)), ["node-2 leads"]);
     }
 
@@ -436,15 +423,11 @@ mod tests {
         for number in 0..20_000_u128 {
             let host = HostName::new(&format!("h{number}"));
             let id = NodeId((number + 1).to_be_bytes());
-            job.observe(
-                seconds(1),
-                at(1),
-                Sighting::Node(id, Lineage::default(), Observed::Seeks(host.clone())),
-            );
+            job.observe(seconds(1), at(1), Sighting::Node(id, Observed::Seeks(host.clone())));
             job.count(NodeId([5; 16]), 2, vec![host]);
         }
         assert_eq!((job.nodes.len(), job.named.len()), (MOST, MOST));
-        job.observe(seconds(7), at(1), of_run(0, 1, 0, leads(1, 2, &["b"])));
+        job.observe(seconds(7), at(1), sighting(1, leads(1, 2, &["b"])));
         assert!(states(&job, seconds(7)) == ["b joined", "node-1 leads"]);
     }
 }

@@ -17,7 +17,7 @@ use super::error::Error;
 use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{make_watch, reset_on_close};
 use super::sockets::path::connect;
-use crate::model::{Lineage, NodeId};
+use crate::model::NodeId;
 use crate::proto::{ConnId, DialId, Ends, Way};
 use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
 use crate::wire::{Frame, Header};
@@ -72,7 +72,7 @@ pub(crate) struct Dial {
 
 /// The hello of a process to another, on a connection of the session with this number.
 pub(crate) fn hello(own: NodeId, peer: NodeId, session: u64) -> Result<Hello, Error> {
-    let header = Header { sender: own, recipient: peer, lineage: Lineage::default() };
+    let header = Header { sender: own, recipient: peer };
     Ok(Hello { header, session, nonce: random()? })
 }
 
@@ -294,7 +294,7 @@ mod tests {
             self.next_conn += 1;
             // Both nonces together are new for each connection of a test, and nobody records it.
             let nonce = u128::from(self.next_conn).to_le_bytes();
-            let header = Header { sender: self.id, recipient: self.other, lineage: Lineage::default() };
+            let header = Header { sender: self.id, recipient: self.other };
             let hello = Hello { header, session: 0, nonce };
             (ConnId(self.next_conn), hello)
         }
@@ -411,17 +411,17 @@ mod tests {
         let answers = async {
             for number in 0..count {
                 let question = leader.read().await;
-                assert_eq!(*question.body, [number]);
+                assert_eq!(*question.body, [1, number]);
                 let now = leader.now();
-                leader.session.say(now, 2, question.body);
+                leader.session.say(now, question.body);
             }
             leader.read().await;
         };
         let questions = async {
             for number in 0..count {
                 let now = member.now();
-                member.session.say(now, 1, [number].into());
-                assert_eq!(*member.read().await.body, [number]);
+                member.session.say(now, [1, number].into());
+                assert_eq!(*member.read().await.body, [1, number]);
             }
         };
         tokio::select! { () = answers => unreachable!(), () = questions => begun.elapsed() }
@@ -452,7 +452,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         tokio::spawn(accepted(ConnId(1), stream, Carrier { hellos: ours.clone(), longest: 1000, news }));
         let hello = |sender, recipient| {
-            let header = Header { sender, recipient, lineage: Lineage::default() };
+            let header = Header { sender, recipient };
             Hello { header, session: 7, nonce: [5; 16] }
         };
         let (member, own) = (NodeId([1; 16]), NodeId([2; 16]));
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_process_without_the_secret_is_no_member_whatever_it_says_after_a_members_hello() {
-        let frame = Frame { number: 1, read: 0, kind: 1, body: (*b"body").into() };
+        let frame = Frame { number: 1, read: 0, body: (*b"body").into() };
         runtime().block_on(async {
             assert_eq!(reports(|_, _, _| Vec::new()).await, ["asked", "closed"]);
             assert_eq!(reports(|_, _, _| vec![0; 100]).await, ["asked", "closed"]);
@@ -508,7 +508,7 @@ mod tests {
         let (_frames, to_write) = channel(UNWRITTEN);
         let ends = hellos.ends(&[0; HELLO], &[0; HELLO], false);
         let mut writer = hellos.ends(&[0; HELLO], &[0; HELLO], true).0;
-        let frame = |number| Frame { number, read: 0, kind: 1, body: (*b"body").into() };
+        let frame = |number| Frame { number, read: 0, body: (*b"body").into() };
         let bytes: Vec<u8> = (1..=ALL as u64).flat_map(|number| writer.encode(&frame(number))).collect();
         stranger.write_all(&bytes).await.unwrap();
         tokio::spawn(async move { carry(stream, ConnId(1), ends, to_write, &carrier).await.0 });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 use crate::model::{HostName, World};
-use crate::model::{JobTag, Keys, Lineage, NodeId, Traits, WorldSize};
+use crate::model::{JobTag, Keys, NodeId, Traits, WorldSize};
 use crate::proto::report::Tried;
 use crate::wire::NodeInfo;
 
@@ -32,8 +32,6 @@ pub struct Config {
     pub keys: Option<Keys>,
     /// How many nodes the world must have.
     pub world: WorldSize,
-    /// The lineage in this node's datagrams, by which observers tell the worlds of a job apart.
-    pub lineage: Lineage,
     /// How this node describes itself to its leader.
     pub node: NodeInfo,
     /// What should be the same on every node. Without traits, the node says nothing of that.
@@ -82,7 +80,6 @@ impl Config {
             tag,
             keys: None,
             world: world.into(),
-            lineage: Lineage::default(),
             node,
             traits: Arc::default(),
             listed: BTreeSet::new(),

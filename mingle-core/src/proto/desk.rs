@@ -11,7 +11,7 @@ use super::output::Output;
 use super::scale::Scale;
 use super::shared::Shared;
 use super::timer::Time;
-use crate::model::{Lineage, NodeId};
+use crate::model::NodeId;
 use crate::wire::world::Contact;
 use crate::wire::{Message, Running, Status};
 
@@ -52,11 +52,6 @@ impl Desk {
     /// on, so that none is used twice.
     pub(crate) fn new(shared: Shared) -> Self {
         Self { shared, observers: BTreeMap::new(), due: None, next: Time::ZERO, other: None }
-    }
-
-    /// Observers tell the worlds of a job apart by this.
-    pub(crate) fn set_epoch(&mut self, epoch: Lineage) {
-        self.shared.config.lineage = epoch;
     }
 
     /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
@@ -138,7 +133,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::HostName;
+    use crate::model::{HostName, Lineage};
     use crate::proto::config::Config;
     use crate::proto::tests::{codec, endpoint, id, tag};
     use crate::wire::Header;
@@ -165,7 +160,7 @@ mod tests {
             message: &Message,
             (rank, sign): (Option<u32>, Option<Sign<'_>>),
         ) -> Vec<(SocketAddr, Message)> {
-            let header = Header { sender: id(from), recipient, lineage: Lineage::default() };
+            let header = Header { sender: id(from), recipient };
             let datagram = codec().encode(header, message);
             self.handle_datagram(self.shared.now, endpoint(from), &datagram, rank, sign);
             self.sent()
@@ -190,6 +185,7 @@ mod tests {
 
     fn status(rank: u32) -> Status {
         Status {
+            epoch: Lineage::default(),
             rank,
             world: 4,
             host: HostName::new("b"),

@@ -333,7 +333,7 @@ fn decoded(bytes: &[u8]) -> Message {
 
 /// What a frame says, unless it only acknowledges.
 fn said(frame: &Frame) -> Option<Said> {
-    (!frame.is_acknowledgement()).then(|| Said::decode(frame.kind, &frame.body).expect("a node has said it"))
+    (!frame.is_acknowledgement()).then(|| Said::decode(&frame.body).expect("a node has said it"))
 }
 
 /// The round that something is about.

@@ -18,8 +18,8 @@ pub struct Observer {
 /// What a datagram shows of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sighting {
-    /// A node of this formation of the job, and what the node does.
-    Node(NodeId, Lineage, Observed),
+    /// A node, and what the node does.
+    Node(NodeId, Observed),
     /// The datagram is sealed with another secret than the observer's, or only the sender or only the
     /// observer has a secret.
     Sealed,
@@ -29,7 +29,6 @@ pub enum Sighting {
 
 /// What a node does, as far as an observer needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Observed {
     /// The node leads, and has counted the members.
     Leads(Progress),
@@ -37,13 +36,13 @@ pub enum Observed {
     Seeks(HostName),
     /// The node is a member of a running world, and has answered an observer.
     Runs(Runs),
-    /// The node sent another message, so it is alive.
-    Other,
 }
 
 /// The answer of a member of a running world to an observer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runs {
+    /// Which world of the job the member is in.
+    pub epoch: Lineage,
     /// The name of the member's host.
     pub host: HostName,
     /// The member's rank.
@@ -71,7 +70,7 @@ impl Observer {
 
     /// The datagram that asks the members of a running world for their status. Send it to all nodes.
     pub fn query(&mut self) -> Vec<u8> {
-        let header = Header { sender: self.id, recipient: NodeId::ALL, lineage: Lineage::default() };
+        let header = Header { sender: self.id, recipient: NodeId::ALL };
         self.codec.encode(header, &Message::Query)
     }
 
@@ -88,6 +87,7 @@ impl Observer {
             Message::Announce(announce) => Observed::Leads(announce.count.progress(&announce.candidate)),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
             Message::Status(status) => Observed::Runs(Runs {
+                epoch: status.epoch,
                 host: status.host,
                 rank: status.rank,
                 world: World::new(status.world).ok()?,
@@ -97,11 +97,9 @@ impl Observer {
                 waiting: status.waiting,
                 ended: status.ended,
             }),
-            // Of an observer, perhaps of this one.
-            Message::Query => return None,
-            _ => Observed::Other,
+            Message::Hint(_) | Message::Running(_) | Message::Query => return None,
         };
-        Some(Sighting::Node(header.sender, header.lineage, observed))
+        Some(Sighting::Node(header.sender, observed))
     }
 }
 
@@ -114,7 +112,6 @@ mod tests {
     use crate::wire::{Announce, Candidate, Count, Header, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
-    const LINEAGE: Lineage = Lineage { generation: 1, origin: 9 };
 
     fn job() -> JobId {
         "foo".parse().unwrap()
@@ -148,7 +145,7 @@ mod tests {
     }
 
     fn encoded(keys: Option<&Keys>, message: &Message) -> Vec<u8> {
-        let header = Header { sender: NODE, recipient: NodeId::ALL, lineage: LINEAGE };
+        let header = Header { sender: NODE, recipient: NodeId::ALL };
         Codec::new(job().tag(), keys).encode(header, message)
     }
 
@@ -156,7 +153,7 @@ mod tests {
     fn a_node_that_looks_for_a_leader_is_seen() {
         let solicit = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
         let sighting = observer(None).read(&encoded(None, &solicit)).unwrap();
-        assert_eq!(sighting, Sighting::Node(NODE, LINEAGE, Observed::Seeks(HostName::new("d"))));
+        assert_eq!(sighting, Sighting::Node(NODE, Observed::Seeks(HostName::new("d"))));
     }
 
     #[test]

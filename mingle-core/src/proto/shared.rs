@@ -17,11 +17,14 @@ use super::session::Links;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::{
-    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Said, Solicit, Token, encode_traits,
+    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Said, Solicit, Token, encode_traits, kind_of,
 };
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
+
+/// How long before its time is up a node wants a round to begin: a prepare may be lost a few times.
+const ROUND_BEGINS: Duration = Duration::from_secs(1);
 
 /// The context that [`Node`](super::Node) lends to its parts.
 #[derive(Debug, Clone)]
@@ -129,30 +132,29 @@ impl Shared {
     }
 
     pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
-        let header = Header { sender: self.me(), recipient, lineage: self.config.lineage };
+        let header = Header { sender: self.me(), recipient };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Send { to, datagram });
     }
 
     pub(crate) fn multicast(&mut self, message: &Message) {
-        let header = Header { sender: self.me(), recipient: NodeId::ALL, lineage: self.config.lineage };
+        let header = Header { sender: self.me(), recipient: NodeId::ALL };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
     }
 
     /// Says this state on the session with a node, unless it was said last of its kind.
     pub(crate) fn say(&mut self, to: NodeId, said: &Said) {
-        let (kind, body) = said.encode();
-        self.links.say(self.now, to, kind, &body);
+        self.links.say(self.now, to, &said.encode());
     }
 
     /// The same, also if it was said last of its kind. A process that acknowledges it is there.
     pub(crate) fn say_again(&mut self, to: NodeId, said: &Said) {
-        let (kind, body) = said.encode();
+        let body = said.encode();
         if let Some(peer) = self.links.get_mut(to) {
-            peer.link.say_again(kind);
+            peer.link.say_again(kind_of(&body));
         }
-        self.links.say(self.now, to, kind, &body);
+        self.links.say(self.now, to, &body);
     }
 
     /// Says why there is no world for a node with this one, and says it again to a node that joins again.
@@ -163,7 +165,16 @@ impl Shared {
     /// This node as its leader records it, with its traits.
     pub(crate) fn join(&self) -> Said {
         let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
-        Said::Join(Box::new(Join { world, node: self.node_info(), traits }))
+        let patience = self.patience().filter(|_| world.is_range());
+        Said::Join(Box::new(Join { world, node: self.node_info(), traits, patience }))
+    }
+
+    /// In how many milliseconds a world is to form with the nodes that are here, so that this node is in the
+    /// round before its time is up.
+    fn patience(&self) -> Option<u32> {
+        let (timeout, deadline) = (self.config.timeout?, self.timers.get(Timer::Deadline)?);
+        let left = deadline.saturating_sub(self.now).saturating_sub(ROUND_BEGINS.min(timeout / 8));
+        Some(u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
     }
 
     /// The addresses at which another node may be dialled. Those that are this node's own are left out: the
@@ -194,15 +205,11 @@ impl Shared {
 
     /// Opens a connection to `to` that proves the path to `target`, with packets of at most `packet` bytes.
     pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
-        let (dial, token) = self.next_token(to, target);
-        let (token, answer) = self.codec.encode_path(&token);
+        self.dials += 1;
+        let dial = DialId(self.dials);
+        let (token, answer) = self.codec.encode_path(&Token { prover: self.me(), target, dial: self.dials });
         self.outputs.push_back(Output::DialPath(PathDial { dial, to, token, answer, packet }));
         dial
-    }
-
-    fn next_token(&mut self, to: SocketAddr, target: NodeId) -> (DialId, Token) {
-        self.dials += 1;
-        (DialId(self.dials), Token { prover: self.me(), target, dial: self.dials, dialled: to })
     }
 
     pub(crate) fn hang_up(&mut self, dial: DialId) {

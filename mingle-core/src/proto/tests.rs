@@ -127,10 +127,10 @@ impl Hand {
         let mut all = self.outputs();
         let conn = ConnId(peer.into());
         self.frames += 1;
-        let (kind, body) = said.encode();
+        let body = said.encode();
         let is_mute = self.mute.contains(&peer);
         let read = self.written.get(&conn).copied().filter(|_| !is_mute).unwrap_or_default();
-        let frame = Frame { number: self.frames, read, kind, body };
+        let frame = Frame { number: self.frames, read, body };
         self.node.handle_frame(now, conn, frame).unwrap();
         all.extend(self.outputs());
         all
@@ -159,7 +159,7 @@ impl Hand {
 pub(super) fn said(outputs: &[Output]) -> Vec<(u8, Said)> {
     let said = outputs.iter().filter_map(|output| match output {
         Output::Carry(Order::Write(ConnId(conn), frame)) if frame.number > 0 => {
-            Some((u8::try_from(*conn).unwrap(), Said::decode(frame.kind, &frame.body).unwrap()))
+            Some((u8::try_from(*conn).unwrap(), Said::decode(&frame.body).unwrap()))
         }
         _ => None,
     });

@@ -24,11 +24,12 @@ pub(crate) const BROKEN: usize = 3;
 pub(crate) const REFUSED: usize = 2;
 
 /// The kind of a frame that says how far a member is in a round.
-pub(crate) const PART: u8 = 6;
+pub(crate) const PART: u8 = 1;
 /// The kind of a frame that tells a node what its leader knows.
-pub(crate) const WELCOME: u8 = 7;
+pub(crate) const WELCOME: u8 = 2;
 
-/// What a frame says. The node says the first two, its leader the others.
+/// What a frame says, whose kind is the number of the variant, from 0. The node says the first two, its
+/// leader the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     Join(Box<Join>),
@@ -46,28 +47,15 @@ pub(crate) enum Said {
 }
 
 impl Said {
-    pub(crate) fn kind(&self) -> u8 {
-        match self {
-            Self::Join(_) => 5,
-            Self::Part(_) => PART,
-            Self::Welcome(_) => WELCOME,
-            Self::Prepare(_) => 8,
-            Self::Roster(..) => 9,
-            Self::Commit(_) => 10,
-            Self::Refuse(_) => 11,
-        }
-    }
-
-    pub(crate) fn encode(&self) -> (u8, Body) {
+    pub(crate) fn encode(&self) -> Body {
         let mut bytes = Vec::new();
         put(self, frame_config(), &mut bytes);
-        (self.kind(), bytes.into())
+        bytes.into()
     }
 
-    /// Nothing where the bytes say nothing of this kind, or more than that.
-    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
-        let said: Self = take(body, frame_config())?;
-        (said.kind() == kind).then_some(said)
+    /// Nothing where the bytes are no frame of these, or more than that.
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+        take(body, frame_config())
     }
 }
 
@@ -78,6 +66,9 @@ pub(crate) struct Join {
     pub(crate) node: NodeInfo,
     /// As [`encode_traits`](super::encode_traits) writes them.
     pub(crate) traits: Vec<u8>,
+    /// For a world of several sizes: within how many milliseconds it is to form with the nodes that are here,
+    /// since this node waits no longer.
+    pub(crate) patience: Option<u32>,
 }
 
 /// How far a member is in the round of this number.
@@ -85,8 +76,6 @@ pub(crate) struct Join {
 pub(crate) struct Part {
     pub(crate) round: u64,
     pub(crate) answer: Option<Answer>,
-    /// Its time is up: it asks its leader to form the world with the nodes that are here.
-    pub(crate) wants_world: bool,
 }
 
 /// What comes of a member's proofs.
@@ -101,8 +90,6 @@ pub(crate) enum Answer {
 /// What a leader tells a node that has joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// Whether the node holds a seat; a standby does not.
-    pub(crate) seated: bool,
     pub(crate) count: Count,
     /// What keeps the world from forming, as far as the leader knows.
     pub(crate) trouble: Option<Trouble>,

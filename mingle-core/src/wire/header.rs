@@ -9,9 +9,7 @@
 //!      8    16  tag of the job
 //!     24    16  ID of the sender
 //!     40    16  ID of the recipient; zeros for all nodes, ones (0xff) for any node at the address
-//!     56     4  generation of the job, little endian
-//!     60     8  origin of the job, little endian
-//!     68        body, then zeros where the kind is padded
+//!     56        body, then zeros where the kind is padded
 //! ```
 //!
 //! Every version of the protocol has the same first 24 bytes. A token has the same first 8 bytes but for the
@@ -20,7 +18,7 @@
 use std::ops::Range;
 
 use super::Dropped;
-use crate::model::{JobTag, Lineage, NodeId};
+use crate::model::{JobTag, NodeId};
 
 /// The version of the protocol that this library speaks.
 pub const VERSION: u8 = 3;
@@ -28,7 +26,7 @@ pub const VERSION: u8 = 3;
 pub(super) const MAGIC: [u8; 4] = *b"MNGL";
 pub(super) const TAG: Range<usize> = 8..24;
 /// The length of a header in bytes.
-pub(super) const HEADER: usize = 68;
+pub(super) const HEADER: usize = 56;
 
 /// The length of the part that is the same in every version of the protocol.
 const COMMON: usize = 24;
@@ -36,8 +34,6 @@ const KIND: usize = 5;
 const BODY_LENGTH: Range<usize> = 6..8;
 const SENDER: Range<usize> = 24..40;
 const RECIPIENT: Range<usize> = 40..56;
-const GENERATION: Range<usize> = 56..60;
-const ORIGIN: Range<usize> = 60..68;
 /// Set in the kind of a sealed datagram.
 const SEALED: u8 = 0x80;
 
@@ -47,8 +43,6 @@ pub(crate) struct Header {
     pub(crate) sender: NodeId,
     /// One node, [`NodeId::ALL`] in a multicast, or [`NodeId::ANYONE`] in a datagram to a seed.
     pub(crate) recipient: NodeId,
-    /// Which formation of the job the sender takes part in.
-    pub(crate) lineage: Lineage,
 }
 
 impl Header {
@@ -61,18 +55,12 @@ impl Header {
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[SENDER].copy_from_slice(&self.sender.0);
         bytes[RECIPIENT].copy_from_slice(&self.recipient.0);
-        bytes[GENERATION].copy_from_slice(&self.lineage.generation.to_le_bytes());
-        bytes[ORIGIN].copy_from_slice(&self.lineage.origin.to_le_bytes());
         bytes
     }
 
     /// The header of a datagram that [`check`] has passed.
     pub(super) fn decode(bytes: &[u8]) -> Self {
-        let lineage = Lineage {
-            generation: u32::from_le_bytes(array(&bytes[GENERATION])),
-            origin: u64::from_le_bytes(array(&bytes[ORIGIN])),
-        };
-        Self { sender: id(&bytes[SENDER]), recipient: id(&bytes[RECIPIENT]), lineage }
+        Self { sender: id(&bytes[SENDER]), recipient: id(&bytes[RECIPIENT]) }
     }
 }
 

@@ -6,7 +6,9 @@ use bincode::config::Config;
 use serde::{Deserialize, Serialize};
 
 use super::Encoding;
-use crate::model::{End, Endpoints, HostName, List, NodeId, Peer, User, WorldSize, deserialize_unicast};
+use crate::model::{
+    End, Endpoints, HostName, Lineage, List, NodeId, Peer, User, WorldSize, deserialize_unicast,
+};
 
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
@@ -149,6 +151,8 @@ pub(crate) struct Running {
 /// A member of a running world, as an observer shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
+    /// Which world of the job it is in.
+    pub(crate) epoch: Lineage,
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) host: HostName,

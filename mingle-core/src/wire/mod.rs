@@ -44,8 +44,8 @@ pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWE
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
-pub(crate) use session::Body;
 pub use session::Frame;
+pub(crate) use session::{Body, kind_of};
 pub(crate) use token::Token;
 pub(crate) use token::begins_path;
 pub use token::{ANSWER, TOKEN};
@@ -188,8 +188,8 @@ impl Codec {
 
     /// The answer to the token of a path to the node `me`. None to any other bytes.
     pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<[u8; ANSWER]> {
-        let token = Token::decode(self.tag, self.token_key.as_ref(), bytes).ok()?;
-        (token.target == me).then(|| token::answer(bytes, self.token_key.as_ref()))
+        let key = self.token_key.as_ref();
+        (token::target(self.tag, key, bytes) == Some(me)).then(|| token::answer(bytes, key))
     }
 }
 
@@ -204,8 +204,6 @@ fn decode_plain(datagram: &[u8]) -> Option<(Header, Message)> {
         padding.is_empty()
     };
     let header = Header::decode(head);
-    // Only a world that has formed is followed by another formation, and it has an origin.
-    let is_possible = header.lineage.generation == 0 || header.lineage.origin != 0;
-    let is_well_formed = is_well_padded && is_possible && message.may_be_to(header.recipient);
+    let is_well_formed = is_well_padded && message.may_be_to(header.recipient);
     is_well_formed.then_some((header, message))
 }

@@ -6,15 +6,13 @@
 //!      0     4  magic "MNGL"                           0     4  length of the rest, little endian
 //!      4     1  protocol version                    4     8  number; 0 acknowledges alone
 //!      5     1  1 where the frames are sealed          12     8  number of the last frame read here
-//!      6     2  zeros                                  20     1  kind
-//!      8    16  tag of the job                         21        body
-//!     24    16  ID of the sender                                 tag of 16 bytes, where sealed
+//!      6     2  zeros                                  20        body, which begins with its kind
+//!      8    16  tag of the job                                   tag of 16 bytes, where sealed
+//!     24    16  ID of the sender
 //!     40    16  ID of the process that is meant
-//!     56     4  generation of the job, little endian
-//!     60     8  origin of the job, little endian
-//!     68     8  number of the sender's session, little endian
-//!     76    16  nonce, random
-//!     92    16  proof: zeros from the dialer; from the acceptor a hash of both hellos
+//!     56     8  number of the sender's session, little endian
+//!     64    16  nonce, random
+//!     80    16  proof: zeros from the dialer; from the acceptor a hash of both hellos
 //! ```
 //!
 //! With a secret the proof is keyed, and everything after a frame's length is sealed: ChaCha20-Poly1305
@@ -35,10 +33,15 @@ const NONCE: usize = HEADER + 8;
 const PROOF: usize = NONCE + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
 const LENGTH: usize = 4;
-const HEAD: usize = 8 + 8 + 1;
+const HEAD: usize = 8 + 8;
 
 /// What a frame says, written once and shared by all connections that carry it.
 pub(crate) type Body = Arc<[u8]>;
+
+/// The kind of the state that a body says: its first byte.
+pub(crate) fn kind_of(body: &[u8]) -> u8 {
+    body.first().copied().unwrap_or_default()
+}
 
 /// A state that one process tells the other, or an acknowledgement alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +50,6 @@ pub struct Frame {
     pub(crate) number: u64,
     /// The number of the last frame that the sender has read on the same connection.
     pub(crate) read: u64,
-    pub(crate) kind: u8,
     pub(crate) body: Body,
 }
 
@@ -59,7 +61,7 @@ impl Frame {
     }
 
     pub(crate) fn acknowledgement(read: u64) -> Self {
-        Self { number: 0, read, kind: 0, body: Arc::new([]) }
+        Self { number: 0, read, body: Arc::new([]) }
     }
 
     pub(crate) fn is_acknowledgement(&self) -> bool {
@@ -193,7 +195,6 @@ impl Writer {
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend(frame.number.to_le_bytes());
         bytes.extend(frame.read.to_le_bytes());
-        bytes.push(frame.kind);
         bytes.extend_from_slice(&frame.body);
         if let Some(seal) = &mut self.seal {
             let number = seal.number();
@@ -241,19 +242,21 @@ impl Reader {
         let frame = Frame {
             number: u64::from_le_bytes(array(&head[..8])),
             read: u64::from_le_bytes(array(&head[8..16])),
-            kind: head[16],
             body: body.into(),
         };
-        // An acknowledgement is nothing else.
-        let is_well_formed = !frame.is_acknowledgement() || (frame.kind == 0 && frame.body.is_empty());
-        if is_well_formed { Ok(Some(frame)) } else { Err(Dropped::Malformed) }
+        // An acknowledgement says nothing else, and every other frame says something.
+        if frame.is_acknowledgement() == frame.body.is_empty() {
+            Ok(Some(frame))
+        } else {
+            Err(Dropped::Malformed)
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{JobId, Lineage, Secret};
+    use crate::model::{JobId, Secret};
 
     const A: NodeId = NodeId([1; 16]);
     const B: NodeId = NodeId([2; 16]);
@@ -265,8 +268,7 @@ mod tests {
     }
 
     fn hello(sender: NodeId, recipient: NodeId, nonce: u8) -> Hello {
-        let lineage = Lineage { generation: 3, origin: 9 };
-        Hello { header: Header { sender, recipient, lineage }, session: 7, nonce: [nonce; 16] }
+        Hello { header: Header { sender, recipient }, session: 7, nonce: [nonce; 16] }
     }
 
     /// Both ends of a connection between A, which dials, and B.
@@ -279,8 +281,8 @@ mod tests {
     }
 
     fn frames() -> Vec<Frame> {
-        let frame = |number, body: &[u8]| Frame { number, read: 7, kind: 5, body: body.into() };
-        vec![frame(1, b""), Frame::acknowledgement(u64::MAX), frame(u64::MAX, b"body"), frame(3, &[0; 4000])]
+        let frame = |number, body: &[u8]| Frame { number, read: 7, body: body.into() };
+        vec![frame(1, b"k"), Frame::acknowledgement(u64::MAX), frame(u64::MAX, b"body"), frame(3, &[0; 4000])]
     }
 
     const SECRETS: [Option<&str>; 2] = [None, Some("a secret of many bytes")];
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn with_a_secret_no_byte_of_a_frame_can_be_changed_left_out_repeated_or_recorded() {
         let hellos = hellos(SECRETS[1]);
-        let frame = Frame { number: 1, read: 0, kind: 2, body: (*b"body").into() };
+        let frame = Frame { number: 1, read: 0, body: (*b"body").into() };
         let [(mut writer, _), (_, mut reader)] = connected(&hellos, [3, 4]);
         let bytes = writer.encode(&frame);
         for at in LENGTH..bytes.len() {
@@ -363,10 +365,10 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_says_more_is_malformed() {
+    fn an_acknowledgement_that_says_more_is_malformed_and_so_is_a_frame_that_says_nothing() {
         let hellos = hellos(None);
         for frame in [
-            Frame { kind: 1, ..Frame::acknowledgement(7) },
+            Frame { number: 1, ..Frame::acknowledgement(7) },
             Frame { body: (*b"body").into(), ..Frame::acknowledgement(7) },
         ] {
             let [(mut writer, _), (_, mut reader)] = connected(&hellos, [3, 4]);

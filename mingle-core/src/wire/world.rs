@@ -164,7 +164,7 @@ impl Plan {
     }
 }
 
-/// What a frame says. Its kind is beside it on the wire, since a session keeps the last frame of each kind.
+/// What a frame says, whose kind is the number of the variant, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     Join(Join),
@@ -174,28 +174,18 @@ pub(crate) enum Said {
 }
 
 /// The kind of a frame that says what the leader has decided.
-pub(crate) const REIGN: u8 = 3;
+pub(crate) const REIGN: u8 = 2;
 
 impl Said {
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Join(_) => 1,
-            Self::Status(_) => 2,
-            Self::Reign(_) => REIGN,
-            Self::Plan(_) => 4,
-        }
-    }
-
-    pub(crate) fn encode(&self) -> (u8, Body) {
+    pub(crate) fn encode(&self) -> Body {
         let mut bytes = Vec::new();
         message::put(self, super::frame_config(), &mut bytes);
-        (self.kind(), bytes.into())
+        bytes.into()
     }
 
-    /// Nothing where the bytes say nothing of this kind, or more than that.
-    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
-        let said: Self = message::take(body, super::frame_config())?;
-        (said.kind() == kind && said.is_bounded()).then_some(said)
+    /// Nothing where the bytes are no frame of these, or more than that.
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
+        message::take(body, super::frame_config()).filter(Self::is_bounded)
     }
 
     fn is_bounded(&self) -> bool {
@@ -264,13 +254,12 @@ mod tests {
     #[test]
     fn every_state_comes_back_and_no_other_bytes_are_one() {
         for said in all() {
-            let (kind, body) = said.encode();
-            assert_eq!(Said::decode(kind, &body), Some(said));
+            let body = said.encode();
+            assert_eq!(Said::decode(&body), Some(said));
             for length in 0..body.len() {
-                assert_eq!(Said::decode(kind, &body[..length]), None, "{kind}, {length} bytes");
+                assert_eq!(Said::decode(&body[..length]), None, "{length} bytes");
             }
-            assert_eq!(Said::decode(kind, &[&body[..], &[0]].concat()), None);
-            assert_eq!(Said::decode(kind + 4, &body), None);
+            assert_eq!(Said::decode(&[&body[..], &[0]].concat()), None);
         }
     }
 
@@ -279,8 +268,8 @@ mod tests {
         let round = RoundId { leader: NodeId([1; 16]), number: 1 };
         let seat = Contact { addresses: vec![contact(1).addresses[0]; 4], ..contact(1) };
         let plan = Said::Plan(Plan { round, epoch: Lineage::default(), seats: vec![seat; 10_000] });
-        let (kind, body) = plan.encode();
-        assert_eq!(Said::decode(kind, &body), Some(plan));
+        let body = plan.encode();
+        assert_eq!(Said::decode(&body), Some(plan));
     }
 
     #[test]
@@ -293,8 +282,8 @@ mod tests {
                 seats: vec![contact.clone()],
             };
             for said in [Said::Join(Join { contact, rank: None }), Said::Plan(plan)] {
-                let (kind, body) = said.encode();
-                assert_eq!(Said::decode(kind, &body), None, "{count} addresses");
+                let body = said.encode();
+                assert_eq!(Said::decode(&body), None, "{count} addresses");
             }
         }
     }

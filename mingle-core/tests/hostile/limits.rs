@@ -7,7 +7,7 @@ use std::time::Duration;
 use mingle_core::proto::testing::{Frame, KINDS, name};
 use mingle_core::proto::{Ending, NodeId};
 
-use crate::machine::cells::{RECIPIENTS, Relation, Way};
+use crate::machine::cells::{RECIPIENTS, Way};
 use crate::machine::link::Actor;
 use crate::machine::promises::Drawn;
 use crate::machine::stages::{EVE, STAGES, Stage, id, play, stranger};
@@ -40,7 +40,7 @@ fn drawn_by(stage: &Stage, kind: u8, fields: &[u8]) -> Option<(Drawn, usize)> {
         // The attacker claims the address of another, and names it in the message.
         play.scene.endpoints.truncate(3);
         play.scene.nodes.insert(0, sender);
-        let way = Way::Datagram(recipient, Relation::Same);
+        let way = Way::Datagram(recipient);
         let attack = Attack { kind, way, sender, source: stranger(1) };
         let Some(datagram) = attack.datagram(&mut play, fields) else { continue };
         if play.forger.read(&datagram).is_err() {
@@ -134,8 +134,7 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
         for number in 0..2 * CROWD {
             let mut sender = [0xee; 16];
             sender[..4].copy_from_slice(&number.to_be_bytes());
-            let frame =
-                Frame { sender: NodeId(sender), recipient: play.link.own_id(), lineage: play.lineage };
+            let frame = Frame { sender: NodeId(sender), recipient: play.link.own_id() };
             let (kind, _) = KINDS[usize::try_from(number / 4).unwrap() % KINDS.len()];
             play.scene.nodes[0] = NodeId(sender);
             // A follower would leave its leader for the first that redirects it.

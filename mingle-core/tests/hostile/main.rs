@@ -8,7 +8,7 @@ mod scenarios;
 
 use std::collections::BTreeSet;
 
-use machine::cells::{Cell, Cells, Name, RECIPIENTS, RELATIONS, Recipient, Relation, Way};
+use machine::cells::{Cell, Cells, Name, RECIPIENTS, Recipient, Way};
 use machine::stages::{Play, STAGES, Stage, id, stranger};
 use machine::{Attack, Bytes};
 use mingle_core::proto::testing::{Forger, KINDS, Phase, SAID, name};
@@ -80,23 +80,20 @@ fn random(seed: u64) -> impl Iterator<Item = u8> {
     .flatten()
 }
 
-/// The ways of a datagram: all recipients with all lineages.
-fn ways() -> impl Iterator<Item = Way> {
-    RECIPIENTS.into_iter().flat_map(|recipient| RELATIONS.map(|relation| Way::Datagram(recipient, relation)))
-}
+/// How often each is written. What follows is up to chance.
+const TIMES: usize = 3;
 
-/// How often each frame is written in each name. It says more than a datagram.
-const FRAMES: usize = 3;
-
-/// What an attacker writes to a node in this situation: a message of every kind to every recipient with every
-/// lineage, and a frame of every kind in every name, each with the name if that is not up to chance.
+/// What an attacker writes to a node in this situation: a message of every kind to every recipient, and a
+/// frame of every kind in every name, each with the name if that is not up to chance.
 fn attacks(play: &Play) -> Vec<(u8, Way, Option<NodeId>)> {
-    let datagrams = KINDS.iter().flat_map(|(kind, _)| ways().map(|way| (*kind, way, None)));
+    let datagrams = KINDS.iter().flat_map(|(kind, _)| {
+        RECIPIENTS.map(|recipient| (*kind, Way::Datagram(recipient), None)).repeat(TIMES)
+    });
     let names = play.peers.iter().map(|&peer| (id(peer), Name::Node));
     let names: Vec<_> = names.chain([(id(20), Name::Stranger)]).collect();
     let frames = SAID.iter().flat_map(|(kind, _)| {
         let frame = |&(name, whose)| (*kind, Way::Session(whose), Some(name));
-        names.iter().map(frame).collect::<Vec<_>>().repeat(FRAMES)
+        names.iter().map(frame).collect::<Vec<_>>().repeat(TIMES)
     });
     datagrams.chain(frames).collect()
 }
@@ -172,16 +169,15 @@ fn has_sessions(phase: Phase) -> bool {
 }
 
 /// Whether a message of this kind passes the decoder: it drops one to a recipient that PROTOCOL.md does not
-/// permit for its kind, and one of a later generation without an origin. Every frame passes.
+/// permit for its kind. Every frame passes.
 fn is_well_formed(kind: u8, way: Way) -> bool {
-    let Way::Datagram(recipient, relation) = way else { return true };
+    let Way::Datagram(recipient) = way else { return true };
     let to_all = ["Announce", "Solicit", "Hint", "Query"];
-    let is_permitted = match recipient {
+    match recipient {
         Recipient::All => to_all.contains(&name(kind)),
         Recipient::Anyone => ["Announce", "Solicit"].contains(&name(kind)),
         Recipient::One => name(kind) != "Query",
-    };
-    is_permitted && relation != Relation::NoOrigin
+    }
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Advertiser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, List, NodeId, Peer, Secret, User, WorldSize};
+    use crate::model::{HostName, List, NodeId, Peer, Secret, User, WorldSize};
     use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
     use crate::wire::{Codec, Header, Message, NodeInfo, Running, Solicit};
@@ -112,8 +112,7 @@ mod tests {
 
     /// Delivers a message to the node, and passes its events to the advertiser.
     fn deliver(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
-        let header =
-            Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: Lineage::default() };
+        let header = Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]) };
         let datagram = Codec::new(advertiser.job.tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);

@@ -205,6 +205,7 @@ impl RunningWorld {
         let (world, rank, restarts_left, ended) = (&self.world, self.rank, self.restarts_left, self.ended);
         let (members, host) = (&self.members, rank.and_then(|rank| self.members.get(rank.get() as usize)));
         self.desk.handle_timeout(now, || Status {
+            epoch: world.epoch(),
             rank: rank.map_or(0, Rank::get),
             world: u32::try_from(members.len()).unwrap_or(u32::MAX),
             host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
@@ -236,7 +237,6 @@ impl RunningWorld {
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));
         }
-        self.desk.set_epoch(self.world.epoch());
         while let Some(output) = self.desk.poll_output() {
             self.driver.carry_out(output);
         }

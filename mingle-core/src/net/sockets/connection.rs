@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::endpoint::reset_on_close;
 use super::path;
 use crate::net::session::{self, Carrier, News};
-use crate::proto::{ConnId, DialId, PathNews, PathTarget, TOKEN, Warning};
+use crate::proto::{ConnId, DialId, PathNews, PathTarget, Warning};
 use crate::wire::begins_path;
 use crate::wire::session::HELLO;
 
@@ -66,10 +66,7 @@ pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, purposes: Purposes
     }
     if begins_path(&first) {
         let proved = async {
-            let mut token = [0; TOKEN];
-            token[..HELLO].copy_from_slice(&first);
-            stream.read_exact(&mut token[HELLO..]).await?;
-            let answer = purposes.paths.and_then(|paths| paths.answer(&token));
+            let answer = purposes.paths.and_then(|paths| paths.answer(&first));
             path::answer(&mut stream, &answer.ok_or(std::io::ErrorKind::InvalidData)?).await
         };
         if !matches!(timeout(PATH_TIMEOUT, proved).await, Ok(Ok(()))) {

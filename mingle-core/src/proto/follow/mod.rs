@@ -18,6 +18,8 @@ use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
 const UNREACHED: Duration = Duration::from_secs(3);
+/// A leader that has answered so lately is not silent: it gets eight questions meanwhile.
+const ANSWERS: Duration = Duration::from_secs(2);
 /// How many questions a leader gets that has not answered, since its address may be forged: the seventh after
 /// 0.8 s.
 const UNANSWERED: usize = 7;
@@ -35,7 +37,8 @@ pub(crate) struct Follow {
     leader: Introduction,
     /// The leader has welcomed this node.
     joined: bool,
-    /// When the leader first wrote to *this* node, which a replayed announce does not do.
+    /// When the leader was last there for certain: it wrote to *this* node, which a replayed announce does not
+    /// do, or a session with it was open.
     heard: Option<Time>,
     /// How many questions were sent.
     asks: usize,
@@ -160,12 +163,6 @@ impl Follow {
         shared.say(self.leader_id(), &join);
     }
 
-    /// This node's time is up: the leader may form the world with those who are here.
-    pub(crate) fn want_world(&mut self, shared: &mut Shared) {
-        self.part.wants_world = true;
-        self.say_part(shared);
-    }
-
     fn say_part(&mut self, shared: &mut Shared) {
         shared.say(self.leader_id(), &Said::Part(self.part.clone()));
         self.bind(shared);
@@ -201,10 +198,9 @@ impl Follow {
 
     /// The leader is there: it is dialled at all its addresses.
     fn answered(&mut self, shared: &mut Shared) {
-        if self.heard.is_some() {
+        if self.heard.replace(shared.now).is_some() {
             return;
         }
-        self.heard = Some(shared.now);
         if !self.joined {
             shared.set_after(Timer::GiveUpLeader, UNREACHED);
         }
@@ -291,8 +287,8 @@ impl Follow {
 
     /// Why the leader is given up now.
     pub(crate) fn gave_up(&self, shared: &Shared) -> GaveUp {
-        // A leader that was heard so recently is not silent.
-        let is_recent = |heard| shared.now < heard + shared.scale().leader_silence().max(UNREACHED * 2);
+        // One that formed its world meanwhile, or died, answers no more; it would be wrong to name a firewall.
+        let is_recent = |heard| shared.now < heard + shared.scale().leader_silence().max(ANSWERS);
         if !self.joined && self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
@@ -326,7 +322,7 @@ impl Follow {
         let is_proved = prepare.master == self.leader_id()
             && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
         self.round = Some(Participation::start(prepare, place, is_proved, shared));
-        self.part = Part { round: prepare.round, answer: None, ..self.part.clone() };
+        self.part = Part { round: prepare.round, answer: None };
         self.set_doubt(shared);
         self.take_roster();
         self.proceed(shared);

@@ -1,6 +1,6 @@
 //! The leader's book of members: the nodes that have joined, the seats, and the standbys.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use crate::model::{HostName, NodeId, Peer, Rank, Traits, User};
 use crate::proto::report::RankRange;
 use crate::proto::session::Links;
 use crate::proto::shared::Shared;
+use crate::proto::timer::Time;
 use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
 /// All nodes that have joined.
@@ -26,6 +27,8 @@ pub(super) struct Book {
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
     newest: VecDeque<HostName>,
+    /// By when members want a world of those who are here.
+    leaves: BTreeSet<(Time, NodeId)>,
 }
 
 /// A node that has joined.
@@ -36,6 +39,8 @@ pub(super) struct Entry {
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
+    /// By when it wants a world of those who are here.
+    leaves: Option<Time>,
     /// In a round: it has said that it is ready.
     pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
@@ -61,6 +66,7 @@ impl Book {
             high_water: 1,
             standbys: Vec::new(),
             newest: VecDeque::new(),
+            leaves: BTreeSet::new(),
         }
     }
 
@@ -125,6 +131,11 @@ impl Book {
         RankRange::missing(self.ranks.keys().copied(), shared.most(), RUNS)
     }
 
+    /// When the first member wants a world of those who are here.
+    pub(super) fn leaves(&self) -> Option<Time> {
+        self.leaves.first().map(|(at, _)| *at)
+    }
+
     /// The node with a seat and this given rank.
     pub(super) fn holder(&self, rank: Rank) -> Option<NodeId> {
         self.ranks.get(&rank.get()).copied()
@@ -143,17 +154,23 @@ impl Book {
     }
 
     /// Records what a node says of itself.
-    pub(super) fn join(&mut self, from: NodeId, node: NodeInfo, differing: Option<Arc<Traits>>) {
+    pub(super) fn join(
+        &mut self,
+        from: NodeId,
+        node: NodeInfo,
+        differing: Option<Arc<Traits>>,
+        leaves: Option<Time>,
+    ) {
         match self.entries.get_mut(&from) {
             // Its addresses may have changed; its rank and the rest stay as they are.
             Some(entry) if entry.seated => {
                 entry.node.endpoints = node.endpoints;
                 entry.node.reach = node.reach;
             }
-            Some(entry) => (entry.node, entry.differing) = (node, differing),
+            Some(entry) => (entry.node, entry.differing, entry.leaves) = (node, differing, leaves),
             None => {
-                let entry =
-                    Entry { node, differing, seated: false, is_ready: false, replaced: false, done: false };
+                let (seated, is_ready, replaced, done) = (false, false, false, false);
+                let entry = Entry { node, differing, seated, leaves, is_ready, replaced, done };
                 self.entries.insert(from, entry);
             }
         }
@@ -167,6 +184,7 @@ impl Book {
             self.ranks.insert(rank.get(), id);
         }
         self.addresses.insert(entry.node.endpoints.preferred(), id);
+        self.leaves.extend(entry.leaves.map(|at| (at, id)));
         self.seated += 1;
         self.high_water = self.high_water.max(self.seated);
         self.newest.push_front(entry.node.host.clone());
@@ -181,6 +199,7 @@ impl Book {
         self.seated -= 1;
         self.ranks.retain(|_, holder| *holder != id);
         self.addresses.retain(|_, holder| *holder != id);
+        entry.leaves.map(|at| self.leaves.remove(&(at, id)));
         self.newest.retain(|host| *host != entry.node.host);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::book::Book;
 use crate::model::NodeId;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
@@ -39,8 +40,8 @@ impl Call {
         self.is_over
     }
 
-    /// So many nodes have a seat now. `joined` is the one that has just got its own.
-    pub(super) fn count(&mut self, seated: u32, joined: Option<NodeId>, shared: &mut Shared) {
+    /// So many nodes have a seat now, as the book says. `joined` is the one that has just got its own.
+    pub(super) fn count(&mut self, book: &Book, joined: Option<NodeId>, shared: &mut Shared) {
         let world = shared.config.world;
         if !world.is_range() {
             return;
@@ -48,7 +49,7 @@ impl Call {
         if let Some(id) = joined {
             self.candidates.remove(&id);
         }
-        if seated < world.min().get() {
+        if book.seated() < world.min().get() {
             self.cancel(shared);
             return;
         }
@@ -57,7 +58,7 @@ impl Call {
         if joined.is_some() {
             enough.joined = now;
         }
-        self.schedule(shared);
+        self.schedule(book, shared);
     }
 
     /// A node that has no seat leads or joins.
@@ -73,19 +74,20 @@ impl Call {
     }
 
     /// When the call is over, as far as is known by now; none where too few nodes are here.
-    pub(super) fn due(&self, shared: &Shared) -> Option<Time> {
+    pub(super) fn due(&self, book: &Book, shared: &Shared) -> Option<Time> {
         let Enough { since, joined } = self.enough?;
         let call = shared.config.last_call;
         let longest = |pause: Duration| since.saturating_add(pause.saturating_mul(MOST_CALLS));
         let for_members = joined.saturating_add(call).min(longest(call));
         let heard = self.candidates.values().max();
         let for_candidates = heard.map(|&heard| (heard + CANDIDATE).min(longest(call.max(CANDIDATE))));
-        for_candidates.into_iter().chain([for_members]).max()
+        let due = for_candidates.map_or(for_members, |for_candidates| for_candidates.max(for_members));
+        Some(book.leaves().map_or(due, |leaves| leaves.min(due)))
     }
 
     /// Sets the timer at which the call may be over.
-    pub(super) fn schedule(&self, shared: &mut Shared) {
-        if let Some(due) = self.due(shared).filter(|_| !self.is_over) {
+    pub(super) fn schedule(&self, book: &Book, shared: &mut Shared) {
+        if let Some(due) = self.due(book, shared).filter(|_| !self.is_over) {
             shared.timers.set(Timer::LastCall, due.max(shared.now));
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Committed {
     /// How many standbys there were.
     left_over: u32,
     /// What the members are told.
-    commit: (u8, Body),
+    commit: Body,
     /// All are told, and not the master alone.
     tells_all: bool,
 }
@@ -71,7 +71,7 @@ impl Committed {
             left_over,
         });
         let (commit, since) = (commit.encode(), shared.now);
-        shared.links.say(since, plan.master, commit.0, &commit.1);
+        shared.links.say(since, plan.master, &commit);
         Self { plan, since, unaware, left_over, commit, tells_all: false }
     }
 
@@ -97,7 +97,7 @@ impl Committed {
             let full = no_seat(&self.plan, shared);
             for (id, entry) in book.entries().filter(|(_, entry)| !entry.done) {
                 if entry.seated {
-                    shared.links.say(shared.now, id, self.commit.0, &self.commit.1);
+                    shared.links.say(shared.now, id, &self.commit);
                 } else {
                     shared.refuse(id, full.clone());
                 }

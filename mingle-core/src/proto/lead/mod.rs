@@ -145,6 +145,11 @@ impl Lead {
         self.rounds.is_proving()
     }
 
+    /// Whether the world has formed, and this leader stays until its members know it.
+    pub(crate) fn has_committed(&self) -> bool {
+        self.rounds.has_committed()
+    }
+
     /// Whether all nodes of the round under way are ready.
     pub(crate) fn is_about_to_commit(&self) -> bool {
         self.rounds.is_ready()
@@ -250,8 +255,10 @@ impl Lead {
 
     /// Asks the holder of a seat whether it is there.
     fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
-        let Some(entry) = self.book.get(holder) else { return };
-        let welcome = self.welcome_to(entry, self.count(shared));
+        if !self.knows(holder) {
+            return;
+        }
+        let welcome = self.welcome_with(self.count(shared));
         self.challenges.add(holder, contender, shared.now, || {
             shared.say_again(holder, &welcome);
             shared.timers.set_earlier(Timer::Challenge, shared.now + SILENCE);
@@ -298,36 +305,31 @@ impl Lead {
     /// Welcomes all nodes that have joined, as far as something has changed.
     pub(crate) fn welcome_all(&self, shared: &mut Shared) {
         if !self.frozen && !self.rounds.is_decided() {
-            let count = self.count(shared);
-            for (id, entry) in self.book.entries() {
-                shared.say(id, &self.welcome_to(entry, count.clone()));
+            let welcome = self.welcome_with(self.count(shared)).encode();
+            for (id, _) in self.book.entries() {
+                shared.links.say(shared.now, id, &welcome);
             }
         }
     }
 
-    /// A round is void: its members learn that before anything else, since those that are ready heed no
-    /// refusal.
-    pub(super) fn tell_of_void(&self, shared: &mut Shared) {
-        if shared.timers.get(Timer::Welcome).is_some_and(|at| at <= shared.now) {
+    /// Members learn what is due by then before anything else that follows: that a round is void, since those
+    /// that are ready heed no refusal; or that all are here, before the round.
+    pub(super) fn welcome_first(&self, by: Time, shared: &mut Shared) {
+        if shared.timers.get(Timer::Welcome).is_some_and(|at| at <= by) {
             shared.timers.stop(Timer::Welcome);
             self.welcome_all(shared);
         }
     }
 
     fn welcome(&self, id: NodeId, shared: &mut Shared) {
-        if let Some(entry) = self.book.get(id) {
-            let welcome = self.welcome_to(entry, self.count(shared));
+        if self.knows(id) {
+            let welcome = self.welcome_with(self.count(shared));
             shared.say(id, &welcome);
         }
     }
 
-    fn welcome_to(&self, entry: &book::Entry, count: Count) -> Said {
-        Said::Welcome(Welcome {
-            seated: entry.seated,
-            count,
-            trouble: self.trouble.clone(),
-            void: self.rounds.voided(),
-        })
+    fn welcome_with(&self, count: Count) -> Said {
+        Said::Welcome(Welcome { count, trouble: self.trouble.clone(), void: self.rounds.voided() })
     }
 
     /// Whether this node has a seat in the book.
@@ -337,7 +339,7 @@ impl Lead {
 
     /// This node leads now, or again: if enough nodes are here, the last call begins.
     pub(crate) fn begin_call(&mut self, shared: &mut Shared) {
-        self.call.count(self.book.seated(), None, shared);
+        self.call.count(&self.book, None, shared);
     }
 
     /// A node is heard that leads and has no seat here.
@@ -349,11 +351,16 @@ impl Lead {
 
     /// Whether the last call goes on, as far as is known by now. Sets the timer for its end.
     pub(crate) fn call_goes_on(&self, shared: &mut Shared) -> bool {
-        let goes_on = self.call.due(shared).is_some_and(|due| shared.now < due);
+        let goes_on = self.call.due(&self.book, shared).is_some_and(|due| shared.now < due);
         if goes_on {
-            self.call.schedule(shared);
+            self.call.schedule(&self.book, shared);
         }
         goes_on
+    }
+
+    /// Whether a member's time is nearly up.
+    pub(crate) fn is_left_soon(&self, shared: &Shared) -> bool {
+        self.book.leaves().is_some_and(|at| at <= shared.now)
     }
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
@@ -427,13 +434,18 @@ impl Lead {
         if !may_start || !is_due || seated < shared.config.world.min().get() {
             return;
         }
-        let start = self.rounds.start(&mut self.book, shared);
-        self.started(start, shared);
+        match self.rounds.next_plan(&mut self.book, shared) {
+            Ok(plan) => {
+                self.welcome_first(Time::MAX, shared);
+                self.rounds.start(plan, &mut self.book, shared);
+            }
+            Err(start) => self.started(start, shared),
+        }
     }
 
     fn started(&mut self, start: Start, shared: &mut Shared) {
         match start {
-            Start::Begun | Start::Not => {}
+            Start::Not => {}
             Start::Again => self.fill_seats(shared),
             Start::Without(unfit) => self.leave_out(*unfit, shared),
         }
@@ -457,7 +469,7 @@ impl Lead {
             Fate::GoesOn => {}
             Fate::Collecting => self.fill_seats(shared),
             Fate::Overdue(unready) => {
-                self.tell_of_void(shared);
+                self.welcome_first(shared.now, shared);
                 self.blame(&unready, shared);
             }
             Fate::Silent(silent) => {
@@ -473,8 +485,9 @@ impl Lead {
                 if failed.len() == 1 {
                     self.put_behind_standbys(&failed, shared);
                 }
-                self.tell_of_void(shared);
-                self.fill_seats(shared);
+                self.welcome_first(shared.now, shared);
+                // The user learns why before the next attempt begins.
+                shared.timers.set(Timer::Round, shared.now);
             }
         }
     }
@@ -496,7 +509,7 @@ impl Lead {
     pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
         self.challenges.forgive(stopped);
         if self.rounds.void_after_stop(shared) {
-            self.tell_of_void(shared);
+            self.welcome_first(shared.now, shared);
             shared.timers.set(Timer::Round, shared.now);
         }
     }

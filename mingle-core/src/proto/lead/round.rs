@@ -53,7 +53,7 @@ impl Round {
         let roster = Said::Roster(plan.number, encode_roster(&plan.roster)).encode();
         for (id, entry) in book.members() {
             if entry.node.attributes.wants_roster {
-                shared.links.say(shared.now, id, roster.0, &roster.1);
+                shared.links.say(shared.now, id, &roster);
             }
             if let Some(prepare) = plan.prepare(id) {
                 shared.say(id, &Said::Prepare(prepare));

@@ -125,20 +125,25 @@ impl Rounds {
         }
     }
 
-    /// Starts a round with the members of a full book, where none is under way.
-    pub(super) fn start(&mut self, book: &mut Book, shared: &mut Shared) -> Start {
-        let plan = match self.plan(book, shared) {
-            Ok(plan) => plan,
-            Err(None) => return Start::Not,
-            Err(Some(unfit)) => return self.end_or_leave_out(unfit, book, shared),
-        };
+    /// The plan of a round with the members of a full book, where none is under way.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn next_plan(&mut self, book: &mut Book, shared: &mut Shared) -> Result<Plan, Start> {
+        self.plan(book, shared).map_err(|unfit| match unfit {
+            None => Start::Not,
+            Some(unfit) => self.end_or_leave_out(unfit, book, shared),
+        })
+    }
+
+    /// Starts the round of this plan.
+    pub(super) fn start(&mut self, plan: Plan, book: &mut Book, shared: &mut Shared) {
         self.started += 1;
         for (_, entry) in book.entries_mut() {
             entry.is_ready = false;
         }
         shared.event(Event::Preparing { round: self.started });
         self.phase = Phase::Proving(Round::start(plan, book, shared));
-        Start::Begun
     }
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
@@ -224,6 +229,11 @@ impl Rounds {
     /// Whether it is decided how this leader ends, and what its nodes read is all that it waits for.
     pub(super) fn is_decided(&self) -> bool {
         !matches!(self.phase, Phase::Collecting | Phase::Proving(_))
+    }
+
+    /// Whether the world has formed: no other node can join it.
+    pub(super) fn has_committed(&self) -> bool {
+        matches!(self.phase, Phase::Committed(_))
     }
 
     /// A node may have read how this leader ends, or be gone.
@@ -395,9 +405,9 @@ impl Rounds {
             Phase::Collecting | Phase::Proving(_) => Ok(()),
             // It gets its commit.
             Phase::Committed(_) if book.member(from).is_some() => Err(None),
-            Phase::Committed(round) if book.get(from).is_some() => Err(Some(round.no_seat(shared))),
+            Phase::Committed(round) => Err(Some(round.no_seat(shared))),
             Phase::Ending(ending) => Err(Some(ending.refusal())),
-            Phase::Committed(_) | Phase::Over(_) => Err(Some(Refusal::Closing)),
+            Phase::Over(_) => Err(Some(Refusal::Closing)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! How a node comes to a seat and loses it: join, welcome, and the end of its session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Lead;
 use crate::model::{Misfit, NodeId, Unfit};
@@ -46,7 +47,8 @@ impl Lead {
         }
         shared.dial_at(from, &join.node.endpoints);
         let differing = Some(traits).filter(|traits| *traits != *shared.config.traits).map(Arc::new);
-        self.book.join(from, join.node, differing);
+        let leaves = join.patience.map(|left| shared.now + Duration::from_millis(left.into()));
+        self.book.join(from, join.node, differing, leaves);
         self.hear_candidate(from, shared);
         if let Some(ghost) = self.book.ghost(from) {
             self.challenge(ghost, None, shared);
@@ -108,7 +110,7 @@ impl Lead {
         let is_full = self.book.seated() >= shared.most() || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             self.book.seat(id);
-            self.call.count(self.book.seated(), Some(id), shared);
+            self.call.count(&self.book, Some(id), shared);
             self.report_change(shared);
             self.forget_trouble(id);
             return;
@@ -156,9 +158,9 @@ impl Lead {
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
         self.seat_standbys(shared);
-        self.call.count(self.book.seated(), None, shared);
+        self.call.count(&self.book, None, shared);
         self.report_change(shared);
-        self.tell_of_void(shared);
+        self.welcome_first(shared.now, shared);
         self.fill_seats(shared);
     }
 

@@ -31,11 +31,9 @@ pub(super) struct Excluded {
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
 pub(super) type Planned<T> = Result<T, Option<Box<Excluded>>>;
 
-/// What comes of the wish to start a round.
+/// Why a round does not start.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// It has begun.
-    Begun,
     /// It may begin.
     Again,
     /// Something is awaited, or no world can form.

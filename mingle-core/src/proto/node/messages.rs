@@ -168,7 +168,8 @@ impl Node {
 
     /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
-        if candidate.id == self.shared.me() || self.seek.has_missed_world() || self.is_twin(candidate) {
+        let is_over = self.seek.has_missed_world() || (self.follow.is_none() && self.lead.has_committed());
+        if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
             return;
         }
         if candidate.world == self.shared.config.world {
@@ -197,7 +198,7 @@ impl Node {
             }
             Some(_) => {}
             None if !seek.may_lead(shared) => seek.answer_as_seeker(from, source, recipient, shared),
-            None if !seek.has_announced() => {}
+            None if !seek.has_announced() || self.lead.has_committed() => {}
             None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
             None => seek.answer_as_leader(from, source, to_all, again, &self.lead, shared),
         }

@@ -7,7 +7,6 @@ mod absent;
 mod ending;
 mod memory;
 mod messages;
-mod overtime;
 #[cfg(feature = "testing")]
 #[path = "../../../testing/node.rs"]
 mod phase;
@@ -32,7 +31,6 @@ use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId};
 use crate::wire::{Dropped, Message, Reach};
 use memory::Memory;
-use overtime::Overtime;
 
 /// How much longer others may be silent after this process was stopped past a timer.
 const GRACE: Duration = Duration::from_secs(1);
@@ -52,8 +50,6 @@ pub struct Node {
     lead: Lead,
     follow: Option<Follow>,
     memory: Memory,
-    /// The time is up, and this node stays for a round.
-    overtime: Option<Overtime>,
     /// Until when this node, whose time is up, waits for its leader to say why the last round has failed.
     hears_out: Option<Time>,
     /// The job runs without this node: the process that leads, and where it accepts sessions.
@@ -72,7 +68,6 @@ impl Node {
             lead: Lead::new(&shared),
             follow: None,
             memory: Memory::default(),
-            overtime: None,
             hears_out: None,
             runs: None,
             ended: false,
@@ -271,6 +266,13 @@ impl Node {
         }
     }
 
+    /// The driver has looked up every seed once, and has read the shared folder once or had no answer from
+    /// it.
+    pub fn handle_searched(&mut self, now: Time) {
+        self.at(now);
+        self.seek.set_searched(&self.shared);
+    }
+
     /// This node has heard no other node of its job by the means in `tried`; the jobs in `jobs` form on the
     /// link; and if `is_deaf`, this host drops its own multicasts. The report says so.
     pub fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
@@ -335,8 +337,10 @@ impl Node {
 
     fn on_timer(&mut self, timer: Timer) {
         match timer {
-            Timer::Deadline if self.stays_for_round() => {}
-            Timer::Deadline => self.on_deadline(),
+            Timer::Deadline => {
+                self.end_call();
+                self.on_deadline();
+            }
             Timer::Call => self.call(),
             Timer::Ask => self.with_follow(Follow::ask),
             Timer::Dial => _ = self.with_proofs(PathProofs::advance),

@@ -110,7 +110,7 @@ impl Node {
             return Ok(());
         };
         let said = match frame {
-            Some(frame) => Some(Said::decode(frame.kind, &frame.body).ok_or(Impossible)?),
+            Some(frame) => Some(Said::decode(&frame.body).ok_or(Impossible)?),
             None => None,
         };
         self.memory.hear(from, self.shared.now);
@@ -125,12 +125,7 @@ impl Node {
     fn on_said(&mut self, from: NodeId, said: Said) {
         match said {
             Said::Join(join) => self.on_join(from, *join),
-            Said::Part(part) => {
-                if part.wants_world {
-                    self.on_enough(from);
-                }
-                self.lead.on_part(from, &part, &mut self.shared);
-            }
+            Said::Part(part) => self.lead.on_part(from, &part, &mut self.shared),
             said if self.follows(from) => self.on_leader(said),
             _ => tracing::debug!(%from, "a frame that is not the sender's to say"),
         }

@@ -15,6 +15,8 @@ use crate::wire::{Candidate, Commit, Introduction, Refusal};
 /// How long a node stands aside after it was last told that the job runs. It asks once a
 /// second meanwhile, and each question is answered.
 pub(super) const STAND_ASIDE: Duration = Duration::from_secs(30);
+/// How often a leader looks whether all of its seeds have been asked, when its call could be over.
+const LOOK: Duration = Duration::from_millis(250);
 
 impl Node {
     /// Whether this node leads: it may, and follows nobody.
@@ -32,7 +34,7 @@ impl Node {
     pub(super) fn call(&mut self) {
         if self.seeks() {
             self.seek.solicit(&mut self.shared);
-        } else if self.leads() {
+        } else if self.leads() && !self.lead.has_committed() {
             match self.seek.take_best(&self.lead, &self.shared) {
                 Some((best, source)) => self.follow(&best, source),
                 None => self.seek.announce(&self.lead, &mut self.shared),
@@ -144,6 +146,27 @@ impl Node {
         if let Some(follow) = &mut self.follow {
             follow.set_relay(&mut self.shared);
             self.seek.relay(follow, &mut self.shared);
+        }
+    }
+
+    /// The last call may be over: the nodes that are here form the world.
+    pub(super) fn on_last_call(&mut self) {
+        if self.lead.call_goes_on(&mut self.shared) {
+            return;
+        }
+        if self.seek.has_searched(&self.shared) || self.lead.is_left_soon(&self.shared) {
+            self.end_call();
+        } else {
+            self.shared.set_after(Timer::LastCall, LOOK);
+        }
+    }
+
+    /// Forms the world with the nodes that are here, if this node leads and they are enough.
+    pub(super) fn end_call(&mut self) {
+        if self.leads() {
+            self.lead.end_call(&mut self.shared);
+            // A world of one has nobody to wait for.
+            self.lead.commit_if_ready(&mut self.shared);
         }
     }
 

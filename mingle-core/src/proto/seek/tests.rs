@@ -1,6 +1,6 @@
 //! A node that leads or looks for a leader, and others that look too.
 
-use crate::model::{HostName, Lineage, List, NodeId, Rank, WorldSize};
+use crate::model::{HostName, List, NodeId, Rank, WorldSize};
 use crate::proto::tests::{Hand, codec, endpoint, id, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Event, Node, Output, Warning};
@@ -18,7 +18,7 @@ fn node(number: u8, rank: Option<u32>) -> Hand {
 }
 
 fn hear(node: &mut Hand, now: Time, from: u8, recipient: NodeId, message: &Message) -> Vec<Output> {
-    let header = Header { sender: id(from), recipient, lineage: Lineage::default() };
+    let header = Header { sender: id(from), recipient };
     node.handle_datagram(now, endpoint(from), &codec().encode(header, message));
     node.outputs()
 }
@@ -64,16 +64,32 @@ fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_l
         follower.outputs();
         assert!(solicits(&hear(&mut follower, ms(0), 1, NodeId::ALL, &announce(1, 2))).0 > 0);
         // It answers.
-        hear(&mut follower, ms(0), 1, id(2), &announce(1, 2));
+        for at in [0, 1500] {
+            hear(&mut follower, ms(at), 1, id(2), &announce(1, 2));
+        }
         let given_up = follower.run(ms(3000));
-        let is_told =
-            |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::Unreached { .. })));
-        assert!(given_up.iter().any(is_told));
+        assert!(given_up.iter().any(is_unreached));
         let is_lost = |output: &Output| matches!(output, Output::Event(Event::LostLeader(_)));
         assert!(!given_up.iter().any(is_lost), "it has never joined it");
         let heard = hear(&mut follower, ms(3001), 1, NodeId::ALL, &announce(1, 2));
         assert_eq!(solicits(&heard).0 > 0, joins, "rank {rank:?}");
     }
+}
+
+fn is_unreached(output: &Output) -> bool {
+    matches!(output, Output::Event(Event::Warning(Warning::Unreached { .. })))
+}
+
+#[test]
+fn a_leader_that_answers_no_more_has_ended_and_no_firewall_is_named() {
+    let mut follower = node(2, None);
+    follower.outputs();
+    hear(&mut follower, ms(0), 1, NodeId::ALL, &announce(1, 2));
+    hear(&mut follower, ms(0), 1, id(2), &announce(1, 2));
+    let given_up = follower.run(ms(3000));
+    assert!(solicits(&given_up).0 > 8 && !given_up.iter().any(is_unreached), "{given_up:?}");
+    let heard = hear(&mut follower, ms(3001), 1, NodeId::ALL, &announce(1, 2));
+    assert_eq!(solicits(&heard).0, 0, "it was given up");
 }
 
 #[test]
@@ -100,7 +116,7 @@ fn a_node_that_listened_follows_nobody_once_others_have_joined_it() {
         hear(&mut node, now, 3, NodeId::ALL, &Message::Announce(said));
         for member in (100..).take(joining) {
             let info = NodeInfo::new(HostName::new("host"), endpoint(member).into());
-            let join = Join { world: WorldSize::of(66), node: info, traits: Vec::new() };
+            let join = Join { world: WorldSize::of(66), node: info, traits: Vec::new(), patience: None };
             node.say(now, member, &Said::Join(Box::new(join)));
         }
         let told = node.run(ms(40));

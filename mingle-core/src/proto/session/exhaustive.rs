@@ -127,7 +127,7 @@ impl State {
                 let kind = self.to_say[end].pop_front().unwrap();
                 self.said[end].push(kind);
                 let number = u8::try_from(self.said[end].len()).unwrap();
-                self.ends[end].say(self.now, kind, [number].into());
+                self.ends[end].say(self.now, [kind, number].into());
             }
             Step::Accepts { from, dial } => {
                 self.dials.remove(&(from, dial));
@@ -185,7 +185,7 @@ impl State {
         let (number, last) = (frame.number, self.read[at]);
         self.read[at] = number;
         let kind_of = |number: u64| said[usize::try_from(number).unwrap() - 1];
-        if number <= last || frame.kind != kind_of(number) || u64::from(frame.body[0]) != number {
+        if number <= last || frame.body[0] != kind_of(number) || u64::from(frame.body[1]) != number {
             return Err(format!("the {} reads {frame:?} after {last}", NAMES[at]));
         }
         // What it passes over was replaced by something that was said later.
@@ -227,7 +227,7 @@ impl State {
 
     fn check(&self) -> Result<(), String> {
         for (end, session) in self.ends.iter().enumerate() {
-            let kinds: BTreeSet<u8> = session.waiting.iter().map(|frame| frame.kind).collect();
+            let kinds: BTreeSet<u8> = session.waiting.iter().map(|frame| kind_of(&frame.body)).collect();
             if kinds.len() < session.waiting.len() {
                 return Err(format!("two states of one kind wait at the {}", NAMES[end]));
             }

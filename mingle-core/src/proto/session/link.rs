@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Impossible, LOST, Output, Role, Session};
 use crate::proto::{ConnId, DialId, Time};
-use crate::wire::{Body, Frame};
+use crate::wire::{Body, Frame, kind_of};
 
 /// How long the other process may take to acknowledge a batch before another connection is tried.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
@@ -175,10 +175,10 @@ impl Link {
     }
 
     /// Says this state, unless it was said last of its kind.
-    pub(crate) fn say(&mut self, now: Time, kind: u8, body: &Body) {
-        if self.said.get(&kind) != Some(body) {
-            self.said.insert(kind, Body::clone(body));
-            self.session.say(now, kind, Body::clone(body));
+    pub(crate) fn say(&mut self, now: Time, body: &Body) {
+        if self.said.get(&kind_of(body)) != Some(body) {
+            self.said.insert(kind_of(body), Body::clone(body));
+            self.session.say(now, Body::clone(body));
         }
     }
 
@@ -247,8 +247,8 @@ impl Link {
         self.refused_though_there = 0;
         self.session.opened(now, dial, conn);
         if !is_known {
-            for (kind, body) in self.said.clone() {
-                self.session.say(now, kind, body);
+            for body in self.said.clone().into_values() {
+                self.session.say(now, body);
             }
         }
     }

@@ -167,8 +167,8 @@ impl<P> Links<P> {
     }
 
     /// Says this state, unless it was said last of its kind.
-    pub(crate) fn say(&mut self, now: Time, to: NodeId, kind: u8, body: &Body) {
-        self.with(to, |link| link.say(now, kind, body));
+    pub(crate) fn say(&mut self, now: Time, to: NodeId, body: &Body) {
+        self.with(to, |link| link.say(now, body));
     }
 
     /// Dials a process that is not there, if that is due.

@@ -37,7 +37,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{ConnId, DialId, Time};
-use crate::wire::{Body, Frame};
+use crate::wire::{Body, Frame, kind_of};
 pub use link::{Ending, Ends, Failed, Way};
 pub(crate) use link::{PATIENCE, Presence};
 pub use links::Order;
@@ -121,7 +121,6 @@ struct Waiting {
     number: u64,
     /// Since when a frame of this kind has waited.
     since: Time,
-    kind: u8,
     body: Body,
 }
 
@@ -188,12 +187,12 @@ impl Session {
         (self.last, self.written, self.acknowledged, self.read, self.attempts) = (0, 0, 0, 0, 0);
     }
 
-    /// Says a state of this kind, instead of what was said of the kind before and has not been read.
-    pub(crate) fn say(&mut self, now: Time, kind: u8, body: Body) {
+    /// Says a state, instead of what was said of its kind before and has not been read.
+    pub(crate) fn say(&mut self, now: Time, body: Body) {
         self.last += 1;
-        let former = self.waiting.iter().position(|frame| frame.kind == kind);
+        let former = self.waiting.iter().position(|frame| kind_of(&frame.body) == kind_of(&body));
         let since = former.map_or(now, |former| self.waiting.remove(former).since);
-        self.waiting.push(Waiting { number: self.last, since, kind, body });
+        self.waiting.push(Waiting { number: self.last, since, body });
         self.write(now);
         self.advance(now);
     }
@@ -282,7 +281,7 @@ impl Session {
 
     /// Whether what was said last of this kind was written on a connection, and so may have been read.
     pub(crate) fn has_written(&self, kind: u8) -> bool {
-        let waiting = self.waiting.iter().find(|frame| frame.kind == kind);
+        let waiting = self.waiting.iter().find(|frame| kind_of(&frame.body) == kind);
         waiting.is_none_or(|frame| frame.number <= self.written)
     }
 
@@ -346,8 +345,8 @@ impl Session {
     fn write(&mut self, now: Time) {
         let Some(newest) = self.waiting.last().map(|frame| frame.number) else { return };
         for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
-            for Waiting { number, kind, body, .. } in self.waiting.iter().cloned() {
-                let frame = Frame { number, read: connection.read, kind, body };
+            for Waiting { number, body, .. } in self.waiting.iter().cloned() {
+                let frame = Frame { number, read: connection.read, body };
                 self.outputs.push_back(Output::Write(connection.conn, frame));
             }
             self.written = newest;

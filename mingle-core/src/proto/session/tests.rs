@@ -55,8 +55,8 @@ struct Pair {
     connections: BTreeMap<u64, Connection>,
     dials: [u32; 2],
     written: [u32; 2],
-    /// What each end has read: when, kind and body.
-    read: [Vec<(Time, u8, Body)>; 2],
+    /// What each end has read: when, and the body.
+    read: [Vec<(Time, Body)>; 2],
 }
 
 impl Pair {
@@ -99,7 +99,7 @@ impl Pair {
     }
 
     fn say(&mut self, end: usize, kind: u8, body: u8) {
-        self.with(end, |session, now| session.say(now, kind, [body].into()));
+        self.with(end, |session, now| session.say(now, [kind, body].into()));
     }
 
     fn arrive(&mut self, at: Time, end: usize, arrival: Arrival) {
@@ -224,7 +224,7 @@ impl Pair {
                 if connection.open[end] && !connection.is_broken {
                     let read = self.with(end, |session, now| session.receive(now, ConnId(conn), frame));
                     let now = self.now;
-                    self.read[end].extend(read.unwrap().map(|frame| (now, frame.kind, frame.body)));
+                    self.read[end].extend(read.unwrap().map(|frame| (now, frame.body)));
                 }
             }
             Arrival::End(conn) => {
@@ -288,7 +288,7 @@ fn a_process_that_is_stopped_for_an_hour_finds_the_last_state_of_each_kind_and_a
     }
     assert!(pair.written[LEADER] <= 12, "{} frames to a stopped process", pair.written[LEADER]);
     pair.run_until(secs(3610));
-    let bodies: Vec<u8> = pair.read[MEMBER].iter().map(|(_, _, body)| body[0]).collect();
+    let bodies: Vec<u8> = pair.read[MEMBER].iter().map(|(_, body)| body[1]).collect();
     assert_eq!(bodies[bodies.len() - 3..], [197, 198, 199]);
     assert!(bodies.is_sorted() && bodies.len() <= 7, "{bodies:?}");
     assert!(pair.ends[LEADER].is_read());
@@ -327,9 +327,9 @@ fn a_connection_that_one_end_alone_has_lost_is_replaced_without_waiting_for_the_
 fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
     let mut session = Session::new(Role::Leader, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
-    session.say(Time::ZERO, 1, [7].into());
+    session.say(Time::ZERO, [1, 7].into());
     let before = format!("{session:?}");
-    let hostile = Frame { number: 1, read: 2, kind: 1, body: [0].into() };
+    let hostile = Frame { number: 1, read: 2, body: [1, 0].into() };
     assert_eq!(session.receive(Time::ZERO, ConnId(1), hostile), Err(Impossible));
     assert_eq!(format!("{session:?}"), before);
     assert!(!session.is_read());
@@ -358,9 +358,9 @@ fn in_any_weather_what_was_said_last_is_read_and_few_connections_are_left() {
         pair.run_until(pair.now + secs(90));
         for (end, last) in last.iter().enumerate() {
             let read: BTreeMap<u8, u8> =
-                pair.read[1 - end].iter().map(|(_, kind, body)| (*kind, body[0])).collect();
+                pair.read[1 - end].iter().map(|(_, body)| (body[0], body[1])).collect();
             assert_eq!(&read, last, "seed {seed}: what was read last of end {end}");
-            let bodies = pair.read[end].iter().map(|(_, _, body)| body[0]);
+            let bodies = pair.read[end].iter().map(|(_, body)| body[1]);
             assert!(bodies.is_sorted(), "seed {seed}: the order at end {end}");
         }
         assert!(pair.ends.iter().all(Session::is_read), "seed {seed}");
@@ -392,7 +392,7 @@ fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
     session.opened(ms(0), None, ConnId(1));
     // It is told something new faster than it can answer.
     for at in (0..5000).step_by(10) {
-        session.say(ms(at), 1, vec![0].into());
+        session.say(ms(at), vec![1, 0].into());
         if let Some(read) = (at / 10).checked_sub(3).filter(|read| *read > 0) {
             session.receive(ms(at), ConnId(1), Frame::acknowledgement(read)).unwrap();
         }

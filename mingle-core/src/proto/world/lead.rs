@@ -65,7 +65,7 @@ enum Stage {
     /// Until the time that is given, the first rank alone learns of it.
     Runs(Option<Time>),
     Over(Cause),
-    Round(Cause, Arc<Plan>, (u8, Body)),
+    Round(Cause, Arc<Plan>, Body),
     Released,
 }
 
@@ -706,11 +706,11 @@ impl World {
         };
         let told = self.peers.iter().filter(|(id, peer)| is_told(id, &peer.known)).map(|(id, _)| *id);
         for id in told.collect::<Vec<_>>() {
-            if let Some((kind, body)) = plan.as_ref().filter(|_| planned.contains(&id)) {
-                self.peers.say(self.now, id, *kind, body);
+            if let Some(plan) = plan.as_ref().filter(|_| planned.contains(&id)) {
+                self.peers.say(self.now, id, plan);
             }
-            let (kind, body) = if members.contains(&id) { &to_members } else { &to_others };
-            self.peers.say(self.now, id, *kind, body);
+            let reign = if members.contains(&id) { &to_members } else { &to_others };
+            self.peers.say(self.now, id, reign);
         }
     }
 }

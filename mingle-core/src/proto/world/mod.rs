@@ -386,7 +386,7 @@ impl World {
         self.at(now);
         let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
-            match Said::decode(frame.kind, &frame.body).ok_or(Impossible)? {
+            match Said::decode(&frame.body).ok_or(Impossible)? {
                 Said::Join(join) => self.on_join(id, join),
                 Said::Status(status) => self.on_status(id, status),
                 Said::Reign(reign) => self.on_reign(id, reign),
@@ -506,8 +506,7 @@ impl World {
     }
 
     fn say(&mut self, to: NodeId, said: &Said) {
-        let (kind, body) = said.encode();
-        self.peers.say(self.now, to, kind, &body);
+        self.peers.say(self.now, to, &said.encode());
     }
 
     fn is_there(&self, id: NodeId) -> bool {

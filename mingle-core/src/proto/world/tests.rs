@@ -1508,8 +1508,8 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let (dial, number) = actions(&mut world).1.unwrap();
     world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
     let read = |world: &mut World, number: u64, said: Said| {
-        let (kind, body) = said.encode();
-        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, kind, body }).unwrap();
+        let body = said.encode();
+        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
     };
     let cause = Cause { rank: Some(2), end: End::Exited(1) };
     let phase = Phase::Round(cause);
@@ -1539,8 +1539,8 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     let phase = Phase::Over(Cause { rank: None, end: End::Unknown });
     let round = Some(RoundId { number: 0, ..plan.round });
     let reign = Reign { term: 1, leader: spare, round, phase, ..world.reign.clone() };
-    let (kind, body) = Said::Reign(reign).encode();
-    world.read(ms(2), ConnId(1), Frame { number: 1, read: 0, kind, body }).unwrap();
+    let body = Said::Reign(reign).encode();
+    world.read(ms(2), ConnId(1), Frame { number: 1, read: 0, body }).unwrap();
     actions(&mut world);
     assert!(world.lead.is_some() && world.plan.is_some(), "{:?}", world.reign);
 }
@@ -1655,13 +1655,13 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
                     1 => Said::Join(Join { contact: own.clone(), rank: None }),
                     _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
                 };
-                let (kind, body) = said.encode();
+                let body = said.encode();
                 net.with(host, |world, now| {
                     if number == 1 {
                         let answered = world.answers(now, own.id, world.own.id).unwrap();
                         world.opened(now, own.id, accepted_from([172, 17, 0, 1].into()), conn, answered, 3);
                     }
-                    world.read(now, conn, Frame { number, read: 0, kind, body }).unwrap();
+                    world.read(now, conn, Frame { number, read: 0, body }).unwrap();
                 });
             }
             net.run_until(net.now + Duration::from_millis(200));
@@ -1714,8 +1714,8 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
             let conn = ConnId(u64::MAX);
             world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
             let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)], port: 9 };
-            let (kind, body) = Said::Join(Join { contact, rank: None }).encode();
-            world.read(now, conn, Frame { number: 1, read: 0, kind, body }).unwrap();
+            let body = Said::Join(Join { contact, rank: None }).encode();
+            world.read(now, conn, Frame { number: 1, read: 0, body }).unwrap();
         });
         net.trouble(Trouble::Kill(leader));
         net.run_until(net.now + Duration::from_secs(1));
@@ -1739,8 +1739,8 @@ fn a_stranger_that_says_that_a_member_leads_at_its_own_address_is_not_taken_for_
     world.opened(Time::ZERO, heir.id, accepted_from(stranger), ConnId(7), number, 9);
     let leader = Contact { addresses: vec![SocketAddr::new(stranger, 9)], ..heir.clone() };
     let (term, rank) = (world.reign.term + 1, Some(2));
-    let (kind, body) = Said::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
-    world.read(Time::ZERO, ConnId(7), Frame { number: 1, read: 0, kind, body }).unwrap();
+    let body = Said::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
+    world.read(Time::ZERO, ConnId(7), Frame { number: 1, read: 0, body }).unwrap();
     assert!(world.reign.leader.id == heir.id && !world.has_met(heir.id));
     let dials = actions(&mut world).0;
     let is_home = |action: &Action| matches!(action, Action::Carry(Order::Dial { to, .. }) if heir.addresses.contains(to));

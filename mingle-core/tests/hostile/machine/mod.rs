@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use mingle_core::proto::testing::{Forger, Frame, KINDS, SAID, describe};
 use mingle_core::proto::{
-    ConnId, DialId, Ending, Endpoints, Failed, Fault, Frame as Written, Lineage, NodeId, PathNews, Reach,
+    ConnId, DialId, Ending, Endpoints, Failed, Fault, Frame as Written, NodeId, PathNews, Reach,
 };
 
-use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Way};
+use cells::{Cell, Cells, RECIPIENTS, Recipient, Way};
 use link::Actor;
 use promises::{GRACE, TIMEOUT};
 use stages::{Play, STAGES, endpoint, id, stranger};
@@ -87,7 +87,7 @@ impl Attack {
     /// A datagram.
     pub fn read(bytes: &mut Bytes<'_>, play: &Play) -> Self {
         let kind = bytes.pick(KINDS).0;
-        let way = Way::Datagram(bytes.pick(&RECIPIENTS), bytes.pick(&RELATIONS));
+        let way = Way::Datagram(bytes.pick(&RECIPIENTS));
         let sender = sender(bytes, play);
         let sources = [stranger(1), stranger(2), endpoint(1), endpoint(2)];
         Self { kind, way, sender, source: bytes.pick(&sources) }
@@ -99,16 +99,15 @@ impl Attack {
         Self { kind, way: Way::Session(play.name(sender)), sender, source: stranger(1) }
     }
 
-    /// The datagram, where it is one and this lineage is possible.
+    /// The datagram, where it is one.
     pub fn datagram(&self, play: &mut Play, fields: &[u8]) -> Option<Vec<u8>> {
-        let Way::Datagram(recipient, relation) = self.way else { return None };
-        let lineage: Lineage = relation.to(play.lineage)?;
+        let Way::Datagram(recipient) = self.way else { return None };
         let recipient = match recipient {
             Recipient::All => Frame::ALL,
             Recipient::Anyone => Frame::ANYONE,
             Recipient::One => play.link.own_id(),
         };
-        let frame = Frame { sender: self.sender, recipient, lineage };
+        let frame = Frame { sender: self.sender, recipient };
         play.forger.datagram(self.kind, frame, &play.scene, fields)
     }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, describe, kind};
-use mingle_core::proto::{Config, ConnId, Keys, Lineage, Link as Network, Node, NodeId, NodeInfo, Reach};
+use mingle_core::proto::{Config, ConnId, Keys, Link as Network, Node, NodeId, NodeInfo, Reach};
 use mingle_core::{HostName, JobId, Member, Metadata, Roster, Secret, World, WorldSize, rdma};
 
 use super::cells::Name;
@@ -14,13 +14,8 @@ use super::link::Link;
 use super::promises::{TIMEOUT, Watch};
 use super::said;
 
-/// The formation of all stages but those of a first world.
-pub const LINEAGE: Lineage = Lineage { generation: 3, origin: 7 };
-
 /// The port for paths of every node.
 const PATHS: u16 = 40_000;
-
-const FIRST: Lineage = Lineage { generation: 0, origin: 0 };
 
 /// A situation, and the way into it.
 #[derive(Clone, Copy)]
@@ -31,7 +26,6 @@ pub struct Stage {
     own: u8,
     pub world: u32,
     rank: Option<u32>,
-    lineage: Lineage,
     play: fn(&mut Play),
 }
 
@@ -44,7 +38,6 @@ pub struct Play {
     pub forger: Forger,
     /// The numbers of the other nodes. An attacker writes as one of them.
     pub peers: Vec<u8>,
-    pub lineage: Lineage,
     /// The number of the attacker's last session.
     session: u64,
     stage: Stage,
@@ -88,7 +81,7 @@ const ROSTER: With = With { wants_roster: true, ..PLAIN };
 const SOON: Duration = Duration::from_secs(5);
 
 macro_rules! stages {
-    ($($name:literal $phase:ident node $own:literal $(rank $rank:literal)? of $world:literal in $lineage:expr,
+    ($($name:literal $phase:ident node $own:literal $(rank $rank:literal)? of $world:literal,
         $play:expr;)*) => {
         /// Every situation. A new phase needs one: a test looks for it.
         pub const STAGES: &[Stage] = &[$(Stage {
@@ -97,7 +90,6 @@ macro_rules! stages {
             own: $own,
             world: $world,
             rank: stages!(@rank $($rank)?),
-            lineage: $lineage,
             play: $play,
         }),*];
     };
@@ -106,41 +98,38 @@ macro_rules! stages {
 }
 
 stages! {
-    "looks, given rank 1" Looking node 2 rank 1 of 3 in LINEAGE, |play| play.start(PLAIN);
-    "leads alone" Alone node 2 of 3 in LINEAGE, |play| play.start(PLAIN);
-    "leads alone in a first world" Alone node 2 of 3 in FIRST, |play| play.start(PLAIN);
-    "leads alone and wants the roster" Alone node 2 of 3 in LINEAGE, |play| play.start(ROSTER);
-    "listens in a large world" Alone node 2 of 100 in LINEAGE, |play| play.start(PLAIN);
-    "stands aside" StandsAside node 1 of 3 in LINEAGE, |play| play.stand_aside();
-    "leads a member" Collecting node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN)]);
-    "leads a member of a first world" Collecting node 1 of 3 in FIRST, |play| play.meet(&[(2, PLAIN)]);
-    "leads a round" Proving node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN), (3, ROSTER)]);
-    "leads a round of another master" Proving node 2 of 3 in LINEAGE, |play| {
+    "looks, given rank 1" Looking node 2 rank 1 of 3, |play| play.start(PLAIN);
+    "leads alone" Alone node 2 of 3, |play| play.start(PLAIN);
+    "leads alone and wants the roster" Alone node 2 of 3, |play| play.start(ROSTER);
+    "listens in a large world" Alone node 2 of 100, |play| play.start(PLAIN);
+    "stands aside" StandsAside node 1 of 3, |play| play.stand_aside();
+    "leads a member" Collecting node 1 of 3, |play| play.meet(&[(2, PLAIN)]);
+    "leads a round" Proving node 1 of 3, |play| play.meet(&[(2, PLAIN), (3, ROSTER)]);
+    "leads a round of another master" Proving node 2 of 3, |play| {
         play.meet_until(&[(3, PLAIN)], Phase::Collecting);
         play.join(1, PLAIN);
     };
-    "has committed" Committed node 1 of 2 in LINEAGE, |play| play.meet(&[(2, PLAIN)]);
-    "refuses its members" Refusing node 1 of 2 in LINEAGE, |play| {
+    "has committed" Committed node 1 of 2, |play| play.meet(&[(2, PLAIN)]);
+    "refuses its members" Refusing node 1 of 2, |play| {
         play.meet(&[(2, With { requires_rdma: true, ..PLAIN })]);
     };
-    "joins" Joining node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
-    "joins, given rank 1" Joining node 2 rank 1 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
-    "joins a large world" Joining node 2 of 100 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
-    "yields with a member" Yielding node 2 of 4 in LINEAGE, |play| {
+    "joins" Joining node 2 of 3, |play| play.meet(&[(1, PLAIN)]);
+    "joins, given rank 1" Joining node 2 rank 1 of 3, |play| play.meet(&[(1, PLAIN)]);
+    "joins a large world" Joining node 2 of 100, |play| play.meet(&[(1, PLAIN)]);
+    "yields with a member" Yielding node 2 of 4, |play| {
         play.meet_until(&[(3, PLAIN)], Phase::Collecting);
         play.join(1, With { rank: Some(0), ..PLAIN });
     };
-    "has joined" Joined node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
-    "has joined a first world" Joined node 2 of 3 in FIRST, |play| play.meet(&[(1, PLAIN)]);
-    "proves its paths and wants the roster" Preparing node 2 of 3 in LINEAGE, |play| {
+    "has joined" Joined node 2 of 3, |play| play.meet(&[(1, PLAIN)]);
+    "proves its paths and wants the roster" Preparing node 2 of 3, |play| {
         play.link.answers_paths = false;
         play.meet_as(ROSTER, &[(1, PLAIN), (3, PLAIN)]);
     };
-    "proves its paths" Preparing node 2 of 3 in LINEAGE, |play| {
+    "proves its paths" Preparing node 2 of 3, |play| {
         play.link.answers_paths = false;
         play.meet(&[(1, PLAIN), (3, PLAIN)]);
     };
-    "has reported broken paths" Preparing node 2 of 3 in LINEAGE, |play| {
+    "has reported broken paths" Preparing node 2 of 3, |play| {
         play.link.answers_paths = false;
         play.meet(&[(1, PLAIN), (3, PLAIN)]);
         while play.said("Some(Broken") == 0 {
@@ -148,22 +137,22 @@ stages! {
             assert!(play.link.step(until), "it reports nothing");
         }
     };
-    "leads a round with broken paths" Proving node 1 of 3 in LINEAGE, |play| {
+    "leads a round with broken paths" Proving node 1 of 3, |play| {
         play.link.answers_paths = false;
         play.meet(&[(2, PLAIN), (3, PLAIN)]);
     };
-    "proves another master" Preparing node 3 of 3 in LINEAGE, |play| {
+    "proves another master" Preparing node 3 of 3, |play| {
         play.meet_until(&[(2, PLAIN)], Phase::Joined);
         play.join(1, PLAIN);
     };
-    "is ready" Ready node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
-    "is ready, given rank 1" Ready node 2 rank 1 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
-    "is ready past its deadline" Overdue node 2 of 3 in LINEAGE, |play| {
+    "is ready" Ready node 2 of 3, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
+    "is ready, given rank 1" Ready node 2 rank 1 of 3, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
+    "is ready past its deadline" Overdue node 2 of 3, |play| {
         let short = With { timeout: Some(Duration::from_secs(1)), ..PLAIN };
         play.meet_as_until(short, &[(1, PLAIN), (3, ROSTER)], Phase::Ready);
         play.link.silence();
     };
-    "has ended" Ended node 1 of 1 in LINEAGE, |play| play.start(PLAIN);
+    "has ended" Ended node 1 of 1, |play| play.start(PLAIN);
 }
 
 /// The situation of this name, in a job without a secret.
@@ -194,9 +183,9 @@ impl Stage {
             rosters: Vec::new(),
             recipient: endpoint(self.own).ip(),
         };
-        let (stage, lineage) = (*self, self.lineage);
+        let stage = *self;
         let link = Link::new(watch);
-        let mut play = Play { link, scene, forger, peers: Vec::new(), lineage, session: 0, stage, keys };
+        let mut play = Play { link, scene, forger, peers: Vec::new(), session: 0, stage, keys };
         (self.play)(&mut play);
         play.link.run_to(self.phase, SOON);
         play.finish();
@@ -216,7 +205,6 @@ impl Play {
         node.attributes.fabric = rdma::Summary::default().required(with.requires_rdma);
         Config {
             keys: self.keys.clone(),
-            lineage: self.lineage,
             timeout: Some(with.timeout.unwrap_or(TIMEOUT)),
             ..Config::new(id(number), job().tag(), size, node)
         }
@@ -321,7 +309,7 @@ impl Play {
         let kind = kind(message);
         let mut scene = self.scene.clone();
         change(&mut scene);
-        let frame = Frame { sender: id(sender), recipient: self.link.own_id(), lineage: self.lineage };
+        let frame = Frame { sender: id(sender), recipient: self.link.own_id() };
         let datagram = self.forger.datagram(kind, frame, &scene, fields).expect("a kind of message");
         assert_eq!(self.forger.read(&datagram), Ok((kind, frame)));
         self.link.attack(stranger(1), &datagram);

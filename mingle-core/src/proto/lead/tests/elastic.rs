@@ -1,10 +1,10 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::{Leader, announced_by, is_prepare, ms, ready, said, to};
+use super::{Leader, announced_by, ms, ready, said, to};
 use crate::model::WorldSize;
 use crate::proto::timer::Time;
 use crate::proto::{Config, Event, Output};
-use crate::wire::{Part, Refusal, Said};
+use crate::wire::{Refusal, Said};
 
 const CALL: Time = Time::from_secs(15);
 
@@ -22,15 +22,6 @@ fn elastic_of(world: &str, members: &[u8], change: impl FnOnce(&mut Config)) -> 
         leader.join(member, |_| {});
     }
     leader
-}
-
-/// Whether the node that has just joined has a seat.
-fn has_seat(outputs: &[Output]) -> bool {
-    let seats = said(outputs).into_iter().rev().find_map(|(_, said)| match said {
-        Said::Welcome(welcome) => Some(welcome.seated),
-        _ => None,
-    });
-    seats.expect("it was welcomed")
 }
 
 /// The sizes of the world in all prepares.
@@ -59,10 +50,6 @@ fn is_closing(said: &Said) -> bool {
 
 fn is_full(said: &Said) -> bool {
     *said == Said::Refuse(Refusal::WorldFull)
-}
-
-fn wants_world() -> Said {
-    Said::Part(Part { wants_world: true, ..Part::default() })
 }
 
 #[test]
@@ -109,7 +96,8 @@ fn a_void_keeps_a_call_that_is_over_and_who_came_meanwhile_is_seated_first() {
 fn a_call_that_is_over_stays_over_where_a_node_that_waits_takes_the_place_of_a_member_that_leaves() {
     let mut leader = elastic("3:4", &[2, 3]);
     assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 3)));
-    assert!(!has_seat(&leader.join(4, |_| {})), "a round is under way");
+    let counts = |said: &Said| matches!(said, Said::Welcome(welcome) if welcome.count.joined == 3);
+    assert_eq!(to(&leader.join(4, |_| {}), 4, counts), 1, "a round is under way: it gets no seat");
     assert_eq!(sizes(&leader.close(3)), [3; 2]);
 }
 
@@ -123,14 +111,23 @@ fn a_call_begins_afresh_when_too_few_nodes_were_left() {
 }
 
 #[test]
-fn a_member_whose_time_is_up_ends_the_call() {
-    let mut leader = elastic("3:4", &[2, 3]);
-    assert_eq!(to(&leader.hear(9, &wants_world()), 2, is_prepare), 0, "of no member");
-    assert_eq!(to(&leader.hear(2, &wants_world()), 3, is_prepare), 1);
-    let mut few = elastic("3:4", &[2]);
-    assert_eq!(to(&few.hear(2, &wants_world()), 2, is_prepare), 0);
-    let mut fixed = Leader::with(4, &[2, 3]);
-    assert_eq!(to(&fixed.hear(2, &wants_world()), 2, is_prepare), 0);
+fn the_call_ends_before_a_members_time_is_up_even_where_not_all_seeds_were_asked() {
+    for searches in [false, true] {
+        let mut leader = elastic_of("3:5", &[2], |config| config.searches = searches);
+        leader.join_patient(3, 4000);
+        assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((ms(4000), 3)));
+    }
+    let mut few = elastic("4:5", &[2]);
+    few.join_patient(3, 4000);
+    assert_eq!(prepares(&mut few, Time::from_secs(30)), None);
+}
+
+#[test]
+fn a_member_that_has_left_ends_no_call() {
+    let mut leader = elastic("3:5", &[2, 4]);
+    leader.join_patient(3, 4000);
+    leader.close(3);
+    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((CALL, 3)));
 }
 
 #[test]

@@ -8,12 +8,13 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, Lineage, List, NodeId, Rank, Traits, User, WorldSize};
+use crate::model::{Endpoints, HostName, List, NodeId, Rank, Traits, User, WorldSize};
 use crate::proto::tests::{Hand, codec, endpoint, id, said, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Ending, Event, Node, Order, Output, PathNews, Warning};
 use crate::wire::{
-    Announce, Answer, Candidate, Count, Header, Join, Message, NodeInfo, Part, Refusal, Said, encode_traits,
+    Announce, Answer, Candidate, Count, Header, Join, Message, NodeInfo, Part, Refusal, Said, Solicit,
+    encode_traits,
 };
 use mingle_rdma::Summary;
 use rounds::path_dials;
@@ -65,7 +66,7 @@ impl Leader {
     }
 
     fn hear_announce(&mut self, from: u8, message: &Message) -> Vec<Output> {
-        let header = Header { sender: id(from), recipient: id(1), lineage: Lineage::default() };
+        let header = Header { sender: id(from), recipient: id(1) };
         let datagram = codec().encode(header, message);
         self.node.handle_datagram(self.now, endpoint(from), &datagram);
         self.outputs()
@@ -83,7 +84,15 @@ impl Leader {
     fn join_with(&mut self, from: u8, traits: &Traits, change: impl FnOnce(&mut NodeInfo)) -> Vec<Output> {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{from}")), endpoints(from));
         change(&mut node);
-        let join = Join { world: self.world, node, traits: encode_traits(traits) };
+        let join = Join { world: self.world, node, traits: encode_traits(traits), patience: None };
+        self.hear(from, &Said::Join(Box::new(join)))
+    }
+
+    /// A node joins that waits no longer than so many milliseconds.
+    fn join_patient(&mut self, from: u8, patience: u32) -> Vec<Output> {
+        let node = NodeInfo::new(HostName::new(&format!("host-{from}")), endpoints(from));
+        let traits = encode_traits(&Traits::default());
+        let join = Join { world: self.world, node, traits, patience: Some(patience) };
         self.hear(from, &Said::Join(Box::new(join)))
     }
 
@@ -117,7 +126,7 @@ fn is_prepare(said: &Said) -> bool {
 
 /// The member says how far it is in this round.
 fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer, ..Part::default() })
+    Said::Part(Part { round, answer })
 }
 
 fn ready() -> Said {
@@ -164,6 +173,24 @@ fn the_master_learns_of_the_commit_first_and_the_others_when_it_has_answered_or_
             assert_eq!(to(&leader.run(ms(1300)), 3, is_commit), 1);
         }
     }
+}
+
+#[test]
+fn a_leader_whose_world_has_formed_announces_itself_no_more_and_says_that_the_world_is_full() {
+    let mut leader = Leader::of(2, |config| config.node.attributes.may_be_master = false);
+    let outputs = leader.join(2, |_| {});
+    leader.node.handle_path(leader.now, path_dials(&outputs)[0], &PathNews::Arrived);
+    leader.node.mute.insert(2);
+    leader.hear(2, &ready());
+    leader.run(ms(1));
+    let is_datagram = |output: &Output| matches!(output, Output::Send { .. } | Output::Multicast { .. });
+    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("c") });
+    let mut outputs = leader.hear_announce(3, &solicit);
+    outputs.extend(leader.hear_announce(4, &announced_by(4, false, leader.world)));
+    outputs.extend(leader.run(ms(3000)));
+    assert!(!outputs.iter().any(is_datagram), "{outputs:?}");
+    let full = |said: &Said| *said == Said::Refuse(Refusal::WorldFull);
+    assert_eq!(to(&leader.join(3, |_| {}), 3, full), 1);
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn a_leader_that_has_joined_another_starts_no_round_of_its_own() {
             let outputs = leader.hear_announce(7, &announced_by(7, true, leader.world));
             leader.node.open(leader.now, 7, &outputs);
             let count = Count { joined: 1, newest: List::default(), missing: List::default() };
-            let welcome = Welcome { seated: true, count, trouble: None, void: 0 };
+            let welcome = Welcome { count, trouble: None, void: 0 };
             leader.hear(7, &Said::Welcome(welcome));
         }
         let outputs = leader.run(ms(14_000));

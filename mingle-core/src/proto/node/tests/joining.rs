@@ -59,7 +59,7 @@ fn a_loopback_address_of_the_master_is_taken_only_from_this_host_or_beside_other
         config.node.endpoints = own.into();
         let (mut node, prepare) = joined(config);
         // A datagram of the leader to this node alone shows the leader's address.
-        let header = Header { sender: LEADER, recipient: ME, lineage: node.shared.config.lineage };
+        let header = Header { sender: LEADER, recipient: ME };
         let said = announce(candidate(LEADER, 1, false));
         node.handle_datagram(Time::ZERO, leader, &codec().encode(header, &said));
         let prepare = Prepare { master_at: master, address: own.ip(), ..prepare };

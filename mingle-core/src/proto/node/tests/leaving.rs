@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear_from, join, leading,
-    patient, rounds, running, says, sent, to_all,
+    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear_datagram, hear_from, join,
+    leading, patient, rounds, running, said, says, sent, to_all,
 };
-use crate::model::{Lineage, NodeId, Rank};
+use crate::model::{NodeId, Rank};
 use crate::proto::report::{Failure, Report};
 use crate::proto::tests::{Hand, codec, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Event, Node, Output};
-use crate::wire::{Header, Message, Refusal, Said, Solicit};
+use crate::wire::{Candidate, Header, Message, Refusal, Said, Solicit};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -49,9 +49,8 @@ fn a_leader_names_sixteen_of_its_members() {
 
 #[test]
 fn a_node_names_who_said_that_the_job_runs_and_who_is_not_authentic() {
-    let lineage = Lineage { generation: 1, origin: 7 };
     let said = report(4, None, |node| {
-        let header = Header { sender: id(9), recipient: ME, lineage };
+        let header = Header { sender: id(9), recipient: ME };
         node.handle_datagram(ms(1), endpoint(9), &codec().encode(header, &running()));
         let mut sealed = to_all(LEADER, &announce(candidate(LEADER, 1, false)));
         sealed[5] |= 0x80;
@@ -68,7 +67,7 @@ fn a_datagram_to_another_node_or_of_this_node_itself_is_dropped() {
     for (sender, recipient, answers) in
         [(id(3), ME, 1), (id(3), id(9), 0), (ME, ME, 0), (id(3), NodeId([0xfe; 16]), 0)]
     {
-        let header = Header { sender, recipient, lineage: Lineage::default() };
+        let header = Header { sender, recipient };
         let solicit = Message::Solicit(Solicit { rank: None, host: crate::model::HostName::new("c") });
         let now = node.shared.now;
         node.handle_datagram(now, endpoint(3), &codec().encode(header, &solicit));
@@ -94,4 +93,35 @@ fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     assert!(says(&told, |said| matches!(said, Said::Refuse(Refusal::PathsBroken(..)))));
     let told = node.run(ms(20_000));
     assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
+}
+
+/// Node 2 of a world of this size, which has five seconds.
+fn limited(world: &str) -> Config {
+    Config { world: world.parse().unwrap(), timeout: Some(Duration::from_secs(5)), ..config(2) }
+}
+
+#[test]
+fn a_node_that_may_not_lead_forms_no_world_of_its_own_when_its_time_is_up() {
+    let mut config = limited("1:4");
+    config.node.rank = Some(Rank(1));
+    let mut node = hand(config);
+    let all = node.run(Time::from_secs(5));
+    assert_eq!(deadline(&all).rank, Some(Rank(1)));
+}
+
+#[test]
+fn a_member_of_a_world_of_several_sizes_says_how_long_it_waits() {
+    for (world, patience) in [("2:4", Some(4375)), ("4", None)] {
+        let mut node = hand(limited(world));
+        let better = Candidate { world: world.parse().unwrap(), ..candidate(LEADER, 1, true) };
+        let mut all = hear_datagram(&mut node, 1, &announce(better));
+        let now = node.shared.now;
+        node.open(now, 1, &all);
+        all.extend(node.outputs());
+        let joins = said(&all).into_iter().filter_map(|(_, said)| match said {
+            Said::Join(join) => Some(join.patience),
+            _ => None,
+        });
+        assert_eq!(joins.collect::<Vec<_>>(), [patience], "{world}");
+    }
 }

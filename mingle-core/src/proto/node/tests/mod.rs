@@ -7,7 +7,6 @@ mod follow;
 mod joining;
 mod lead;
 mod leaving;
-mod overtime;
 mod round;
 mod unready;
 
@@ -15,9 +14,7 @@ use std::net::SocketAddr;
 
 use mingle_rdma::Verdict;
 
-use crate::model::{
-    Digest, Fault, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize,
-};
+use crate::model::{Digest, Fault, HostName, List, Member, Metadata, NodeId, Rank, Roster, User, WorldSize};
 use crate::proto::report::Report;
 use crate::proto::tests::{Hand, codec, endpoint, id, said, tag};
 use crate::proto::timer::Time;
@@ -61,7 +58,7 @@ fn hear_from(node: &mut Hand, sender: u8, said: &Said) -> Vec<Output> {
 
 /// A datagram of the node `sender` to this node arrives.
 fn hear_datagram(node: &mut Hand, sender: u8, message: &Message) -> Vec<Output> {
-    let header = Header { sender: id(sender), recipient: ME, lineage: node.shared.config.lineage };
+    let header = Header { sender: id(sender), recipient: ME };
     let now = node.shared.now;
     node.handle_datagram(now, endpoint(sender), &codec().encode(header, message));
     node.outputs()
@@ -69,7 +66,7 @@ fn hear_datagram(node: &mut Hand, sender: u8, message: &Message) -> Vec<Output> 
 
 /// A datagram of this node to all.
 fn to_all(sender: NodeId, message: &Message) -> Vec<u8> {
-    codec().encode(Header { sender, recipient: NodeId::ALL, lineage: Lineage::default() }, message)
+    codec().encode(Header { sender, recipient: NodeId::ALL }, message)
 }
 
 /// The datagrams that were sent to one node, with their addresses.
@@ -138,7 +135,7 @@ fn here(joined: u32) -> Count {
 }
 
 fn welcome(joined: u32, void: u64) -> Said {
-    Said::Welcome(Welcome { seated: true, count: here(joined), trouble: None, void })
+    Said::Welcome(Welcome { count: here(joined), trouble: None, void })
 }
 
 /// The rounds up to this one are void.
@@ -222,7 +219,7 @@ fn join(node: &mut Hand, member: u8) -> Vec<Output> {
 
 fn joining(member: u8, world: WorldSize) -> Said {
     let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint(member).into());
-    Said::Join(Box::new(Join { world, node, traits: Vec::new() }))
+    Said::Join(Box::new(Join { world, node, traits: Vec::new(), patience: None }))
 }
 
 /// The process of this node has ended.
@@ -241,7 +238,7 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
 }
 
 fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer, ..Part::default() })
+    Said::Part(Part { round, answer })
 }
 
 fn ready(round: u64) -> Said {

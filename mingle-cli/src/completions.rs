@@ -1,6 +1,6 @@
 //! `mingle completions`: the arguments, for a shell.
 
-use clap::{ArgAction, Args, CommandFactory as _};
+use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::args::LowArgs;
@@ -14,14 +14,9 @@ use crate::stdout::Stdout;
 /// ~/.local/share/bash-completion/completions/mingle, zsh _mingle in a folder of $fpath, fish
 /// ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Prints the script.

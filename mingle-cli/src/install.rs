@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, ValueHint};
+use clap::{Args, ValueHint};
 use nix::unistd::{AccessFlags, eaccess};
 
 use crate::exit::Stop;
@@ -22,15 +22,10 @@ const NOEXEC: &str = "it is on a file system that is mounted noexec; name anothe
 /// find a part of it. The folder must exist. The copy of a static program, such as that of the mingle image,
 /// runs in every image of the same architecture; that of another program needs its C library there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true)]
 pub(crate) struct InstallArgs {
     /// The folder, such as a volume that both containers mount
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Copies the program.

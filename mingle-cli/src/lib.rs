@@ -148,7 +148,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Action::Install(args)) => return install::run(&args),
         Some(Action::Completions(args)) => return completions::run(&args),
         Some(Action::Man(args)) => return man::run(&args),
-        Some(Action::Secret(_)) => {
+        Some(Action::Secret) => {
             Stdout::check()?;
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
             return Stdout::plain(secret.reveal() + "\n");

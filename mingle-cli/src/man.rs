@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clap::{ArgAction, Args, Command, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
@@ -14,14 +14,9 @@ use crate::stdout::Stdout;
 ///
 /// To read it: mingle man | man -l -
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true)]
 pub(crate) struct ManArgs {
     /// The command [default: mingle itself]
     command: Option<String>,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Prints the page.

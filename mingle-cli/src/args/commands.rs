@@ -18,11 +18,7 @@ const COMMAND: &str = "The command";
 /// {master_addr}, {endpoints} and the other placeholders of templates, the path of a hostfile for {hostfile},
 /// and with --format vllm or sglang the launcher's arguments for {args}.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(
-    disable_help_flag = true,
-    args_override_self = true,
-    override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
-)]
+#[command(override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>...")]
 pub(crate) struct RunArgs {
     /// Restart all commands, up to N times in a row, if a command fails [default: 0]
     ///
@@ -95,7 +91,6 @@ pub(crate) struct RunArgs {
 /// Nothing is sent, and no job is needed. The variables for NCCL are those that suit this host alone; in a
 /// world they also depend on the other hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct RdmaArgs {
     /// What is printed: table, env or json [default: table]
     ///
@@ -130,10 +125,6 @@ pub(crate) struct RdmaArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["from", "save", "watch"])]
     pub(crate) check_log: Option<PathBuf>,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
@@ -144,7 +135,6 @@ pub(crate) struct RdmaArgs {
 /// it could not read. Exit codes: 0 a world can form, 3 some hosts did not appear, 5 the network keeps a
 /// world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {
     /// The job's name; the check uses its group and ports
     #[arg(short, long, value_name = "ID")]
@@ -171,22 +161,6 @@ pub(crate) struct DoctorArgs {
     /// What is printed: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
-}
-
-/// Prints a new secret for --secret-file: 256 random bits.
-///
-/// Make it once, in a file that only you can read, as after umask 077, and copy it to every node over a
-/// channel that you trust. The job's own processes can read a secret that is in a variable.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true)]
-pub(crate) struct SecretArgs {
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Shows which nodes of a job are here, which leads, and how many are missing; without --job-id, all jobs on
@@ -197,7 +171,6 @@ pub(crate) struct SecretArgs {
 /// terminal it redraws its lines; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout;
 /// the exit code is then 3 if nothing was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct WatchArgs {
     /// The job's name [default: all jobs that are not private]
     #[arg(short, long, value_name = "ID")]
@@ -217,8 +190,4 @@ pub(crate) struct WatchArgs {
     /// What is printed: text as it goes, or json at the end [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
-
-    /// Print help
-    #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
 }

@@ -9,13 +9,13 @@ mod formats;
 mod network;
 mod twice;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueHint};
 
 use crate::completions::CompletionsArgs;
 use crate::install::InstallArgs;
 use crate::man::ManArgs;
 
-pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
+pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, WatchArgs};
 pub(crate) use foreign::of_other_launchers;
 pub(crate) use network::{AirArgs, NetworkArgs};
 pub(crate) use twice::{not_after_options, overridden};
@@ -223,25 +223,34 @@ pub(crate) struct JoinArgs {
 /// The subcommands.
 ///
 /// Each line of the list of commands is an attribute here: a doc comment would also replace the explanation,
-/// which is on the struct, in the command's own `--help`.
+/// which is on the struct, in the command's own `--help`. The settings of mingle itself hold for them too.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub(crate) enum Action {
     #[command(about = "Start a command in the world, or workers; restart all where one fails")]
     Run(Box<RunArgs>),
-    #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others")]
+    #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others", arg = help())]
     Rdma(RdmaArgs),
-    #[command(about = "Check whether a world can form here; on several hosts, who reaches whom")]
+    #[command(about = "Check whether a world can form here; on several hosts, who reaches whom", arg = help())]
     Doctor(DoctorArgs),
-    #[command(about = "Show which nodes of a job are here and missing, or the jobs on this link")]
+    #[command(about = "Show which nodes of a job are here and missing, or the jobs on this link", arg = help())]
     Watch(WatchArgs),
-    #[command(about = "Print a new secret for --secret-file: 256 random bits")]
-    Secret(SecretArgs),
-    #[command(about = "Copy this program into a folder, for an init container")]
+    /// Prints a new secret for --secret-file: 256 random bits.
+    ///
+    /// Make it once, in a file that only you can read, as after umask 077, and copy it to every node over a
+    /// channel that you trust. The job's own processes can read a secret that is in a variable.
+    #[command(about = "Print a new secret for --secret-file: 256 random bits", arg = help())]
+    Secret,
+    #[command(about = "Copy this program into a folder, for an init container", arg = help())]
     Install(InstallArgs),
-    #[command(about = "Print a script that completes mingle's options in a shell")]
+    #[command(about = "Print a script that completes mingle's options in a shell", arg = help())]
     Completions(CompletionsArgs),
-    #[command(about = "Print the manual page of mingle, or of one of these commands")]
+    #[command(about = "Print the manual page of mingle, or of one of these commands", arg = help())]
     Man(ManArgs),
+}
+
+/// The option of each command that does not join a world.
+fn help() -> Arg {
+    Arg::new("help").short('h').long("help").help("Print help").action(ArgAction::Help)
 }
 
 const AFTER_HELP: &str = "\

@@ -23,5 +23,5 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> Result<(), Stop> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut LowArgs::command(), "mingle", &mut script);
-    Stdout::plain(String::from_utf8_lossy(&script).into_owned())
+    Stdout::print(&String::from_utf8_lossy(&script))
 }

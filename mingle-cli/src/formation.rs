@@ -17,7 +17,7 @@ use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
 use crate::output::Holder;
 use crate::stderr;
-use crate::stdout::Text;
+use crate::stdout::formed_text;
 
 /// Where the drivers of GPUs and TPUs show themselves.
 const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];
@@ -70,8 +70,8 @@ impl<'a> Formation<'a> {
     }
 
     /// The world in a format.
-    pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<Text, Stop> {
-        Text::formed(format, self.facts(), variables, self.timings)
+    pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<String, Stop> {
+        formed_text(format, self.facts(), variables, self.timings)
     }
 
     /// Tells the program that holds this one of the world of this generation.
@@ -82,7 +82,7 @@ impl<'a> Formation<'a> {
         listener: Option<TcpListener>,
     ) -> Result<(), Stop> {
         let text = self.text(Format::JSON, variables)?;
-        let read = serde_json::from_str(text.as_str());
+        let read = serde_json::from_str(&text);
         let mut document: Value = read.map_err(|error| Stop::Stdout(error.into()))?;
         document["generation"] = generation.into();
         self.report(variables);
@@ -99,8 +99,8 @@ impl<'a> Formation<'a> {
         for output in &self.config.outputs {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
-            let text = Text::formed(output.format, facts, &variables, self.timings)?;
-            let written = output.write(text.as_str(), holder.as_ref()).await;
+            let text = formed_text(output.format, facts, &variables, self.timings)?;
+            let written = output.write(&text, holder.as_ref()).await;
             written.map_err(|error| Stop::Output(output.path.clone(), error))?;
         }
         Ok(())

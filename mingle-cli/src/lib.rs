@@ -131,7 +131,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     let low = match LowArgs::try_parse_from(args) {
         Ok(low) => low,
         Err(error) if error.use_stderr() => return Err(usage(error, joins)),
-        Err(help) => return Stdout::plain(help.render().to_string()),
+        Err(help) => return Stdout::print(&help.render().to_string()),
     };
     let is_quiet = match &low.command {
         Some(Action::Run(args)) => args.join.quiet,
@@ -151,7 +151,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Action::Secret) => {
             Stdout::check()?;
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-            return Stdout::plain(secret.reveal() + "\n");
+            return Stdout::print(&(secret.reveal() + "\n"));
         }
         None => {}
     }
@@ -177,7 +177,7 @@ fn form(config: &Settings, journal: &mut Journal) -> Result<(), Stop> {
         Ok((assignment, timings, variables, text))
     });
     let (assignment, timings, variables, text) = formed?;
-    Stdout::formed(&text)?;
+    Stdout::print(&text)?;
     Formation::new(config, &found, &assignment, timings).report(&variables);
     Ok(())
 }

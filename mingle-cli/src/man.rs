@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), Stop> {
     };
     let mut text = Vec::new();
     page(&command, &mut text).map_err(|error| Stop::System("write the manual page", error))?;
-    Stdout::plain(String::from_utf8_lossy(&text).into_owned())
+    Stdout::print(&String::from_utf8_lossy(&text))
 }
 
 fn unknown(mingle: &Command, name: &str) -> String {

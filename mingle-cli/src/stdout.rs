@@ -39,7 +39,7 @@ impl Stdout {
     pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
         self.format = format;
         if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
-            write(&Text::Script(Script::guard(shell)?))?;
+            Self::print(Script::guard(shell)?.as_str())?;
             self.is_guarded = true;
         }
         Ok(())
@@ -80,17 +80,17 @@ impl Stdout {
 
     /// Prints a document of JSON, in one line.
     pub(crate) fn json(document: &impl Serialize) -> Result<(), Stop> {
-        write(&json_text(document)?)
+        Self::print(&json_text(document)?)
     }
 
-    /// Prints a text that is not for `eval`: help, the version, a secret.
-    pub(crate) fn plain(text: String) -> Result<(), Stop> {
-        write(&Text::Plain(text))
-    }
-
-    /// Prints the result.
-    pub(crate) fn formed(text: &Text) -> Result<(), Stop> {
-        write(text)
+    /// The only function that writes to stdout, except for output without an end; see [`Stdout::stream`].
+    ///
+    /// It writes once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and an empty pipe
+    /// takes 64 KiB without a pause in which the process could be killed. So only a list of thousands of
+    /// nodes can leave half a script behind. It does not use [`io::Stdout`], which reports success for a
+    /// descriptor that cannot be written to.
+    pub(crate) fn print(text: &str) -> Result<(), Stop> {
+        Self::stream()?.write_all(text.as_bytes()).map_err(Stop::Stdout)
     }
 
     /// Prints a script that makes `eval` fail, or a JSON object with the reason, or nothing for other
@@ -101,40 +101,22 @@ impl Stdout {
         if is_reported || self.is_command && self.format.shell().is_some() {
             return Ok(());
         }
-        failed(self.format, stop)?.map_or(Ok(()), |text| write(&text))
+        failed(self.format, stop)?.map_or(Ok(()), |text| Self::print(&text))
     }
 }
 
-/// A text to print.
-#[derive(Debug)]
-pub(crate) enum Text {
-    /// For a shell; a [`Script`] has passed the check.
-    Script(Script),
-    /// For people and other programs: JSON, help, a hostfile.
-    Plain(String),
-}
-
-impl Text {
-    /// A formed world in a format, where `variables` are that format's.
-    pub(crate) fn formed(
-        format: Format,
-        facts: Facts<'_>,
-        variables: &Variables,
-        timings: Timings,
-    ) -> Result<Self, Stop> {
-        match format.render(facts, variables)? {
-            Rendered::Script(script) => Ok(Self::Script(script)),
-            Rendered::Document(document) => json_text(&Timed { document, timings }),
-            Rendered::Text(text) => Ok(Self::Plain(text)),
-            other => Err(Stop::Stdout(io::Error::other(format!("no way to print {other:?}")))),
-        }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        match self {
-            Self::Script(script) => script.as_str(),
-            Self::Plain(text) => text,
-        }
+/// A formed world in a format, where `variables` are that format's.
+pub(crate) fn formed_text(
+    format: Format,
+    facts: Facts<'_>,
+    variables: &Variables,
+    timings: Timings,
+) -> Result<String, Stop> {
+    match format.render(facts, variables)? {
+        Rendered::Script(script) => Ok(script.as_str().to_owned()),
+        Rendered::Document(document) => json_text(&Timed { document, timings }),
+        Rendered::Text(text) => Ok(text),
+        other => Err(Stop::Stdout(io::Error::other(format!("no way to print {other:?}")))),
     }
 }
 
@@ -146,16 +128,14 @@ struct Timed<'a> {
     timings: Timings,
 }
 
-fn json_text(document: &impl Serialize) -> Result<Text, Stop> {
-    match serde_json::to_string(document) {
-        Ok(json) => Ok(Text::Plain(ascii(&json) + "\n")),
-        Err(error) => Err(Stop::Stdout(error.into())),
-    }
+fn json_text(document: &impl Serialize) -> Result<String, Stop> {
+    let json = serde_json::to_string(document).map_err(|error| Stop::Stdout(error.into()))?;
+    Ok(ascii(&json) + "\n")
 }
 
-fn failed(format: Format, stop: &Stop) -> Result<Option<Text>, Stop> {
+fn failed(format: Format, stop: &Stop) -> Result<Option<String>, Stop> {
     if let Some(shell) = format.shell() {
-        return Ok(Some(Text::Script(Script::failure(shell, stop.code())?)));
+        return Ok(Some(Script::failure(shell, stop.code())?.as_str().to_owned()));
     }
     if format != Format::JSON {
         return Ok(None);
@@ -181,16 +161,6 @@ pub(crate) fn ascii(json: &str) -> String {
     text
 }
 
-/// The only function that writes to stdout, except for output without an end; see [`Stdout::stream`].
-///
-/// It writes once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and an empty pipe takes
-/// 64 KiB without a pause in which the process could be killed. So only a list of thousands of nodes can
-/// leave half a script behind. It does not use [`io::Stdout`], which reports success for a descriptor that
-/// cannot be written to.
-fn write(text: &Text) -> Result<(), Stop> {
-    Stdout::stream()?.write_all(text.as_str().as_bytes()).map_err(Stop::Stdout)
-}
-
 /// Whether --format asks for a report for programs.
 pub(crate) fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
     match format {
@@ -210,10 +180,6 @@ mod tests {
 
     use super::*;
     use nix::sys::signal::Signal;
-
-    fn text(text: Result<Text, Stop>) -> String {
-        text.unwrap().as_str().to_owned()
-    }
 
     /// Rank 1 of 2, with its roster.
     fn world_of_two() -> (JobId, Formed) {
@@ -241,7 +207,7 @@ mod tests {
         let mut facts = Facts::new(&job, &formed);
         (facts.interface, facts.slots_given) = (Some("eth0"), true);
         let variables = Variables::new(facts, |_| None);
-        let printed = text(Text::formed(Format::JSON, facts, &variables, Timings::default()));
+        let printed = formed_text(Format::JSON, facts, &variables, Timings::default()).unwrap();
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
         let expected = json!({
             "job": "it's 100%",
@@ -298,9 +264,7 @@ mod tests {
     #[test]
     fn a_failure_is_printed_in_the_form_of_the_result() {
         let stop = Stop::Usage("--job-id \"\u{1b}[31m\":\nno".to_owned());
-        let printed = |format, stop: &Stop| {
-            failed(format, stop).unwrap().map_or_else(String::new, |text| text.as_str().to_owned())
-        };
+        let printed = |format, stop: &Stop| failed(format, stop).unwrap().unwrap_or_default();
         let json = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
         for format in Format::all() {
             let expected = match format.shell() {

@@ -3,12 +3,13 @@
 //! The rules are searched for the words `drop` and `reject`, and no more: whether a packet passes is tried,
 //! on this host by multicast and between hosts by every way.
 
-use std::io::{self, Read};
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::process::Stdio;
 use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::finding::{Finding, Severity};
 
@@ -18,10 +19,10 @@ const LOOKED: &str = "firewall rules of this host";
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A note about the rules of nftables and iptables on this host.
-pub(super) fn examine() -> Finding {
-    let nftables = output("nft", &["list", "ruleset"]);
+pub(super) async fn examine() -> Finding {
+    let nftables = output("nft", &["list", "ruleset"]).await;
     // These also show the rules of the older packet filter, which nft does not.
-    let iptables = ["iptables-save", "ip6tables-save"].map(|program| output(program, &[]).ok());
+    let iptables = [output("iptables-save", &[]).await.ok(), output("ip6tables-save", &[]).await.ok()];
     match nftables {
         Err(error) if iptables == [None, None] => {
             let cure = format!("run the doctor as root, or see 'nft list ruleset' ({error})");
@@ -82,35 +83,22 @@ fn base_chain(rules: &str) -> Option<String> {
 }
 
 /// The output of a program, or why there is none. Users often lack `/usr/sbin` in their PATH.
-fn output(program: &str, args: &[&str]) -> Result<String, String> {
+async fn output(program: &str, args: &[&str]) -> Result<String, String> {
     let run = |program: &Path| {
-        Command::new(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
+        let mut command = Command::new(program);
+        // A program that hangs, on a lock or a file server, is killed.
+        timeout(LIMIT, command.args(args).stdin(Stdio::null()).kill_on_drop(true).output())
     };
-    let child = match run(Path::new(program)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => run(&Path::new("/usr/sbin").join(program)),
-        other => other,
+    let ended = match run(Path::new(program)).await {
+        Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
+            run(&Path::new("/usr/sbin").join(program)).await
+        }
+        ended => ended,
     };
-    let mut child = child.map_err(|error| format!("{program}: {error}"))?;
-    let (sender, receiver) = channel();
-    let pipe = child.stdout.take();
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // Bytes that were read before an error are sent as well.
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    // The pipe closes when the program ends. A program that hangs, on a lock or a file server, is killed.
-    let text = receiver.recv_timeout(LIMIT);
-    let _ = text.is_err().then(|| child.kill());
-    let status = child.wait().map_err(|error| format!("{program}: {error}"))?;
-    match text {
-        Ok(text) if status.success() => Ok(text),
-        Ok(_) => Err(format!("{program}: {status}")),
+    match ended {
+        Ok(Ok(ended)) if ended.status.success() => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
+        Ok(Ok(ended)) => Err(format!("{program}: {}", ended.status)),
+        Ok(Err(error)) => Err(format!("{program}: {error}")),
         Err(_) => Err(format!("{program} took more than {} s", LIMIT.as_secs())),
     }
 }
@@ -118,6 +106,7 @@ fn output(program: &str, args: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::runtime;
 
     const NFT: &str = "table inet lab {\n\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n\
                        \t\ttcp dport 22 drop\n\t}\n}\n";
@@ -150,6 +139,8 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_and_one_that_ends_is_read() {
+        let runtime = runtime().unwrap();
+        let output = |program, args: &[&str]| runtime.block_on(output(program, args));
         assert_eq!(output("tail", &["-f", "/dev/null"]), Err("tail took more than 2 s".to_owned()));
         assert_eq!(output("printf", &["x"]), Ok("x".to_owned()));
         assert!(output("ls", &["/nonesuch"]).is_err() && output("mingle-nonesuch", &[]).is_err());

@@ -73,7 +73,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let runtime = runtime()?;
     let id = tools::run_id().map_err(Stop::Rendezvous)?;
     let (mut findings, opened) = visit(id, &job, &network, &runtime)?;
-    findings.push(firewall::examine());
+    findings.push(runtime.block_on(firewall::examine()));
     findings.extend(host::examine(host_name().as_str()));
     let mut board = None;
     if let Some(world) = world
@@ -263,7 +263,7 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
         let matrix = board.map(|board| format!("\n{}{}", table::text(board), Wiring::of(board).text()));
         let matrix = matrix.unwrap_or_default();
         let text = format!("{}{matrix}\n{summary}\n", finding::text(findings));
-        Stdout::plain(printable(&text).into_owned())?;
+        Stdout::print(&printable(&text))?;
     }
     match NonZeroU8::new(code) {
         None => Ok(()),

@@ -64,8 +64,8 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     warnings.extend(dropped);
     let document = document(machine, &choice, &variables, &warnings);
     match form {
-        Form::Table => Stdout::plain(table::text(&document))?,
-        Form::Env => Stdout::plain(env(&variables))?,
+        Form::Table => Stdout::print(&table::text(&document))?,
+        Form::Env => Stdout::print(&env(&variables))?,
         Form::Json => Stdout::json(&document)?,
     }
     for kept in variables.kept() {
@@ -102,7 +102,7 @@ fn check_log(file: &Path, form: Form) -> Result<(), Stop> {
     let report = report.map_err(failed)?;
     match form {
         Form::Json => Stdout::json(&report),
-        Form::Table => Stdout::plain(report.to_string()),
+        Form::Table => Stdout::print(&report.to_string()),
         Form::Env => Err(Stop::Usage("--format env: a log has no variables; give table or json".to_owned())),
     }
 }

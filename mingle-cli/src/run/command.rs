@@ -220,7 +220,7 @@ fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile,
     let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
     let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
     let hostfile = Hostfile(path);
-    File::from(file).write_all(text.as_str().as_bytes()).map_err(failed)?;
+    File::from(file).write_all(text.as_bytes()).map_err(failed)?;
     Ok(hostfile)
 }
 

@@ -1,7 +1,8 @@
 //! The conclusions from the matrix: which direction is broken, and what breaks exactly that direction.
 
 use super::finding::{Finding, Severity};
-use super::matrix::{Board, Cell, Way};
+use super::matrix::Board;
+use super::notice::Way;
 use super::wiring::Wiring;
 use super::{duplicates, rates};
 use crate::advice;
@@ -9,8 +10,8 @@ use crate::advice;
 /// The findings, the worst cause first.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
-    let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::Broken);
-    let passes = board.pairs().any(|(from, to)| board.cell(Way::Udp, from, to).works());
+    let silent = board.pairs().all(|(from, to)| !board.works(Way::Multicast, from, to));
+    let passes = board.pairs().any(|(from, to)| board.works(Way::Udp, from, to));
     if board.is_ipv6.is_none() {
         findings.push(no_family());
     }
@@ -94,30 +95,28 @@ fn no_multicast(board: &Board) -> Finding {
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (a, b, port) = (board.name(from), board.name(to), board.port(to));
     let looked = format!("from {a} to {b}");
-    let multicast = board.cell(Way::Multicast, from, to);
+    let multicast = board.works(Way::Multicast, from, to);
     let (udp, back) = (board.cell(Way::Udp, from, to), board.cell(Way::Udp, to, from));
     let tcp = board.cell(Way::Tcp, from, to);
     let problem = |check, seen: String, cure: String| {
         Some(Finding::new(Severity::Problem, check, looked.clone(), seen, cure))
     };
-    let only = if multicast.works() { ", but multicast" } else { "" };
+    let only = if multicast { ", but multicast" } else { "" };
     let blocked = board.blocked(from, to);
     // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
     // never sent. The other direction is the broken one.
-    let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
+    let no_answer = back == Some(false) && !board.works(Way::Multicast, to, from);
     match (udp, tcp, blocked) {
-        (Cell::Broken, _, Some((why, cure))) => {
-            problem("route", format!("nothing passes{only}: {why}"), cure)
-        }
-        (Cell::Broken, ..) if multicast.works() && no_answer || board.blocked(to, from).is_some() => None,
-        (Cell::Broken, Cell::Works, _) => problem(
+        (Some(false), _, Some((why, cure))) => problem("route", format!("nothing passes{only}: {why}"), cure),
+        (Some(false), ..) if multicast && no_answer || board.blocked(to, from).is_some() => None,
+        (Some(false), Some(true), _) => problem(
             "udp",
             format!("UDP to port {port} is lost, while TCP passes: a firewall on {b}, or between"),
             format!("let UDP 29499 and 29500-29999 pass to {b} (--multicast and --master-port name others)"),
         ),
-        (Cell::Broken, ..) => {
-            let back_alone = board.cell(Way::Multicast, to, from).works() && !multicast.works();
-            let heard = back.works() || back_alone;
+        (Some(false), ..) => {
+            let back_alone = board.works(Way::Multicast, to, from) && !multicast;
+            let heard = back == Some(true) || back_alone;
             let other = if heard { "; the other direction works" } else { "" };
             problem(
                 "direction",
@@ -128,12 +127,12 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
             )
         }
         // A connection needs both directions; the broken direction has a finding of its own.
-        (Cell::Works, Cell::Broken, _) if back.works() => problem(
+        (Some(true), Some(false), _) if back == Some(true) => problem(
             "tcp",
             format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
             format!("let TCP 29500-29999 pass to {b}, or one port that --master-port names (here {port})"),
         ),
-        (Cell::Works, ..) if multicast == Cell::Broken && !silent => {
+        (Some(true), ..) if !multicast && !silent => {
             let seen = "multicast is lost, while unicast passes";
             let cure = format!(
                 "give --seed on {b} or {a}; look at the firewall of {b} for 224.0.0.0/4, and at IGMP snooping"
@@ -147,9 +146,9 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
 /// The broken path from one host to another, in the words of a rendezvous.
 fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
     let broken = board.broken(from, to)?;
-    let udp = |from, to| board.cell(Way::Udp, from, to).works();
+    let udp = |from, to| board.works(Way::Udp, from, to);
     // A direction in which nothing passes is a finding of its own.
-    let passes = board.cell(Way::Tcp, from, to).works() || udp(from, to) && udp(to, from);
+    let passes = board.works(Way::Tcp, from, to) || udp(from, to) && udp(to, from);
     if !passes {
         return None;
     }
@@ -173,11 +172,11 @@ mod tests {
     use mingle_core::tools::Cast;
 
     use super::super::matrix::board_at;
-    use super::super::notice::{BrokenWay, Card, Contact, Flags, MULTICAST, PATH, Row, TCP, UNICAST};
+    use super::super::notice::{BrokenWay, Card, Contact, MULTICAST, PATH, Row, TCP, UNICAST};
     use super::super::notice::{card, card_at};
     use super::*;
 
-    const ALL: Flags = MULTICAST | UNICAST | TCP | PATH;
+    const ALL: u16 = MULTICAST | UNICAST | TCP | PATH;
 
     /// A host, and what it knows of others.
     fn row(card: Card, about: impl IntoIterator<Item = (u32, Contact)>) -> Row {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     /// Node 1's view, where each host's row has the given flags for the two others.
-    fn board(flags: impl Fn(u32, u32) -> Option<Flags>) -> Board {
+    fn board(flags: impl Fn(u32, u32) -> Option<u16>) -> Board {
         board_of(|of, about| Some(Contact::new(flags(of, about)?)))
     }
 
@@ -249,11 +248,11 @@ mod tests {
         let mut board = board_at(both(1), 3, false);
         board.learn(row(both(2), []));
         board.heard(2, Cast::Multicast, card(9).places[0].at);
-        assert!(board.cell(Way::Multicast, 2, 1).works());
+        assert!(board.works(Way::Multicast, 2, 1));
         board.learn(row(card_at(3, "[fd00::3]:1"), []));
-        assert!(!board.cell(Way::Multicast, 2, 1).works());
+        assert!(!board.works(Way::Multicast, 2, 1));
         board.heard(2, Cast::Multicast, "[fd00::2]:1".parse().unwrap());
-        assert!(board.cell(Way::Multicast, 2, 1).works());
+        assert!(board.works(Way::Multicast, 2, 1));
     }
 
     #[test]
@@ -272,7 +271,7 @@ mod tests {
         board.learn(row(card(2), [(1, Contact::new(ALL))]));
         board.learn(row(card(2), [(1, Contact::new(0))]));
         board.learn(row(card(2), []));
-        assert!(board.cell(Way::Tcp, 2, 1).works());
+        assert!(board.works(Way::Tcp, 2, 1));
         for id in 10..200 {
             board.learn(row(Card { id, ..card(3) }, []));
         }
@@ -284,13 +283,13 @@ mod tests {
     }
 
     /// The findings where the path from 1 to 2 is broken in this way, with these flags for it.
-    fn broken(fault: Fault, flags: Flags, own_port_answers: bool) -> Vec<(&'static str, String)> {
+    fn broken(fault: Fault, flags: u16, own_port_answers: bool) -> Vec<(&'static str, String)> {
         let to = "10.0.0.2:41877".parse().unwrap();
         let board = board_of(|of, about| {
-            let known = Contact::new(ALL);
             let broken = BrokenWay { to, fault, own_port_answers, blocked: None };
             let is_it = (of, about) == (1, 2);
-            Some(if is_it { Contact { flags, broken: Some(broken), ..known } } else { known })
+            let known = Contact::new(if is_it { flags } else { ALL });
+            Some(Contact { broken: is_it.then_some(broken), ..known })
         });
         assert!(!board.can_form());
         problems(&board)

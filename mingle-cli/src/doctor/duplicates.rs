@@ -6,8 +6,8 @@
 //! connect.
 
 use super::finding::{Finding, Severity};
-use super::matrix::{Board, Way};
-use super::notice::HostPlace;
+use super::matrix::Board;
+use super::notice::{HostPlace, Way};
 
 /// Two hosts with the same address.
 pub(super) struct Duplicate {
@@ -23,7 +23,7 @@ pub(super) fn find(board: &Board) -> Vec<Duplicate> {
 
 fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
     let (first, second) = (board.card(a)?, board.card(b)?);
-    let works = |way| board.cell(way, a, b).works() || board.cell(way, b, a).works();
+    let works = |way| board.works(way, a, b) || board.works(way, b, a);
     // With one hardware address on two ports, a switch passes a datagram now and then, and no connection.
     let connects = works(Way::Tcp);
     let passes = connects || works(Way::Udp);
@@ -71,12 +71,11 @@ mod tests {
     use mingle_core::tools::Cast;
 
     use super::super::matrix::board_at;
-    use super::super::notice::{Card, Contact, Flags, MULTICAST, Row, TCP, UNICAST};
-    use super::super::notice::{card, card_at};
+    use super::super::notice::{Card, Contact, MULTICAST, Row, TCP, UNICAST, card, card_at};
     use super::*;
 
     /// The findings of host 9 about hosts 1 and 2, which have these cards and know each other by these flags.
-    fn found(first: Card, second: Card, flags: Flags, sources: [&str; 2]) -> Vec<&'static str> {
+    fn found(first: Card, second: Card, flags: u16, sources: [&str; 2]) -> Vec<&'static str> {
         let mut board = board_at(card(9), 3, false);
         let row = |card, id| Row { about: [(id, Contact::new(flags))].into(), ..Row::new(card) };
         board.learn(row(first, 2));
@@ -87,7 +86,7 @@ mod tests {
         find(&board).iter().map(|duplicate| duplicate.finding.check).collect()
     }
 
-    const ALL: Flags = MULTICAST | UNICAST | TCP;
+    const ALL: u16 = MULTICAST | UNICAST | TCP;
     const APART: [&str; 2] = ["10.0.0.1:29500", "10.0.0.2:29500"];
 
     #[test]

@@ -106,7 +106,6 @@ async fn output(program: &str, args: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::runtime;
 
     const NFT: &str = "table inet lab {\n\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n\
                        \t\ttcp dport 22 drop\n\t}\n}\n";
@@ -139,8 +138,7 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_and_one_that_ends_is_read() {
-        let runtime = runtime().unwrap();
-        let output = |program, args: &[&str]| runtime.block_on(output(program, args));
+        let output = |program, args: &[_]| crate::runtime::runtime().unwrap().block_on(output(program, args));
         assert_eq!(output("tail", &["-f", "/dev/null"]), Err("tail took more than 2 s".to_owned()));
         assert_eq!(output("printf", &["x"]), Ok("x".to_owned()));
         assert!(output("ls", &["/nonesuch"]).is_err() && output("mingle-nonesuch", &[]).is_err());

@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::exchange::{dial, framed, receive};
-use super::matrix::{Board, Way};
-use super::notice::{Card, HOSTS, HostNotice, MULTICAST, Rail, TCP, UNICAST, decode, encode};
+use super::matrix::Board;
+use super::notice::{Card, HOSTS, HostNotice, Rail, Way, decode, encode};
 use super::transfer::Transfers;
 use super::{rails, rates};
 
@@ -209,7 +209,7 @@ impl Meeting {
             Stage::Done(at) => {
                 // A host that has everything may have left.
                 let owed = |card: &Card| {
-                    !card.done && board.has(board.me, card.id, TCP) && !self.told.contains(&card.id)
+                    !card.done && board.has(board.me, card.id, Way::Tcp) && !self.told.contains(&card.id)
                 };
                 let owes = board.has_rails(board.me) && board.peers().any(owed);
                 let linger = if board.transfers() || owes { LONG_LINGER } else { LINGER };
@@ -226,7 +226,7 @@ impl Meeting {
         let ids = rates::hosts(board);
         let me = ids.iter().position(|id| *id == own)?;
         let host = |id: u32| {
-            let connects = board.cell(Way::Path, own, id).works() && board.cell(Way::Path, id, own).works();
+            let connects = board.works(Way::Path, own, id) && board.works(Way::Path, id, own);
             Some((id, board.reached(id).filter(|_| connects)?))
         };
         // Not all ask the same host first.
@@ -315,10 +315,10 @@ impl Meeting {
             let _ = self.station.send_to_all(bytes);
         }
         for card in board.peers() {
-            let hears = |flag| board.has(card.id, me, flag);
+            let hears = |way| board.has(card.id, me, way);
             // The multicast that a host hears need not reach it twice.
-            let own = (!hears(MULTICAST) || !hears(UNICAST)).then_some(&own);
-            let news = [own, other.as_ref().filter(|_| !hears(MULTICAST))].into_iter().flatten();
+            let own = (!hears(Way::Multicast) || !hears(Way::Udp)).then_some(&own);
+            let news = [own, other.as_ref().filter(|_| !hears(Way::Multicast))].into_iter().flatten();
             for bytes in news {
                 card.places.iter().for_each(|place| self.station.send(place.at, bytes));
             }
@@ -326,8 +326,9 @@ impl Meeting {
             // connection in each direction.
             let (is_due, has_rails) = (turn.is_multiple_of(AGAIN), board.has_rails(me));
             let is_told = self.told.contains(&card.id) || !has_rails;
-            let is_asked = !hears(MULTICAST) && !hears(UNICAST) || board.lacks_rails_of(card.id) || !is_told;
-            if (is_due && is_asked || !board.has(me, card.id, TCP)) && self.dialling.insert(card.id) {
+            let is_asked =
+                !hears(Way::Multicast) && !hears(Way::Udp) || board.lacks_rails_of(card.id) || !is_told;
+            if (is_due && is_asked || !board.has(me, card.id, Way::Tcp)) && self.dialling.insert(card.id) {
                 if has_rails {
                     self.told.insert(card.id);
                 }

@@ -1,28 +1,17 @@
 //! Which host reaches which: the matrix from the messages of hosts that run the doctor at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::proto::{BrokenPath, Fault, Peer};
 use mingle_core::tools::{Cast, broken_path};
 use mingle_core::{HostName, Network, World, WorldSize};
 
-use super::notice::{
-    BROADCAST, BrokenWay, Card, Contact, HOSTS, HostPlace, MULTICAST, PATH, Row, TCP, UNICAST, flag,
-};
+use super::notice::{BrokenWay, Card, Contact, HOSTS, HostPlace, Row, Way};
 use super::route::{self, Blocked};
 
 /// The most addresses of a host that are remembered.
 const SOURCES: usize = 8;
-
-/// Where this host meets another.
-#[derive(Debug, Clone, Default)]
-struct Met {
-    /// The addresses from which this host has heard it.
-    sources: BTreeSet<IpAddr>,
-    /// Its endpoint to which a connection has opened.
-    reached: Option<SocketAddr>,
-}
 
 /// Everything known about the hosts.
 #[derive(Debug, Clone)]
@@ -36,32 +25,6 @@ pub(super) struct Board {
     /// Whether the world would use IPv6; none where the hosts have no family in common.
     pub(super) is_ipv6: Option<bool>,
     pub(super) rows: BTreeMap<u32, Row>,
-    met: BTreeMap<u32, Met>,
-}
-
-/// How one host reaches another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Multicast,
-    Udp,
-    Tcp,
-    /// Long segments to a port that the kernel chose, at the address that the job uses.
-    Path,
-}
-
-/// Whether a way works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cell {
-    Works,
-    Broken,
-    /// Not tried, or not reported.
-    Unknown,
-}
-
-impl Cell {
-    pub(super) fn works(self) -> bool {
-        self == Self::Works
-    }
 }
 
 impl Board {
@@ -69,8 +32,8 @@ impl Board {
         let count = |world: World| usize::try_from(world.get()).unwrap_or(usize::MAX);
         let (least, world) = (count(size.min()), count(size.max()));
         let (id, network) = (me.id, network.clone());
-        let (rows, met) = ([(id, Row::new(me))].into(), BTreeMap::new());
-        let mut board = Self { me: id, least, world, network, is_ipv6: None, rows, met };
+        let rows = [(id, Row::new(me))].into();
+        let mut board = Self { me: id, least, world, network, is_ipv6: None, rows };
         board.is_ipv6 = board.family();
         board
     }
@@ -122,33 +85,32 @@ impl Board {
 
     /// Notes that a datagram of another host has arrived from this address.
     pub(super) fn heard(&mut self, id: u32, cast: Cast, from: SocketAddr) {
-        self.change(id, |contact| contact.mark(flag(cast), from.is_ipv6()));
-        let (ip, is_known) = (from.ip().to_canonical(), self.rows.contains_key(&id));
-        if id == self.me || !is_known {
-            return;
-        }
-        let met = self.met.entry(id).or_default();
-        if met.sources.len() < SOURCES && met.sources.insert(ip) {
-            let both = self.met.iter().filter(|(_, met)| met.sources.contains(&ip)).map(|(id, _)| *id);
-            let both: Vec<u32> = both.collect();
-            for id in both.iter().filter(|_| both.len() > 1) {
-                self.change(*id, |contact| contact.shared = Some(ip));
-            }
+        let (ip, mut is_new) = (from.ip().to_canonical(), false);
+        self.change(id, |contact| {
+            contact.mark(cast.into(), from.is_ipv6());
+            is_new = contact.sources.len() < SOURCES && contact.sources.insert(ip);
+        });
+        let own = self.rows.get_mut(&self.me).filter(|_| is_new);
+        let contacts = own.into_iter().flat_map(|own| own.about.values_mut());
+        let both: Vec<&mut Contact> = contacts.filter(|contact| contact.sources.contains(&ip)).collect();
+        if both.len() > 1 {
+            both.into_iter().for_each(|contact| contact.shared = Some(ip));
         }
     }
 
     /// Notes the endpoint at which a known host has answered over a connection.
     pub(super) fn answered(&mut self, id: u32, at: SocketAddr) {
-        self.change(id, |contact| contact.mark(TCP, at.is_ipv6()));
-        if self.rows.contains_key(&id) && self.counts(at) {
-            self.met.entry(id).or_default().reached = Some(at);
-        }
+        let counts = self.counts(at);
+        self.change(id, |contact| {
+            contact.mark(Way::Tcp, at.is_ipv6());
+            contact.reached = Some(at).filter(|_| counts).or(contact.reached);
+        });
     }
 
     /// Notes the result of the proof of the path to another host, at this address and port.
     pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
         let Err(fault) = verdict else {
-            self.change(id, |contact| contact.mark(PATH, to.is_ipv6()));
+            self.change(id, |contact| contact.mark(Way::Path, to.is_ipv6()));
             return;
         };
         let own_port_answers = self.reached(id).is_some_and(|at| at.ip() == to.ip());
@@ -167,7 +129,7 @@ impl Board {
     /// The address and port to which the path to a host is proved: that of its interface at which a
     /// connection has opened, or else from which it was heard, or else of its preferred one.
     pub(super) fn path_to(&self, card: &Card) -> Option<SocketAddr> {
-        let met = self.met.get(&card.id);
+        let met = self.entry(self.me, card.id);
         let rank = |place: &&HostPlace| {
             let ip = place.at.ip();
             let is_reached = met.is_some_and(|met| met.reached.is_some_and(|at| at.ip() == ip));
@@ -179,7 +141,7 @@ impl Board {
 
     /// The endpoint at which a connection to a host has opened.
     pub(super) fn reached(&self, id: u32) -> Option<SocketAddr> {
-        self.met.get(&id)?.reached
+        self.entry(self.me, id)?.reached
     }
 
     /// The cards of the other hosts.
@@ -187,9 +149,9 @@ impl Board {
         self.rows.values().map(|row| &row.card).filter(|card| card.id != self.me)
     }
 
-    /// Whether one host has found this of another, in the family that counts.
-    pub(super) fn has(&self, of: u32, about: u32, flag: super::notice::Flags) -> bool {
-        self.entry(of, about).is_some_and(|contact| contact.has(flag, self.is_ipv6))
+    /// Whether one host has found that this way from or to another works, in the family that counts.
+    pub(super) fn has(&self, of: u32, about: u32, way: Way) -> bool {
+        self.entry(of, about).is_some_and(|contact| contact.has(way, self.is_ipv6))
     }
 
     /// Whether all hosts are known.
@@ -200,14 +162,13 @@ impl Board {
     /// Whether all hosts are known and every way works.
     pub(super) fn is_complete(&self) -> bool {
         let ways = [Way::Multicast, Way::Udp, Way::Tcp, Way::Path];
-        self.is_full()
-            && self.pairs().all(|(from, to)| ways.iter().all(|way| self.cell(*way, from, to).works()))
+        self.is_full() && self.pairs().all(|(from, to)| ways.iter().all(|way| self.works(*way, from, to)))
     }
 
     /// Whether each path that can be tried is proved or broken.
     pub(super) fn paths_are_known(&self) -> bool {
         let is_tried = |from, to| self.entry(from, to).is_some();
-        self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to) != Cell::Unknown)
+        self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to).is_some())
     }
 
     /// Whether a host has told that it has ports for RDMA.
@@ -217,7 +178,7 @@ impl Board {
 
     /// Whether a host to which this host connects has not told yet what its ports for RDMA hear.
     pub(super) fn lacks_rails_of(&self, id: u32) -> bool {
-        self.cell(Way::Tcp, self.me, id).works() && self.rows.get(&id).is_some_and(|row| row.rails.is_none())
+        self.works(Way::Tcp, self.me, id) && self.rows.get(&id).is_some_and(|row| row.rails.is_none())
     }
 
     /// Whether this host knows what its ports for RDMA hear, and all hosts to which it connects have told
@@ -228,13 +189,13 @@ impl Board {
 
     /// Whether each third host hears this one's datagrams.
     pub(super) fn is_heard(&self, id: u32) -> bool {
-        let hears = |card: &Card| self.has(card.id, id, MULTICAST) || self.has(card.id, id, UNICAST);
+        let hears = |card: &Card| self.has(card.id, id, Way::Multicast) || self.has(card.id, id, Way::Udp);
         self.peers().all(|card| card.id == id || hears(card))
     }
 
     /// Whether another host has begun to prove its paths, so that it will not stay for long.
     pub(super) fn others_prove(&self) -> bool {
-        let begun = |contact: &Contact| contact.broken.is_some() || contact.has(PATH, None);
+        let begun = |contact: &Contact| contact.broken.is_some() || contact.has(Way::Path, None);
         self.peers().any(|card| self.rows[&card.id].about.values().any(begun))
     }
 
@@ -300,7 +261,7 @@ impl Board {
     /// Why packets of one host to another do not leave it as they should, and what helps.
     pub(super) fn blocked(&self, from: u32, to: u32) -> Option<(String, String)> {
         let broken = self.entry(from, to)?.broken?;
-        let passes = |way| self.cell(way, from, to).works();
+        let passes = |way| self.works(way, from, to);
         let here = self.nearest(from, broken.to.ip())?;
         // A multicast that passes no router arrives.
         let is_one_link = passes(Way::Multicast) && self.network.ttl == 1;
@@ -332,19 +293,22 @@ impl Board {
         self.entry(to, from)?.rate
     }
 
-    /// Whether what `from` sends by `way` arrives at `to`.
-    pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
+    /// Whether what `from` sends by `way` is known to arrive at `to`.
+    pub(super) fn works(&self, way: Way, from: u32, to: u32) -> bool {
+        self.cell(way, from, to) == Some(true)
+    }
+
+    /// Whether what `from` sends by `way` arrives at `to`; none if that was not tried, or not reported.
+    pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Option<bool> {
         let sent = self.entry(from, to);
-        match way {
-            Way::Multicast if self.has(to, from, MULTICAST) => Cell::Works,
-            Way::Udp if self.has(to, from, UNICAST) => Cell::Works,
-            Way::Tcp if self.has(from, to, TCP) => Cell::Works,
-            Way::Path if self.has(from, to, PATH) => Cell::Works,
-            Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
+        let (works, is_known) = match way {
+            Way::Path => (self.has(from, to, way), sent.is_some_and(|entry| entry.broken.is_some())),
             // A host that does not know of another has not tried to reach it.
-            Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
-            _ => Cell::Broken,
-        }
+            Way::Tcp => (self.has(from, to, way), sent.is_some()),
+            Way::Udp => (self.has(to, from, way), sent.is_some()),
+            Way::Multicast | Way::Broadcast => (self.has(to, from, way), true),
+        };
+        (works || is_known).then_some(works)
     }
 
     /// Whether a world can form: all hosts are here, all others reach one of them, in both directions, and
@@ -354,23 +318,22 @@ impl Board {
         let reached = |master: &u32| {
             let others = ids.iter().filter(|id| *id != master);
             others.into_iter().all(|id| {
-                self.cell(Way::Tcp, *id, *master).works()
-                    && self.cell(Way::Udp, *id, *master).works()
-                    && self.cell(Way::Udp, *master, *id).works()
+                self.works(Way::Tcp, *id, *master)
+                    && self.works(Way::Udp, *id, *master)
+                    && self.works(Way::Udp, *master, *id)
             })
         };
-        let connects = |(from, to)| match self.cell(Way::Path, from, to) {
-            Cell::Works => true,
-            Cell::Broken => false,
+        let connects = |(from, to)| {
             // No connection opens if no packet of the other host arrives.
-            Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
+            let may = || self.works(Way::Tcp, from, to) || self.works(Way::Udp, from, to);
+            self.cell(Way::Path, from, to).unwrap_or_else(may)
         };
         self.rows.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
     }
 
     /// Whether broadcasts pass between all hosts; none where they were not tried.
     pub(super) fn broadcast(&self) -> Option<bool> {
-        self.network.broadcast.then(|| self.pairs().all(|(from, to)| self.has(to, from, BROADCAST)))
+        self.network.broadcast.then(|| self.pairs().all(|(from, to)| self.works(Way::Broadcast, from, to)))
     }
 }
 

@@ -28,25 +28,25 @@ const FULL: usize = 1200;
 /// Magic and version of the doctor's own messages, which a rendezvous ignores.
 const HEAD: [u8; 8] = *b"MNGD\x04\0\0\0";
 
-/// What a host knows of its ways from and to another, one bit for each family: IPv4's, and IPv6's above it.
-pub(super) type Flags = u16;
-/// The other's multicast was heard.
-pub(super) const MULTICAST: Flags = 1;
-/// The other's unicast was heard.
-pub(super) const UNICAST: Flags = 1 << 2;
-/// The other's broadcast was heard.
-pub(super) const BROADCAST: Flags = 1 << 4;
-/// A connection to the other has carried messages both ways.
-pub(super) const TCP: Flags = 1 << 6;
-/// The path to the other is proved.
-pub(super) const PATH: Flags = 1 << 8;
+/// How one host reaches another. The receiver knows that of datagrams, the sender of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Multicast,
+    Udp,
+    Broadcast,
+    /// A connection that carries messages both ways.
+    Tcp,
+    /// Long segments to a port that the kernel chose, at the address that the job uses.
+    Path,
+}
 
-/// The flag of a datagram that was sent in this way.
-pub(super) fn flag(cast: Cast) -> Flags {
-    match cast {
-        Cast::Multicast => MULTICAST,
-        Cast::Broadcast => BROADCAST,
-        _ => UNICAST,
+impl From<Cast> for Way {
+    fn from(cast: Cast) -> Self {
+        match cast {
+            Cast::Multicast => Self::Multicast,
+            Cast::Broadcast => Self::Broadcast,
+            _ => Self::Udp,
+        }
     }
 }
 
@@ -79,10 +79,11 @@ pub(super) struct Card {
 }
 
 /// One host's knowledge of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Contact {
+    /// The ways that work, in their order, one bit for each family: IPv4's, and IPv6's above it.
     #[serde(rename = "f")]
-    pub(super) flags: Flags,
+    pub(super) flags: u16,
     /// The address to which the path could not be proved, and how it fails.
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) broken: Option<BrokenWay>,
@@ -92,6 +93,12 @@ pub(super) struct Contact {
     /// An address from which datagrams of the other one have come, and of a third host too.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub(super) shared: Option<IpAddr>,
+    /// The addresses from which this host itself has heard the other one.
+    #[serde(skip)]
+    pub(super) sources: BTreeSet<IpAddr>,
+    /// The other one's endpoint to which a connection of this host itself has opened.
+    #[serde(skip)]
+    pub(super) reached: Option<SocketAddr>,
 }
 
 /// A path that could not be proved.
@@ -111,21 +118,18 @@ pub(super) struct BrokenWay {
 
 impl Contact {
     #[cfg(test)]
-    pub(super) fn new(flags: Flags) -> Self {
+    pub(super) fn new(flags: u16) -> Self {
         Self { flags, ..Self::default() }
     }
 
-    /// Whether it has this flag in this family, or in any.
-    pub(super) fn has(&self, flag: Flags, is_ipv6: Option<bool>) -> bool {
-        let bits = match is_ipv6 {
-            Some(is_ipv6) => flag << Flags::from(is_ipv6),
-            None => flag | flag << 1,
-        };
-        self.flags & bits != 0
+    /// Whether the way works in this family, or in any.
+    pub(super) fn has(&self, way: Way, is_ipv6: Option<bool>) -> bool {
+        let bits = is_ipv6.map_or(3, |is_ipv6| 1 << u16::from(is_ipv6));
+        self.flags & bits << (2 * way as u16) != 0
     }
 
-    pub(super) fn mark(&mut self, flag: Flags, is_ipv6: bool) {
-        self.flags |= flag << Flags::from(is_ipv6);
+    pub(super) fn mark(&mut self, way: Way, is_ipv6: bool) {
+        self.flags |= 1 << (2 * way as u16 + u16::from(is_ipv6));
     }
 
     fn join(&mut self, other: Self) {
@@ -186,7 +190,7 @@ impl Row {
         let first = (8 * turn + turn / 4).checked_rem(self.about.len()).unwrap_or_default();
         for (id, contact) in self.about.iter().skip(first).chain(self.about.iter().take(first)) {
             let Some(rest) = left.checked_sub(length(contact)) else { break };
-            part.about.insert(*id, *contact);
+            part.about.insert(*id, contact.clone());
             left = rest;
         }
         encoded(&part)
@@ -248,13 +252,19 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) use tests::{card, card_at};
+pub(super) use tests::{MULTICAST, PATH, TCP, UNICAST, card, card_at};
 
 #[cfg(test)]
 mod tests {
     use mingle_core::JobId;
 
     use super::*;
+
+    // The ways in IPv4, as a contact has them.
+    pub(in crate::doctor) const MULTICAST: u16 = 1;
+    pub(in crate::doctor) const UNICAST: u16 = 1 << 2;
+    pub(in crate::doctor) const TCP: u16 = 1 << 6;
+    pub(in crate::doctor) const PATH: u16 = 1 << 8;
 
     /// A card whose only place is this endpoint.
     pub(in crate::doctor) fn card_at(id: u32, at: &str) -> Card {
@@ -335,12 +345,12 @@ mod tests {
             own_port_answers: false,
             blocked: Some(Blocked::Gateway { by: at.ip(), net: at.ip(), prefix: 128 }),
         };
-        let worst =
-            Contact { flags: 1023, broken: Some(broken), rate: Some(u32::MAX), shared: Some(at.ip()) };
+        let mut worst = Contact::new(1023);
+        (worst.broken, worst.rate, worst.shared) = (Some(broken), Some(u32::MAX), Some(at.ip()));
         let usual = Card { places: card.places[..1].to_vec(), ..card.clone() };
         for (card, contact, turns) in [(usual, worst, 128), (card, Contact::new(1023), 8)] {
             let mut row = Row::new(card.clone());
-            row.about = (0..LARGEST).map(|id| (u32::MAX - id, contact)).collect();
+            row.about = (0..LARGEST).map(|id| (u32::MAX - id, contact.clone())).collect();
             let mut heard = Row::new(card.clone());
             for turn in 0..turns {
                 let bytes = row.datagram(tag(), 1, turn);

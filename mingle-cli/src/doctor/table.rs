@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::matrix::{Board, Cell, Way};
+use super::matrix::Board;
+use super::notice::Way;
 use crate::columns::align;
 
 /// The ways between all hosts, and the rates of the transfers if there were any.
@@ -35,28 +36,24 @@ fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
 
 fn ways(board: &Board, from: u32, to: u32) -> String {
     let one = |(name, way): (&str, Way)| match board.cell(way, from, to) {
-        Cell::Works => format!("{name} ok"),
-        Cell::Broken => format!("{name} -"),
-        Cell::Unknown => format!("{name} ?"),
+        Some(true) => format!("{name} ok"),
+        Some(false) => format!("{name} -"),
+        None => format!("{name} ?"),
     };
     [("m", Way::Multicast), ("u", Way::Udp), ("t", Way::Tcp), ("p", Way::Path)].map(one).join("  ")
 }
 
 /// The ways from each host to each other, for programs.
 pub(super) fn document(board: &Board) -> Value {
-    let of = |cell: Cell| match cell {
-        Cell::Works => json!({ "works": true }),
-        Cell::Broken => json!({ "works": false }),
-        Cell::Unknown => json!({ "works": null }),
-    };
     let pair = |(from, to)| {
+        let cell = |way| json!({ "works": board.cell(way, from, to) });
         json!({
             "from": board.name(from),
             "to": board.name(to),
-            "multicast": of(board.cell(Way::Multicast, from, to)),
-            "udp": of(board.cell(Way::Udp, from, to)),
-            "tcp": of(board.cell(Way::Tcp, from, to)),
-            "path": of(board.cell(Way::Path, from, to)),
+            "multicast": cell(Way::Multicast),
+            "udp": cell(Way::Udp),
+            "tcp": cell(Way::Tcp),
+            "path": cell(Way::Path),
             "mbit_per_s": board.rate(from, to).map(|rate| f64::from(rate) / 1000.0),
         })
     };

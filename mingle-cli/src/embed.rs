@@ -3,7 +3,6 @@
 //! Nothing is printed and no signal is handled: the caller is told what happens, and asks for the end.
 
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 use clap::{ArgAction, Args as _, Parser as _};
 use mingle_core::Error;
@@ -18,7 +17,7 @@ use crate::config::{Restarts, Settings, check_split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::nccl_conf::environment_or_files;
-use crate::{caller, stay, usage};
+use crate::{caller, events, stay, usage};
 
 /// Why no world has formed, as `mingle` would say it.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub fn join(
     told: impl Fn(Told) + 'static,
 ) -> Result<(), Failed> {
     let work = || {
-        let started = now();
+        let started = events::now();
         let (low, restarts) = parsed(arguments, stays)?;
         let mut config = Settings::scheduled(low, &environment_or_files)?;
         match &restarts {
@@ -124,11 +123,6 @@ fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
         }
         stop => stop,
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl Failed {

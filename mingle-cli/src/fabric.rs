@@ -112,23 +112,16 @@ impl Found {
 
     /// Warns of what is wrong with this host, before it waits for the others.
     pub(crate) fn warn(&self) {
-        if let Some(warning) = self.machine.as_ref().and_then(rdma::unusable) {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(self.machine.as_ref().and_then(rdma::unusable));
     }
 
     /// Reports which ranks differ, which ports are used, and why the others are not.
     pub(crate) fn report(&self, verdict: &Verdict) {
-        for warning in advice::differences(verdict) {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(advice::differences(verdict));
         let Some(machine) = self.machine.clone().filter(|_| verdict.transport.is_rdma()) else { return };
         let machine = machine.agree(verdict);
-        let mut warnings = rdma::warnings(&machine, verdict.transport, &self.users);
-        warnings.extend(rdma::beside(&machine, verdict.transport, &self.users).1);
-        for warning in warnings {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(rdma::warnings(&machine, verdict.transport, &self.users));
+        stderr::warn(rdma::beside(&machine, verdict.transport, &self.users).1);
         let choice = machine.choose_in(verdict.transport);
         let (used, unused) = (ports(&choice, true), ports(&choice, false));
         let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };

@@ -144,9 +144,7 @@ impl<'a> Formation<'a> {
                 self.config.job,
             ));
         }
-        for line in self.assignment.formed.sameness.lines() {
-            stderr::say(format_args!("warning: {line}"));
-        }
+        stderr::warn(self.assignment.formed.sameness.lines());
         self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
         let Formed { world, rank, master, .. } = &self.assignment.formed;

@@ -85,8 +85,7 @@ use stdout::Stdout;
 
 /// Runs the program with the arguments of this process, and returns its exit code.
 pub fn main() -> ExitCode {
-    #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
-    let started = Instant::now();
+    let started = events::now();
     let args: Vec<OsString> = std::env::args_os().collect();
     if args.first().is_some_and(|name| name == run::guard::NAME) {
         run::guard::guard(args.get(1..).unwrap_or_default());
@@ -137,9 +136,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Action::Run(args)) => args.join.quiet,
         _ => low.join.quiet,
     };
-    for text in overridden.iter().filter(|_| !is_quiet) {
-        stderr::say(format_args!("warning: {text}"));
-    }
+    stderr::warn(overridden.iter().filter(|_| !is_quiet));
     match low.command {
         Some(Action::Run(args)) => return run::run(*args, started),
         Some(Action::Rdma(args)) => return rdma::run(&args),

@@ -11,9 +11,7 @@ use crate::{same, stderr};
 pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
     stderr::log(config.verbose);
     if !config.quiet {
-        for warning in &config.warnings {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(&config.warnings);
         if let Some(provenance) = &config.provenance {
             stderr::say(format_args!("{provenance}"));
         }

@@ -20,6 +20,13 @@ pub(crate) fn say(message: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("mingle: {text}\n").as_bytes());
 }
 
+/// Says each of these as a warning.
+pub(crate) fn warn(warnings: impl IntoIterator<Item = impl fmt::Display>) {
+    for warning in warnings {
+        say(format_args!("warning: {warning}"));
+    }
+}
+
 /// The help, for a user who has given nothing.
 pub(crate) fn help(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());

@@ -2,7 +2,6 @@
 
 mod reader;
 mod same;
-mod sizes;
 pub(crate) mod values;
 
 use std::fmt;
@@ -26,8 +25,7 @@ use values::{FORGET_RESTARTS, format, paths, port_count, restarts, slots_number,
 
 pub(crate) use reader::Reader;
 pub(crate) use same::SameWanted;
-pub(crate) use sizes::check_split;
-pub(crate) use values::LONGEST;
+pub(crate) use values::{LONGEST, check_split};
 
 /// The default of `--restart-delay`.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -317,7 +315,7 @@ impl Identity {
             return Err(missing(job.is_none(), world.is_none()));
         };
         let (job, world) = (job.clone(), *world);
-        let given = reader.read(low.rank.take(), "rank", |text| sizes::rank(text, world))?;
+        let given = reader.read(low.rank.take(), "rank", |text| values::rank(text, world))?;
         let mut of_rank = Provenance::default();
         let rank_key: Option<RankKey> = reader.read(low.rank_key.take(), "rank-key", str::parse)?;
         let of_scheduler = || if rank_key.is_some() { Ok(None) } else { scheduler.rank(world) };

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat, Template};
@@ -36,7 +38,16 @@ pub(crate) fn world_size(text: &str) -> Result<WorldSize, String> {
     })
 }
 
-pub(crate) fn rank(text: &str, world: World) -> Result<Rank, String> {
+/// A given rank, which needs a world of a fixed size.
+pub(crate) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
+    if world.is_range() {
+        return Err(format!(
+            "a world of {world} may have fewer nodes than ranks that are given; give one size, such as --world {}, \
+             or leave --rank away",
+            world.max()
+        ));
+    }
+    let world = world.max();
     if text == "hostname" {
         let host = fs::read_to_string(HOST_NAME).map_err(|error| format!("{HOST_NAME}: {error}"))?;
         return rank_of_host(host.trim(), world);
@@ -53,11 +64,17 @@ pub(crate) fn rank_of_host(host: &str, world: World) -> Result<Rank, String> {
     })
 }
 
+/// A number in this range, or what is wrong.
+fn within<T: FromStr + PartialOrd>(
+    range: RangeInclusive<T>,
+    text: &str,
+    wrong: &'static str,
+) -> Result<T, &'static str> {
+    text.parse().ok().filter(|number| range.contains(number)).ok_or(wrong)
+}
+
 pub(crate) fn slots_number(text: &str) -> Result<u32, &'static str> {
-    match text.parse() {
-        Ok(slots @ 1..=65535) => Ok(slots),
-        _ => Err("a node runs 1 to 65535 workers, usually one for each GPU, such as 8"),
-    }
+    within(1..=65535, text, "a node runs 1 to 65535 workers, usually one for each GPU, such as 8")
 }
 
 /// A number of workers; none for as many as there are slots.
@@ -72,17 +89,30 @@ pub(crate) fn workers(text: &str) -> Result<Option<u32>, &'static str> {
 pub(crate) const MOST_PORTS: usize = 64;
 
 pub(crate) fn port_count(text: &str) -> Result<usize, &'static str> {
-    match text.parse() {
-        Ok(count @ 0..=MOST_PORTS) => Ok(count),
-        _ => Err("a node holds up to 64 ports for its job, such as 2"),
-    }
+    within(0..=MOST_PORTS, text, "a node holds up to 64 ports for its job, such as 2")
 }
 
 pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
-    match text.parse() {
-        Ok(port @ 1..) => Ok(port),
-        _ => Err("a port is a number from 1 to 65535, such as 29400"),
+    within(1..=u16::MAX, text, "a port is a number from 1 to 65535, such as 29400")
+}
+
+/// Refuses a range of sizes of which two worlds could form at once. If somebody `stays` to answer latecomers,
+/// that takes a network that splits, which a user can allow.
+pub(crate) fn check_split(world: WorldSize, stays: bool) -> Result<(), Stop> {
+    if !world.splits() {
+        return Ok(());
     }
+    let (reason, or) = if stays {
+        ("each half of a network that splits would go on as a world of its own", ", or --allow-split")
+    } else {
+        ("nobody stays to tell latecomers that the job runs, and they would form a second world", "")
+    };
+    Err(Stop::Usage(format!(
+        "--world {world} (or MINGLE_WORLD): {reason}; give more than half of {max} as the fewest nodes, such as \
+         --world {least}:{max}{or}",
+        max = world.max(),
+        least = world.max().get() / 2 + 1,
+    )))
 }
 
 /// Without multicast there must be another way to find the others, and no broadcast either.
@@ -127,10 +157,7 @@ pub(crate) fn group(text: &str) -> Result<Ipv4Addr, &'static str> {
 }
 
 pub(crate) fn ttl(text: &str) -> Result<u8, &'static str> {
-    match text.parse() {
-        Ok(ttl @ 1..) => Ok(ttl),
-        _ => Err("a TTL is a number from 1 (this link only) to 255"),
-    }
+    within(1..=u8::MAX, text, "a TTL is a number from 1 (this link only) to 255")
 }
 
 /// The option's value begins with this where a file of the user's is the format.

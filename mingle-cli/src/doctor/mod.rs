@@ -189,9 +189,7 @@ impl Examined {
         }
         // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
         let (_, warnings) = reader.secret(None)?;
-        for warning in warnings {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(warnings);
         let limit = reader.time(args.timeout, "timeout", WAIT)?;
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
         let (job, transfers, root) = (job.map_or_else(trial, Ok)?, args.bandwidth, reader.root());

@@ -121,7 +121,10 @@ impl Journal {
             }
             Event::Following(leader) => {
                 self.timings.found_ms.get_or_insert(since(self.begun));
-                self.follow(leader);
+                if self.leader.as_ref() != Some(leader) {
+                    self.meet(Some(leader.clone()));
+                    self.write("leader_changed", json!({ "leader": peer(leader) }));
+                }
             }
             Event::LostLeader(leader) => {
                 self.meet(None);
@@ -147,13 +150,6 @@ impl Journal {
         self.joined = 0;
         self.missing.clear();
         self.timings.joined_ms = None;
-    }
-
-    fn follow(&mut self, leader: &Peer) {
-        if self.leader.as_ref() != Some(leader) {
-            self.meet(Some(leader.clone()));
-            self.write("leader_changed", json!({ "leader": peer(leader) }));
-        }
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -326,7 +322,7 @@ pub(crate) fn add_fewest(facts: &mut Value, world: Option<WorldSize>) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the times that messages and events report")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -71,9 +71,7 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     for kept in variables.kept() {
         stderr::say(format_args!("{} is already set and is kept", kept.name));
     }
-    for warning in &warnings {
-        stderr::say(format_args!("warning: {warning}"));
-    }
+    stderr::warn(&warnings);
     Ok(())
 }
 

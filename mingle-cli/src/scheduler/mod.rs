@@ -78,7 +78,7 @@ impl<'a> Scheduler<'a> {
         let (mut counted, mut listed) = (Vec::new(), Vec::new());
         for source in &SOURCES {
             let Some(size) = self.size(source)? else { continue };
-            let is_list = matches!(source.world, Some(Number::Lines(_)));
+            let is_list = matches!(source.world, Some(Number::Hosts(Hosts::File(_))));
             let size = Provided { variable: size.variable, value: size.value.into() };
             if is_list { listed.push(size) } else { counted.push(size) }
         }
@@ -188,8 +188,7 @@ impl<'a> Scheduler<'a> {
                 // The index counts the pods of one task, and mingle is not told of which.
                 _ => Ok(None),
             },
-            Some(Number::Items(list)) => Ok(self.hosts(Hosts::Json(list))?.map(counted)),
-            Some(Number::Lines(file)) => Ok(self.hosts(Hosts::File(file))?.map(counted)),
+            Some(Number::Hosts(list)) => Ok(self.hosts(list)?.map(counted)),
             Some(Number::Item { own, list }) => {
                 let (own_name, hosts) = (self.text(own)?, self.hosts(Hosts::Json(list))?);
                 let (Some(own_name), Some(hosts)) = (own_name, hosts) else { return Ok(None) };

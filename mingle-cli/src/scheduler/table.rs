@@ -22,10 +22,8 @@ pub(super) enum Number {
         own: &'static str,
         list: &'static str,
     },
-    /// The hosts of a JSON list.
-    Items(&'static str),
-    /// The hosts in the file that the variable names.
-    Lines(&'static str),
+    /// How many hosts these are.
+    Hosts(Hosts),
     /// The pods of the job's one task.
     OfTask,
 }
@@ -116,7 +114,7 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // sagemaker-training-toolkit/ENVIRONMENT_VARIABLES.md.
     SchedulerVariables {
         rank: Some(Number::Item { own: "SM_CURRENT_HOST", list: "SM_HOSTS" }),
-        world: Some(Number::Items("SM_HOSTS")),
+        world: Some(Number::Hosts(Hosts::Json("SM_HOSTS"))),
         hosts: Some(Hosts::Json("SM_HOSTS")),
         ..NONE
     },
@@ -140,14 +138,14 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // OpenPBS Reference Guide, "PBS environment variables": the file has a host once for each of its slots,
     // as Open MPI reads it (orte/mca/ras/tm/ras_tm_module.c).
     SchedulerVariables {
-        world: Some(Number::Lines("PBS_NODEFILE")),
+        world: Some(Number::Hosts(Hosts::File("PBS_NODEFILE"))),
         job: Some(JobParts { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
         hosts: Some(Hosts::File("PBS_NODEFILE")),
         ..NONE
     },
     // Using Platform LSF HPC, "Automatic generation of the job host file": a line for each slot.
     SchedulerVariables {
-        world: Some(Number::Lines("LSB_DJOB_HOSTFILE")),
+        world: Some(Number::Hosts(Hosts::File("LSB_DJOB_HOSTFILE"))),
         job: Some(JobParts { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
         hosts: Some(Hosts::File("LSB_DJOB_HOSTFILE")),
         ..NONE

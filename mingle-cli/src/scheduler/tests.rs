@@ -317,25 +317,25 @@ const NAMES: [&str; SOURCES.len()] = [
 
 /// The row of a scheduler in docs/reference.md.
 fn row((name, source): (&str, &SchedulerVariables)) -> String {
-    let number = |number: Option<Number>| match number {
-        None => String::new(),
-        Some(Number::Variable(name)) => format!("`{name}`"),
-        Some(Number::Item { own, list }) => format!("the place of `{own}` in `{list}`"),
-        Some(Number::Items(list)) => format!("the hosts of `{list}`"),
-        Some(Number::Lines(file)) => format!("the hosts in the file `{file}`"),
-        Some(Number::OfTask) => format!("`{}<TASK>{}`", table::OF_TASKS, table::NUMBER),
-    };
-    let job = |JobParts { prefix, variable, step }: &JobParts| {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("`{prefix}` with ") };
-        let step = step.map_or_else(String::new, |step| format!(" and `{step}`"));
-        format!("{prefix}`{variable}`{step}")
-    };
     let hosts = |hosts: Hosts| match hosts {
         Hosts::Address(name) | Hosts::Json(name) | Hosts::File(name) => format!("`{name}`"),
         Hosts::List { job, step } => {
             step.map_or_else(String::new, |step| format!("`{step}`, or ")) + &format!("`{job}`")
         }
         Hosts::OfTasks => format!("`{}<TASK>{}` of each task", table::OF_TASKS, table::HOSTS),
+    };
+    let number = |number: Option<Number>| match number {
+        None => String::new(),
+        Some(Number::Variable(name)) => format!("`{name}`"),
+        Some(Number::Item { own, list }) => format!("the place of `{own}` in `{list}`"),
+        Some(Number::Hosts(Hosts::File(file))) => format!("the hosts in the file `{file}`"),
+        Some(Number::Hosts(list)) => format!("the hosts of {}", hosts(list)),
+        Some(Number::OfTask) => format!("`{}<TASK>{}`", table::OF_TASKS, table::NUMBER),
+    };
+    let job = |JobParts { prefix, variable, step }: &JobParts| {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("`{prefix}` with ") };
+        let step = step.map_or_else(String::new, |step| format!(" and `{step}`"));
+        format!("{prefix}`{variable}`{step}")
     };
     let needs = source.needs.map_or_else(String::new, |needed| format!(", where `{needed}` is set"));
     let cells = [

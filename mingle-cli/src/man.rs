@@ -25,19 +25,16 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), Stop> {
     mingle.build();
     let command = match &args.command {
         None => mingle,
-        Some(name) => match mingle.find_subcommand(name) {
-            Some(command) => command.clone(),
-            None => return Err(Stop::Usage(unknown(&mingle, name))),
-        },
+        Some(name) => mingle.find_subcommand(name).cloned().ok_or_else(|| unknown(&mingle, name))?,
     };
     let mut text = Vec::new();
     page(&command, &mut text).map_err(|error| Stop::System("write the manual page", error))?;
     Stdout::print(&String::from_utf8_lossy(&text))
 }
 
-fn unknown(mingle: &Command, name: &str) -> String {
+fn unknown(mingle: &Command, name: &str) -> Stop {
     let names: Vec<&str> = mingle.get_subcommands().map(Command::get_name).collect();
-    format!("{name:?} is not a command of mingle; the commands are {}", names.join(", "))
+    Stop::Usage(format!("{name:?} is not a command of mingle; the commands are {}", names.join(", ")))
 }
 
 /// The sections of one page. Where the help ends with a text of its own, as that of mingle itself does, the

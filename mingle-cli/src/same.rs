@@ -13,13 +13,13 @@ use crate::nccl_conf;
 
 /// What this node compares.
 pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
-    let host = HostFacts(Host(config.fabric.root.clone()));
+    let host = Host(config.fabric.root.clone());
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
     traits.push(Trait::shown("--max-restarts or RunningWorld", given(config.stays)));
     traits.push(Trait::shown("--rank-key", given(config.rank_key.is_some())));
-    traits.extend(host.traits());
+    traits.extend(of_host(&host));
     traits.extend(machine.and_then(distances));
     traits.extend(config.same.pairs().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
@@ -46,58 +46,54 @@ fn distances(machine: &Machine) -> Option<Trait> {
 }
 
 /// What the files of a host say.
-struct HostFacts(Host);
+fn of_host(host: &Host) -> Vec<Trait> {
+    let cpu = host.text("/proc/cpuinfo").and_then(|text| vendor(&text));
+    let driver = |name: &str| {
+        let version = host.text(&format!("/sys/module/{name}/version"));
+        version.map(|version| Trait::shown(format!("{name} driver"), version))
+    };
+    let gpus: Vec<String> = nvidia(host).into_iter().chain(amd(host)).collect();
+    [cpu.map(|vendor| Trait::shown("CPU vendor", vendor)), driver("nvidia"), driver("amdgpu")]
+        .into_iter()
+        .chain([(!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")))])
+        .flatten()
+        .collect()
+}
 
-impl HostFacts {
-    fn traits(&self) -> Vec<Trait> {
-        let cpu = self.0.text("/proc/cpuinfo").and_then(|text| vendor(&text));
-        let driver = |name: &str| {
-            let version = self.0.text(&format!("/sys/module/{name}/version"));
-            version.map(|version| Trait::shown(format!("{name} driver"), version))
+/// The PCI IDs of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
+fn nvidia(host: &Host) -> Vec<String> {
+    const FOLDER: &str = "/proc/driver/nvidia/gpus";
+    let id = |address: String| {
+        let about = host.text(&format!("{FOLDER}/{address}/information"))?;
+        let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
+        may_open(host, &format!("/dev/nvidia{minor}")).then_some(())?;
+        let part = |file: &str| {
+            let text = host.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
+            Some(text.trim_start_matches("0x").to_owned())
         };
-        let gpus: Vec<String> = self.nvidia().into_iter().chain(self.amd()).collect();
-        [cpu.map(|vendor| Trait::shown("CPU vendor", vendor)), driver("nvidia"), driver("amdgpu")]
-            .into_iter()
-            .chain([(!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")))])
-            .flatten()
-            .collect()
-    }
+        Some(format!("{}:{}", part("vendor")?, part("device")?))
+    };
+    host.list(FOLDER).into_iter().filter_map(id).collect()
+}
 
-    /// The PCI IDs of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
-    fn nvidia(&self) -> Vec<String> {
-        const FOLDER: &str = "/proc/driver/nvidia/gpus";
-        let id = |address: String| {
-            let about = self.0.text(&format!("{FOLDER}/{address}/information"))?;
-            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
-            self.may_open(&format!("/dev/nvidia{minor}")).then_some(())?;
-            let part = |file: &str| {
-                let text = self.0.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
-                Some(text.trim_start_matches("0x").to_owned())
-            };
-            Some(format!("{}:{}", part("vendor")?, part("device")?))
+/// The same of AMD's.
+fn amd(host: &Host) -> Vec<String> {
+    const FOLDER: &str = "/sys/class/kfd/kfd/topology/nodes";
+    let id = |node: String| {
+        let about = host.text(&format!("{FOLDER}/{node}/properties"))?;
+        let number = |key: &str| {
+            let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+            value.trim().parse::<u32>().ok().filter(|number| *number > 0)
         };
-        self.0.list(FOLDER).into_iter().filter_map(id).collect()
-    }
+        may_open(host, &format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
+        Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
+    };
+    host.list(FOLDER).into_iter().filter_map(id).collect()
+}
 
-    /// The same of AMD's.
-    fn amd(&self) -> Vec<String> {
-        const FOLDER: &str = "/sys/class/kfd/kfd/topology/nodes";
-        let id = |node: String| {
-            let about = self.0.text(&format!("{FOLDER}/{node}/properties"))?;
-            let number = |key: &str| {
-                let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
-                value.trim().parse::<u32>().ok().filter(|number| *number > 0)
-            };
-            self.may_open(&format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
-            Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
-        };
-        self.0.list(FOLDER).into_iter().filter_map(id).collect()
-    }
-
-    /// Whether this process may open a device. Opening it would start a GPU that sleeps, which takes seconds.
-    fn may_open(&self, device: &str) -> bool {
-        access(&self.0.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
-    }
+/// Whether this process may open a device. Opening it would start a GPU that sleeps, which takes seconds.
+fn may_open(host: &Host, device: &str) -> bool {
+    access(&host.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
 }
 
 /// The vendor in the text of /proc/cpuinfo; on ARM the number of the implementer.

@@ -80,7 +80,8 @@ pub(super) fn update(rails: &mut [Rail], network: &Network) {
     }
 }
 
-/// Lets each port send and listen, until the meeting is over.
+/// Sends the hello of each port again and again, and passes on what the port hears, each once, until the
+/// meeting is over. A port that has no link or address yet is tried again.
 pub(super) fn listen(
     rails: &[Rail],
     me: u32,
@@ -89,47 +90,38 @@ pub(super) fn listen(
     sender: &mpsc::Sender<Arrived>,
 ) {
     for (here, rail) in rails.iter().enumerate() {
-        tokio::spawn(exchange(job.clone(), network.clone(), rail.by.clone(), (me, here), sender.clone()));
-    }
-}
-
-/// Sends the hello of a port again and again, and passes on what the port hears, each once. A port that has
-/// no link or address yet is tried again.
-async fn exchange(
-    job: JobId,
-    network: Network,
-    port: String,
-    own: (u32, usize),
-    sender: mpsc::Sender<Arrived>,
-) {
-    let (tag, mut ticks, mut known) = (job.tag(), interval(PERIOD), BTreeSet::new());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let hello = encode(tag, &HostNotice::Rail(own.0, own.1));
-    let mut opened = None;
-    while !sender.is_closed() {
-        let Some(station) = &mut opened else {
-            opened = Station::of_port(&job, &network, &port).ok();
-            if opened.is_none() {
-                sleep(AGAIN).await;
-            }
-            continue;
-        };
-        tokio::select! {
-            (_, cast, bytes) = station.receive() => {
-                // A port hears itself, too, unless this host drops multicast.
-                if cast == Cast::Multicast
-                    && bytes.len() <= LONGEST
-                    && let Some(HostNotice::Rail(id, there)) = decode(tag, &bytes)
-                    && there < RAILS
-                    && known.len() < HOSTS * RAILS
-                    && known.insert((id, there))
-                {
-                    // An error means that the meeting is over.
-                    let _ = sender.send(Arrived::Rail { here: own.1, id, there }).await;
+        let (job, network, port, sender) = (job.clone(), network.clone(), rail.by.clone(), sender.clone());
+        tokio::spawn(async move {
+            let (tag, mut ticks, mut known) = (job.tag(), interval(PERIOD), BTreeSet::new());
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let hello = encode(tag, &HostNotice::Rail(me, here));
+            let mut opened = None;
+            while !sender.is_closed() {
+                let Some(station) = &mut opened else {
+                    opened = Station::of_port(&job, &network, &port).ok();
+                    if opened.is_none() {
+                        sleep(AGAIN).await;
+                    }
+                    continue;
+                };
+                tokio::select! {
+                    (_, cast, bytes) = station.receive() => {
+                        // A port hears itself, too, unless this host drops multicast.
+                        if cast == Cast::Multicast
+                            && bytes.len() <= LONGEST
+                            && let Some(HostNotice::Rail(id, there)) = decode(tag, &bytes)
+                            && there < RAILS
+                            && known.len() < HOSTS * RAILS
+                            && known.insert((id, there))
+                        {
+                            // An error means that the meeting is over.
+                            let _ = sender.send(Arrived::Rail { here, id, there }).await;
+                        }
+                    }
+                    // A port that cannot send is heard by nobody, which the others say.
+                    _ = ticks.tick() => drop(station.send_to_all(&hello)),
                 }
             }
-            // A port that cannot send is heard by nobody, which the others say.
-            _ = ticks.tick() => drop(station.send_to_all(&hello)),
-        }
+        });
     }
 }

@@ -53,10 +53,9 @@ impl<'a> Wiring<'a> {
         wiring
     }
 
-    fn ends(&self) -> impl Iterator<Item = End> + use<> {
-        let counts: Vec<usize> =
-            self.hosts.iter().map(|(.., rails)| rails.map_or(0, <[Rail]>::len)).collect();
-        counts.into_iter().enumerate().flat_map(|(host, count)| (0..count).map(move |rail| (host, rail)))
+    fn ends(&self) -> impl Iterator<Item = End> {
+        let counts = self.hosts.iter().map(|(.., rails)| rails.map_or(0, <[Rail]>::len));
+        counts.enumerate().flat_map(|(host, count)| (0..count).map(move |rail| (host, rail)))
     }
 
     fn rail(&self, (host, rail): End) -> &'a Rail {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Warning, WorldSize};
+use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Rank, Warning, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -229,18 +229,15 @@ impl Journal {
 
     /// A change of a world in which this node stays.
     pub(crate) fn change(&mut self, change: &Change) {
+        let of = |rank: &Rank, node| json!({ "rank": rank.get(), "node": peer(node) });
         match change {
             Change::Over(over) => {
                 self.lost(&over.to_string());
                 self.write("over", end(over));
             }
             Change::Cause(over) => self.write("cause", end(over)),
-            Change::Suspected(rank, node) => {
-                self.write("suspected", json!({ "rank": rank.get(), "node": peer(node) }));
-            }
-            Change::Back(rank, node) => {
-                self.write("back", json!({ "rank": rank.get(), "node": peer(node) }));
-            }
+            Change::Suspected(rank, node) => self.write("suspected", of(rank, node)),
+            Change::Back(rank, node) => self.write("back", of(rank, node)),
             Change::CutOff => self.write("cut_off", json!({})),
             Change::Waiting(nodes) => self.write("waiting", json!({ "nodes": nodes })),
             Change::Finished => self.write("finished", json!({})),
@@ -301,7 +298,7 @@ fn shorten(facts: &mut Value, excess: usize) {
 
 /// Why a world ended.
 fn end(over: &Over) -> Value {
-    let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
+    let (rank, peer) = (over.rank.map(Rank::get), over.peer.as_ref().map(peer));
     let (end, code) = match over.end {
         End::Exited(code) => ("exited", Some(code)),
         End::Killed(signal) => ("killed", Some(signal)),

@@ -49,8 +49,6 @@ pub(super) struct Attended<'a> {
     crew: Crew,
     restarts: Restarts,
     config: &'a Settings,
-    /// Whether the command still runs.
-    runs: bool,
     /// Whether another node has ended the world.
     is_over: bool,
     /// Whether all nodes that can be notified of the end have been.
@@ -72,7 +70,6 @@ impl<'a> Attended<'a> {
     ) -> Self {
         Self {
             session,
-            runs: crew.runs(),
             crew,
             restarts,
             config,
@@ -142,7 +139,7 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         self.asked = Some(signal);
-        if !self.runs {
+        if !self.crew.runs() {
             self.session.fail(End::Left);
         }
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
@@ -169,7 +166,7 @@ impl<'a> Attended<'a> {
 
     /// Stops the processes that the command left behind, once it has ended and the other nodes know that.
     pub(super) fn after_command(&mut self) -> Wait {
-        if !self.is_notified || self.runs {
+        if !self.is_notified || self.crew.runs() {
             return Wait::On;
         }
         let after = self.after();
@@ -193,23 +190,21 @@ impl<'a> Attended<'a> {
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.
     fn on_child(&mut self, journal: &mut Journal) -> Wait {
-        if !self.runs {
-            self.crew.reap();
+        let (had_run, had_failed) = (self.crew.runs(), self.crew.failure().is_some());
+        self.crew.reap();
+        if !had_run {
             return Wait::On;
         }
-        let had_failed = self.crew.failure().is_some();
-        self.crew.reap();
-        let failure = self.crew.failure();
+        let (runs, failure) = (self.crew.runs(), self.crew.failure());
         let is_first = failure.is_some() && !had_failed;
-        self.runs = self.crew.runs();
-        if !self.runs {
+        if !runs {
             journal.command_ended(failure.map_or(Ok(()), |failed| Err(failed.end)));
         }
-        if is_first || !self.runs && !had_failed {
+        if is_first || !runs && !had_failed {
             self.ended(failure, journal);
         }
         let is_stopping = self.is_over || self.asked == Some(Signal::SIGTERM);
-        if is_first && self.runs && !is_stopping {
+        if is_first && runs && !is_stopping {
             return self.terminate();
         }
         Wait::On

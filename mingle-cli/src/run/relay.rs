@@ -138,12 +138,7 @@ impl MarkedLines {
 
     /// The rest, at the end.
     fn end(&mut self) -> Vec<u8> {
-        let mut whole = Vec::new();
-        if !self.rest.is_empty() {
-            self.rest.push(b'\n');
-            self.flush(&mut whole);
-        }
-        whole
+        if self.rest.is_empty() { Vec::new() } else { self.add(b"\n") }
     }
 
     fn flush(&mut self, whole: &mut Vec<u8>) {

@@ -1,11 +1,12 @@
 //! The program that this thread works for, where that is not `mingle`: it is told what `mingle` would print.
 
 use std::cell::RefCell;
-use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
 use serde_json::Value;
+
+use crate::exit::Stop;
 
 /// What the caller is told.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// What becomes readable when the caller asks for the end.
-pub(crate) fn ends() -> Option<io::Result<UnixStream>> {
-    CALLER.with_borrow(|caller| caller.as_ref().map(|caller| caller.ends.try_clone()))
+pub(crate) fn ends() -> Option<Result<tokio::net::UnixStream, Stop>> {
+    let ends = CALLER.with_borrow(|caller| caller.as_ref().map(|caller| caller.ends.try_clone()))?;
+    let ends = ends.and_then(tokio::net::UnixStream::from_std);
+    Some(ends.map_err(|error| Stop::System("hear the caller", error)))
 }

@@ -104,7 +104,14 @@ fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Resta
     // A command is required there, and none is started here.
     let (before, after) = if stays { (&command[..], &format[..]) } else { (&command[..1], &format[..1]) };
     let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-    let low = parse(own(before).into_iter().chain(arguments).chain(own(after)))?;
+    let words = own(before).into_iter().chain(arguments).chain(own(after));
+    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+        // Without the lines about the usage of the program.
+        Stop::Usage(text) => {
+            Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
+        }
+        stop => stop,
+    })?;
     match low.command {
         Some(Action::Run(args)) => {
             let restarts = Restarts { most: None, ..Restarts::new(&args)? };
@@ -113,16 +120,6 @@ fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Resta
         None => Ok((low.join, None)),
         _ => Err(Stop::Usage("these options are of another command".to_owned())),
     }
-}
-
-fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
-    LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
-        // Without the lines about the usage of the program.
-        Stop::Usage(text) => {
-            Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
-        }
-        stop => stop,
-    })
 }
 
 impl Failed {

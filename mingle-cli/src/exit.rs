@@ -83,13 +83,12 @@ impl Stop {
 
     /// Prints the message on stderr.
     pub(crate) fn report(&self) {
-        if !matches!(self, Self::Panic(_) | Self::Ended(_, None)) {
-            match self {
-                Self::Rendezvous(error) if stderr::is_live() => {
-                    stderr::say(format_args!("error: {}", advice::error_in_parts(error)));
-                }
-                _ => stderr::say(format_args!("error: {self}")),
+        match self {
+            Self::Panic(_) | Self::Ended(_, None) => {}
+            Self::Rendezvous(error) if stderr::is_live() => {
+                stderr::say(format_args!("error: {}", advice::error_in_parts(error)));
             }
+            _ => stderr::say(format_args!("error: {self}")),
         }
     }
 }

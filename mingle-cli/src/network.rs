@@ -1,7 +1,5 @@
 //! Where a command looks for other nodes: its options and their variables, read into one [`Network`].
 
-use std::path::PathBuf;
-
 use mingle_core::Network;
 
 use crate::args::{AirArgs, NetworkArgs};
@@ -15,8 +13,7 @@ impl NetworkArgs {
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
         network.master_port = reader.read(self.master_port, "master-port", values::port)?;
         network.seeds = reader.seeds(self.seed)?;
-        let folder = |text: &str| Ok::<_, String>(PathBuf::from(text));
-        network.seed_dir = reader.read(self.seed_dir, "seed-dir", folder)?;
+        network.seed_dir = reader.read(self.seed_dir, "seed-dir", str::parse)?;
         if network.master_port == Some(network.discovery_port) {
             return Err(Stop::Usage(format!(
                 "--master-port is {}, which is the port of the multicast groups as well; a node needs two ports, so \

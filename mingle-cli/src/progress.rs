@@ -93,10 +93,9 @@ impl Live {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
             // Cleared when dropped, so that nothing of it is left beside the next line.
             .with_finish(ProgressFinish::AndClear);
-        let bar = match ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
+        if let Ok(style) = ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
         let second = Duration::from_secs(1);
         bar.set_message("looking for the other nodes");
         Some(Self { bar, redraw: interval_at(Instant::now() + second, second) })

@@ -10,6 +10,7 @@ use nix::unistd::{AccessFlags, access};
 use crate::config::Settings;
 use crate::host::Host;
 use crate::nccl_conf;
+use crate::slots::{AMD, NVIDIA};
 
 /// What this node compares.
 pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
@@ -52,19 +53,16 @@ fn of_host(host: &Host) -> Vec<Trait> {
         let version = host.text(&format!("/sys/module/{name}/version"));
         version.map(|version| Trait::shown(format!("{name} driver"), version))
     };
+    let cpu = cpu.map(|vendor| Trait::shown("CPU vendor", vendor));
     let gpus: Vec<String> = nvidia(host).into_iter().chain(amd(host)).collect();
-    [cpu.map(|vendor| Trait::shown("CPU vendor", vendor)), driver("nvidia"), driver("amdgpu")]
-        .into_iter()
-        .chain([(!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")))])
-        .flatten()
-        .collect()
+    let gpus = (!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")));
+    [cpu, driver("nvidia"), driver("amdgpu"), gpus].into_iter().flatten().collect()
 }
 
 /// The PCI IDs of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
 fn nvidia(host: &Host) -> Vec<String> {
-    const FOLDER: &str = "/proc/driver/nvidia/gpus";
     let id = |address: String| {
-        let about = host.text(&format!("{FOLDER}/{address}/information"))?;
+        let about = host.text(&format!("{NVIDIA}/{address}/information"))?;
         let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
         may_open(host, &format!("/dev/nvidia{minor}")).then_some(())?;
         let part = |file: &str| {
@@ -73,14 +71,13 @@ fn nvidia(host: &Host) -> Vec<String> {
         };
         Some(format!("{}:{}", part("vendor")?, part("device")?))
     };
-    host.list(FOLDER).into_iter().filter_map(id).collect()
+    host.list(NVIDIA).into_iter().filter_map(id).collect()
 }
 
 /// The same of AMD's.
 fn amd(host: &Host) -> Vec<String> {
-    const FOLDER: &str = "/sys/class/kfd/kfd/topology/nodes";
     let id = |node: String| {
-        let about = host.text(&format!("{FOLDER}/{node}/properties"))?;
+        let about = host.text(&format!("{AMD}/{node}/properties"))?;
         let number = |key: &str| {
             let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
             value.trim().parse::<u32>().ok().filter(|number| *number > 0)
@@ -88,7 +85,7 @@ fn amd(host: &Host) -> Vec<String> {
         may_open(host, &format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
         Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
     };
-    host.list(FOLDER).into_iter().filter_map(id).collect()
+    host.list(AMD).into_iter().filter_map(id).collect()
 }
 
 /// Whether this process may open a device. Opening it would start a GPU that sleeps, which takes seconds.

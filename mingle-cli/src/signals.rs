@@ -28,8 +28,7 @@ impl Signals {
         // Handlers hide which signals were ignored, so that is read before the first handler.
         static IGNORED: OnceLock<u64> = OnceLock::new();
         if let Some(ends) = caller::ends() {
-            let ends = ends.and_then(UnixStream::from_std);
-            return Ok(Self(Vec::new(), Some(ends.map_err(|error| Stop::System("hear the caller", error))?)));
+            return Ok(Self(Vec::new(), Some(ends?)));
         }
         let ignored = IGNORED.get_or_init(ignored);
         let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);

@@ -11,8 +11,8 @@ pub(crate) struct SlotCount {
 }
 
 /// Folders in which the drivers list GPUs.
-const NVIDIA: &str = "/proc/driver/nvidia/gpus";
-const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
+pub(crate) const NVIDIA: &str = "/proc/driver/nvidia/gpus";
+pub(crate) const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
 /// The number of GPUs of this host that a job may use, or 1 where there are none.
 pub(crate) fn of_host(host: &Host, environment: impl Fn(&str) -> Option<String>) -> u32 {

@@ -165,9 +165,8 @@ struct Words(UnixStream);
 
 impl Words {
     fn new() -> Result<Self, Stop> {
-        let missing = || Err(io::Error::other("there is no caller"));
-        let socket = caller::ends().unwrap_or_else(missing).and_then(UnixStream::from_std);
-        socket.map(Self).map_err(|error| Stop::System("hear the caller", error))
+        let missing = || Err(Stop::System("hear the caller", io::Error::other("there is no caller")));
+        caller::ends().unwrap_or_else(missing).map(Self)
     }
 
     /// Cancel-safe. A socket that the caller has closed says `Leave`, again and again.

@@ -124,7 +124,7 @@ impl Settings {
             last_call: reader
                 .time(low.last_call, "last-call", RendezvousBuilder::LAST_CALL)?
                 .unwrap_or(LONGEST),
-            events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
+            events: reader.read(low.events, "events", str::parse)?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
                 0 => reader.read(None, "verbose", verbose)?.unwrap_or(0),

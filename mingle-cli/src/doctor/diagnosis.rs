@@ -93,7 +93,8 @@ fn no_multicast(board: &Board) -> Finding {
 
 /// The fault on the way from one host to another.
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
-    let (a, b, port) = (board.name(from), board.name(to), board.port(to));
+    let (a, b) = (board.name(from), board.name(to));
+    let port = board.card(to).and_then(|card| card.places.first()).map_or(0, |place| place.at.port());
     let looked = format!("from {a} to {b}");
     let multicast = board.works(Way::Multicast, from, to);
     let (udp, back) = (board.cell(Way::Udp, from, to), board.cell(Way::Udp, to, from));

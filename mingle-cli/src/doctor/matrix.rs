@@ -237,11 +237,6 @@ impl Board {
         })
     }
 
-    pub(super) fn port(&self, id: u32) -> u16 {
-        let card = self.card(id);
-        card.and_then(|card| card.places.first()).map_or(0, |place| place.at.port())
-    }
-
     pub(super) fn card(&self, id: u32) -> Option<&Card> {
         self.rows.get(&id).map(|row| &row.card)
     }

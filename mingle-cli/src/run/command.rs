@@ -121,9 +121,20 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The file for `{hostfile}`, if an argument has that.
+    /// The file for `{hostfile}`, if an argument has that: a new file in the folder for temporary files, which
+    /// no other user can read.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
-        self.hostfile_format().map(|format| write_hostfile(formation, format)).transpose()
+        let Some(format) = self.hostfile_format() else { return Ok(None) };
+        let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
+        let variables = formation.variables(format)?;
+        let text = formation.text(format, &variables)?;
+        // Short enough for a file name.
+        let job: String = job_to_env(&formation.assignment.job).replace('%', "_").chars().take(40).collect();
+        let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
+        let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
+        let hostfile = Hostfile(path);
+        File::from(file).write_all(text.as_bytes()).map_err(failed)?;
+        Ok(Some(hostfile))
     }
 
     /// The process to start in this world, as the only one on this node or as one of its workers.
@@ -208,20 +219,6 @@ fn of_words(words: Vec<OsString>) -> process::Command {
     let mut process = process::Command::new(words.next().unwrap_or_default());
     process.args(words);
     process
-}
-
-/// A new file in the folder for temporary files, which no other user can read.
-fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile, Stop> {
-    let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
-    let variables = formation.variables(format)?;
-    let text = formation.text(format, &variables)?;
-    // Short enough for a file name.
-    let job: String = job_to_env(&formation.assignment.job).replace('%', "_").chars().take(40).collect();
-    let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
-    let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
-    let hostfile = Hostfile(path);
-    File::from(file).write_all(text.as_bytes()).map_err(failed)?;
-    Ok(hostfile)
 }
 
 /// The file of a program, found in PATH as execvp(3) does. Looked for before the rendezvous, so that no other

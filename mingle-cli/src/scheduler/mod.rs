@@ -6,6 +6,7 @@
 mod table;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -63,7 +64,7 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 pub(crate) struct Scheduler<'a> {
     variable: Environment<'a>,
     /// The names of the variables that are made of the names of Volcano's tasks.
-    of_tasks: Vec<String>,
+    of_tasks: BTreeSet<String>,
 }
 
 impl<'a> Scheduler<'a> {
@@ -235,7 +236,7 @@ impl<'a> Scheduler<'a> {
                 (first.clone().into(), names)
             }
         };
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         names.retain(|name| !name.is_empty() && seen.insert(name.clone()));
         if names.is_empty() {
             return Err(wrong(
@@ -249,10 +250,7 @@ impl<'a> Scheduler<'a> {
 
     /// The variables whose names are made of the name of a task and this end.
     fn of_task(&self, end: &str) -> Vec<String> {
-        let mut names = self.of_tasks.clone();
-        names.retain(|name| name.ends_with(end));
-        names.sort();
-        names
+        self.of_tasks.iter().filter(|name| name.ends_with(end)).cloned().collect()
     }
 
     /// How many tasks the step of Slurm has, if more than nodes: all tasks of a node have one SLURM_NODEID.

@@ -179,19 +179,13 @@ fn about_failure(failure: &Failure) -> Option<String> {
             "stop the job on the nodes where it has started, and start all nodes again".to_owned()
         }
         Failure::NoRdma { verdict, is_required } => {
-            let mut advice = Vec::new();
-            if verdict.differences.is_empty() {
-                advice.push("'mingle rdma' says why".to_owned());
-            }
-            for rank in &verdict.differences {
-                if let Some(about) = about_difference(rank) {
-                    advice.push(format!("for rank {}: {about}", rank.rank));
-                }
-            }
-            if *is_required {
-                advice.push("without --rdma require the world would form".to_owned());
-            }
-            advice.join("; ")
+            let why = verdict.differences.is_empty().then(|| "'mingle rdma' says why".to_owned());
+            let of = |rank: &RankDifference| {
+                Some(format!("for rank {}: {}", rank.rank, about_difference(rank)?))
+            };
+            let ranks = verdict.differences.iter().filter_map(of);
+            let without = is_required.then(|| "without --rdma require the world would form".to_owned());
+            why.into_iter().chain(ranks).chain(without).collect::<Vec<_>>().join("; ")
         }
         _ => return None,
     })

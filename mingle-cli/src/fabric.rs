@@ -7,6 +7,7 @@ use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict}
 use mingle_core::{Filter, RendezvousBuilder, Traits};
 
 use crate::exit::Stop;
+use crate::nccl_conf::environment;
 use crate::{advice, stderr};
 
 /// NCCL tries no other network than that of NCCL_NET (src/plugin/net.cc).
@@ -30,8 +31,6 @@ pub(crate) enum Use {
 pub(crate) struct Wanted {
     pub(crate) rdma: Use,
     pub(crate) settings: Vec<Setting>,
-    /// The interfaces for the rendezvous, as far as the user has chosen them.
-    pub(crate) interfaces: Vec<Filter>,
     /// A snapshot to use instead of this machine, for tests.
     pub(crate) root: Option<PathBuf>,
 }
@@ -50,17 +49,17 @@ pub(crate) struct Found {
 }
 
 impl Wanted {
-    /// Examines this host.
-    pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
+    /// Examines this host. `interfaces` are those for the rendezvous, as far as the user has chosen them.
+    pub(crate) fn find(&self, interfaces: &[Filter]) -> Result<Found, Stop> {
         if self.rdma == Use::Off {
             let (summary, users) = (Summary::default(), Users::default());
             return Ok(Found { machine: None, summary, users, same: Default::default() });
         }
         let machine = machine(self.root.as_ref())?;
-        let machine = machine.prefer(|address| filter_of(&self.interfaces, address));
+        let machine = machine.prefer(|address| filter_of(interfaces, address));
         let choice = machine.choose();
         let summary = Summary::new(&machine).required(self.rdma == Use::Require);
-        let value = |name: &str| users_value(name, &self.settings, &environment);
+        let value = |name: &str| users_value(name, &self.settings, environment);
         let off = rdma::is_switched_off(choice.kind, value);
         let own_net = ["NCCL_NET", "NCCL_NET_PLUGIN"]
             .into_iter()

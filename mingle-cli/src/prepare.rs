@@ -3,7 +3,6 @@
 use crate::config::Settings;
 use crate::exit::Stop;
 use crate::fabric::Found;
-use crate::nccl_conf::environment;
 use crate::{same, stderr};
 
 /// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
@@ -19,7 +18,7 @@ pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
     for output in &config.outputs {
         output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
     }
-    let mut found = config.fabric.find(environment)?;
+    let mut found = config.fabric.find(&config.network.interfaces)?;
     if config.world.max().get() > 1 {
         let traits = same::traits(config, found.machine());
         found.compare(traits, config.same.required);

@@ -84,10 +84,9 @@ impl Settings {
     /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(mut low: JoinArgs, environment: Environment<'_>) -> Result<Self, Stop> {
         let (scheduler, reader) = (Scheduler::new(environment), Reader(environment));
-        let mut fabric = reader.fabric(&low)?;
+        let fabric = reader.fabric(&low)?;
         let Identity { job, world, rank, rank_key, mut network, provenance } =
             Identity::read(&mut low, &reader, &scheduler)?;
-        fabric.interfaces.clone_from(&network.interfaces);
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;

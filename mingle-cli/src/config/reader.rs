@@ -94,7 +94,6 @@ impl Reader<'_> {
         Ok(Wanted {
             rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(),
             settings: settings(&low.set)?,
-            interfaces: Vec::new(),
             root: self.root(),
         })
     }

@@ -20,12 +20,12 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     }
     let duplicates = duplicates::find(board);
     // A broken connection to a host with a duplicate address follows from the duplicate.
-    let is_one = |id: u32| duplicates.iter().any(|duplicate| duplicate.hosts.contains(&id));
+    let is_one = |id: u32| duplicates.iter().any(|(hosts, _)| hosts.contains(&id));
     for (from, to) in board.pairs().filter(|(from, to)| !is_one(*from) && !is_one(*to)) {
         findings.extend(pair(board, from, to, silent));
         findings.extend(path(board, from, to));
     }
-    findings.extend(duplicates.into_iter().map(|duplicate| duplicate.finding));
+    findings.extend(duplicates.into_iter().map(|(_, finding)| finding));
     if findings.len() == 1 && board.can_form() {
         let looked = "multicast, UDP, TCP and paths";
         findings.push(Finding::ok("ways", looked, "every host reaches every other"));

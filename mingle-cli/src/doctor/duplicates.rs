@@ -9,19 +9,14 @@ use super::finding::{Finding, Severity};
 use super::matrix::Board;
 use super::notice::{HostPlace, Way};
 
-/// Two hosts with the same address.
-pub(super) struct Duplicate {
-    pub(super) hosts: [u32; 2],
-    pub(super) finding: Finding,
-}
-
-pub(super) fn find(board: &Board) -> Vec<Duplicate> {
+/// Each two hosts with the same address, and what is said of them.
+pub(super) fn find(board: &Board) -> Vec<([u32; 2], Finding)> {
     let ids = board.ids();
     let pairs = ids.iter().enumerate().flat_map(|(at, a)| ids[at + 1..].iter().map(move |b| (*a, *b)));
     pairs.filter_map(|(a, b)| pair(board, a, b)).collect()
 }
 
-fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
+fn pair(board: &Board, a: u32, b: u32) -> Option<([u32; 2], Finding)> {
     let (first, second) = (board.card(a)?, board.card(b)?);
     let works = |way| board.works(way, a, b) || board.works(way, b, a);
     // With one hardware address on two ports, a switch passes a datagram now and then, and no connection.
@@ -63,7 +58,7 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
         )
     };
     let looked = format!("{} and {}", board.name(a), board.name(b));
-    Some(Duplicate { hosts: [a, b], finding: Finding::new(Severity::Problem, check, looked, seen, cure) })
+    Some(([a, b], Finding::new(Severity::Problem, check, looked, seen, cure)))
 }
 
 #[cfg(test)]
@@ -83,7 +78,7 @@ mod tests {
         for (id, source) in [(1, sources[0]), (2, sources[1])] {
             board.heard(id, Cast::Multicast, source.parse().unwrap());
         }
-        find(&board).iter().map(|duplicate| duplicate.finding.check).collect()
+        find(&board).iter().map(|(_, finding)| finding.check).collect()
     }
 
     const ALL: u16 = MULTICAST | UNICAST | TCP;

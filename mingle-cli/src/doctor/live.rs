@@ -65,9 +65,8 @@ pub(super) struct Meeting {
     board: Board,
     /// This host's ports for RDMA, until all others have had the time to be heard.
     rails: Option<Vec<Rail>>,
-    /// How long to wait for the other hosts; none means for ever.
-    limit: Option<Duration>,
-    started: Instant,
+    /// Until when to wait for the other hosts; none means for ever.
+    deadline: Option<Instant>,
     last_newcomer: Instant,
     stage: Stage,
     /// The hosts to which the paths are proved, and where.
@@ -120,8 +119,7 @@ impl Meeting {
             job: job.clone(),
             board,
             rails: Some(rails),
-            limit,
-            started,
+            deadline: limit.map(|limit| started + limit),
             last_newcomer: started,
             stage: Stage::Hosts,
             proving: Vec::new(),
@@ -187,7 +185,7 @@ impl Meeting {
         let board = &self.board;
         match self.stage {
             Stage::Hosts => {
-                let is_late = self.limit.is_some_and(|limit| now - self.started > limit);
+                let is_late = self.deadline.is_some_and(|deadline| now > deadline);
                 let answers = board.peers().filter(|card| board.reached(card.id).is_some()).count();
                 let is_settled = answers + 1 >= board.world || now - self.last_newcomer > SETTLE;
                 if is_late || board.others_prove() || board.is_full() && is_settled {

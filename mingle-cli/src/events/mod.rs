@@ -79,14 +79,12 @@ impl Journal {
     }
 
     fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {
-        let file = match path {
-            Some(path) => Some(file::open(path).map_err(|reason| {
-                Stop::Usage(format!("--events (or MINGLE_EVENTS) {}: {reason}", path.display()))
-            })?),
-            None => None,
+        let wrong = |path: &Path, reason| {
+            Stop::Usage(format!("--events (or MINGLE_EVENTS) {}: {reason}", path.display()))
         };
+        let file = path.map(|path| file::open(path).map_err(|reason| wrong(path, reason)));
         Ok(Self {
-            file,
+            file: file.transpose()?,
             quiet,
             started,
             begun: started,

@@ -36,14 +36,6 @@ const STOPS_WITHIN: u32 = 100;
 #[derive(Debug, Clone)]
 pub(super) struct Mark(String);
 
-/// A process to start.
-#[derive(Debug)]
-pub(super) struct CrewMember {
-    pub(super) command: Command,
-    /// Its ranks, if it is a worker.
-    pub(super) worker: Option<Worker>,
-}
-
 /// A worker among those of all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Worker {
@@ -106,20 +98,21 @@ impl Mark {
 }
 
 impl Crew {
-    /// Starts all, or none. `failed` makes the error if one cannot start.
+    /// Starts all, each with its ranks if it is a worker, or none. `failed` makes the error if one cannot
+    /// start.
     pub(super) fn start(
-        members: Vec<CrewMember>,
+        members: Vec<(Command, Option<Worker>)>,
         mark: &Mark,
         failed: impl Fn(io::Error) -> Stop,
     ) -> Result<Self, Stop> {
         let is_apart = !Stat::own().is_some_and(Stat::has_terminal);
-        let are_workers = members.iter().any(|member| member.worker.is_some());
+        let are_workers = members.iter().any(|(_, worker)| worker.is_some());
         let relay = are_workers.then(Relay::new).transpose()?;
         let mut crew = Self { running: Vec::new(), failure: None, is_apart, mark: mark.clone(), relay };
-        for mut member in members {
-            member.command.env(MARK, &mark.0);
-            match spawn(&mut member.command, is_apart, member.worker) {
-                Ok(child) => crew.add(child, member.worker),
+        for (mut command, worker) in members {
+            command.env(MARK, &mark.0);
+            match spawn(&mut command, is_apart, worker) {
+                Ok(child) => crew.add(child, worker),
                 Err(error) => {
                     crew.signal(Signal::SIGKILL);
                     return Err(failed(error));

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::attended::{After, Attended, Wait};
 use super::command::{Command, Hostfile};
-use super::crew::{self, Crew, CrewMember, Mark, Worker};
+use super::crew::{self, Crew, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
 use crate::config::{LONGEST, Restarts, Settings};
@@ -147,7 +147,7 @@ async fn begin(
     let member = |worker| {
         let file = hostfile.as_ref();
         let command = run.command.in_world(formation, &variables, Some(generation), worker, file)?;
-        Ok::<_, Stop>(CrewMember { command, worker })
+        Ok::<_, Stop>((command, worker))
     };
     let slots = formation.assignment.formed.slots;
     let worker = |local_rank| Some(Worker { rank: slots.before + u64::from(local_rank), local_rank });

@@ -229,13 +229,13 @@ impl Meeting {
         };
         // Not all ask the same host first.
         let others = ids[me + 1..].iter().chain(&ids[..me]);
-        let hosts: Vec<_> = others.filter_map(|id| host(*id)).collect();
+        let hosts = others.filter_map(|id| host(*id)).collect();
         let limit = TRANSFERS + EACH * u32::try_from(ids.len()).unwrap_or(u32::MAX);
         let transfers = self.transfers.clone();
         transfers.link.add_permits(1);
         tokio::spawn(async move {
             // The rates that are missing then stay unknown.
-            let _ = timeout(limit, transfers.run(hosts.into_iter())).await;
+            let _ = timeout(limit, transfers.run(hosts)).await;
             let _ = transfers.sender.send(Arrived::Transferred).await;
         });
         Some(Stage::Transfers)

@@ -216,10 +216,9 @@ impl Board {
 
     /// In the same order on every host.
     pub(super) fn ids(&self) -> Vec<u32> {
-        let first = |row: &Row| row.card.places.first().map(|place| place.at);
-        let mut ids: Vec<_> = self.rows.iter().map(|(id, row)| (first(row), *id)).collect();
-        ids.sort_unstable();
-        ids.into_iter().map(|(_, id)| id).collect()
+        let mut ids: Vec<u32> = self.rows.keys().copied().collect();
+        ids.sort_by_key(|id| self.rows[id].card.places.first().map(|place| place.at));
+        ids
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {

@@ -33,7 +33,6 @@ mod wiring;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
@@ -69,7 +68,8 @@ const SHORT: usize = 6;
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Examined { job, world, network, limit, transfers, root } = Examined::read(args)?;
+    let (transfers, reader) = (args.bandwidth, Reader(&|name: &str| std::env::var_os(name)));
+    let (job, world, network, limit) = subject(args, &reader)?;
     let runtime = runtime()?;
     let id = tools::run_id().map_err(Stop::Rendezvous)?;
     let (mut findings, opened) = visit(id, &job, &network, &runtime)?;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     if let Some(world) = world
         && let Some(station) = opened
     {
-        let machine = fabric::machine(root.as_ref())?;
+        let machine = fabric::machine(reader.root().as_ref())?;
         let rails = rails::of_host(&machine, &interfaces(&network)?, &network);
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
@@ -143,58 +143,44 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     ));
 }
 
-/// The subject of an examination: this host, and with a world of other hosts the network between them.
-struct Examined {
-    job: JobId,
-    /// How many hosts run the doctor at once, if several do.
-    world: Option<WorldSize>,
-    network: Network,
-    /// How long to wait for the other hosts; none means for ever.
-    limit: Option<Duration>,
-    /// Whether to run transfers between the hosts.
-    transfers: bool,
-    /// A snapshot of RDMA devices to use instead of this machine's, for tests.
-    root: Option<PathBuf>,
-}
+/// The subject of an examination: the job, how many hosts run the doctor at once if several do, the network
+/// between them, and how long to wait for the others; none means for ever.
+type Subject = (JobId, Option<WorldSize>, Network, Option<Duration>);
 
-impl Examined {
-    fn read(args: DoctorArgs) -> Result<Self, Stop> {
-        let reader = Reader(&|name: &str| std::env::var_os(name));
-        let mut network = args.network.read(&reader)?;
-        let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
-        if world.is_some() && job.is_none() {
-            return Err(Stop::Usage(
-                "--job-id is missing: --world compares several hosts, which find each other by the job ID"
-                    .to_owned(),
-            ));
-        }
-        if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.max().get())) {
-            return Err(Stop::Usage(format!(
-                "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
-            )));
-        }
-        if args.bandwidth && world.is_none() {
-            return Err(Stop::Usage(
-                "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
-            ));
-        }
-        let scheduler = Scheduler::new(&|name: &str| std::env::var_os(name));
-        if network.seeds.is_empty()
-            && world.is_some()
-            && let Some(provided) = scheduler.seeds()?
-        {
-            stderr::say(format_args!("seed {provided}"));
-            let HostList(seeds) = provided.value;
-            network.seeds = seeds;
-        }
-        // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
-        let (_, warnings) = reader.secret(None)?;
-        stderr::warn(warnings);
-        let limit = reader.time(args.timeout, "timeout", WAIT)?;
-        let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
-        let (job, transfers, root) = (job.map_or_else(trial, Ok)?, args.bandwidth, reader.root());
-        Ok(Self { job, world, network, limit, transfers, root })
+fn subject(args: DoctorArgs, reader: &Reader<'_>) -> Result<Subject, Stop> {
+    let mut network = args.network.read(reader)?;
+    let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
+    if world.is_some() && job.is_none() {
+        return Err(Stop::Usage(
+            "--job-id is missing: --world compares several hosts, which find each other by the job ID"
+                .to_owned(),
+        ));
     }
+    if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.max().get())) {
+        return Err(Stop::Usage(format!(
+            "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
+        )));
+    }
+    if args.bandwidth && world.is_none() {
+        return Err(Stop::Usage(
+            "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
+        ));
+    }
+    let scheduler = Scheduler::new(&|name: &str| std::env::var_os(name));
+    if network.seeds.is_empty()
+        && world.is_some()
+        && let Some(provided) = scheduler.seeds()?
+    {
+        stderr::say(format_args!("seed {provided}"));
+        let HostList(seeds) = provided.value;
+        network.seeds = seeds;
+    }
+    // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
+    let (_, warnings) = reader.secret(None)?;
+    stderr::warn(warnings);
+    let limit = reader.time(args.timeout, "timeout", WAIT)?;
+    let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
+    Ok((job.map_or_else(trial, Ok)?, world, network, limit))
 }
 
 /// Examines what a rendezvous needs on this host: opens its sockets, where that is possible, and tries them.

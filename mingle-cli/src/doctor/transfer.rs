@@ -44,8 +44,7 @@ pub(super) struct Transfers {
 
 impl Transfers {
     /// Measures the transfers of these hosts.
-    pub(super) async fn run(&self, hosts: impl Iterator<Item = (u32, SocketAddr)>) {
-        let mut waiting: VecDeque<_> = hosts.collect();
+    pub(super) async fn run(&self, mut waiting: VecDeque<(u32, SocketAddr)>) {
         while let Some((id, at)) = waiting.pop_front() {
             if let Ok(rate) = self.ask(at).await {
                 let _ = self.sender.send(Arrived::Rate { id, rate }).await;

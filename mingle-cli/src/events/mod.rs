@@ -316,7 +316,7 @@ pub(crate) fn add_fewest(facts: &mut Value, world: Option<WorldSize>) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the times that messages and events report")]
+#[expect(clippy::disallowed_methods, reason = "the times that messages, events and rates report")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

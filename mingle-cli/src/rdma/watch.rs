@@ -8,11 +8,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mingle_core::HostName;
 use mingle_core::rdma::natural;
 
+use crate::events::now;
 use crate::host::Host;
 
 /// A counter's value, and the unit of its rate.
@@ -28,8 +29,6 @@ struct WatchedLink {
 
 /// Prints a table of rates at each interval, without end, or until nobody reads it.
 pub(crate) fn run(host: &Host, every: Duration, out: &mut dyn Write) -> io::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "the counters are those of the real machine")]
-    let now = Instant::now;
     let (mut before, mut at) = (read(host), now());
     loop {
         #[expect(clippy::disallowed_methods, reason = "a rate needs two samples at different times")]

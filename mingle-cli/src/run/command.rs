@@ -121,8 +121,8 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The file for `{hostfile}`, if an argument has that: a new file in the folder for temporary files, which
-    /// no other user can read.
+    /// The file for `{hostfile}`, if an argument has that: a new file in the folder for temporary files,
+    /// which no other user can read.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
         let Some(format) = self.hostfile_format() else { return Ok(None) };
         let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);

@@ -193,13 +193,10 @@ impl<'a> Scheduler<'a> {
             Some(Number::Item { own, list }) => {
                 let (own_name, hosts) = (self.text(own)?, self.hosts(Hosts::Json(list))?);
                 let (Some(own_name), Some(hosts)) = (own_name, hosts) else { return Ok(None) };
-                match hosts.value.iter().position(|host| *host == own_name) {
-                    Some(at) => Ok(Some(Provided {
-                        variable: own.into(),
-                        value: u32::try_from(at).unwrap_or(u32::MAX),
-                    })),
-                    None => Err(wrong(own, &own_name, &format!("not in {list}; give --rank and --world"))),
-                }
+                let Some(at) = hosts.value.iter().position(|host| *host == own_name) else {
+                    return Err(wrong(own, &own_name, &format!("not in {list}; give --rank and --world")));
+                };
+                Ok(Some(Provided { variable: own.into(), value: u32::try_from(at).unwrap_or(u32::MAX) }))
             }
         }
     }

@@ -18,7 +18,6 @@ use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp};
-use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
 
 use super::command::program;
@@ -195,11 +194,7 @@ impl Crew {
             // In the shared group, only the processes of the command.
             let own = getpgrp().as_raw();
             let of_group = |pid: &Pid| Stat::of(pid.as_raw()).is_some_and(|stat| stat.group == own);
-            let others = self
-                .mark
-                .processes()
-                .into_iter()
-                .filter(|pid| !self.ids().any(|id| id == pid.as_raw().unsigned_abs()));
+            let others = self.left().into_iter().filter(|pid| self.running.iter().all(|(of, _)| of != pid));
             signal_all(&others.filter(of_group).collect::<Vec<_>>(), signal);
         }
     }
@@ -213,16 +208,8 @@ impl Crew {
     /// Reaps all processes that have ended, adopted ones too. nix has no name for a real-time signal: it
     /// would reap a process that such a signal has killed, and return an error in place of its ID.
     pub(super) fn reap(&mut self) {
-        loop {
-            let (ended, status) = match wait(WaitOptions::NOHANG) {
-                Ok(Some(ended)) => ended,
-                Ok(None) | Err(Errno::CHILD) => return,
-                Err(Errno::INTR) => continue,
-                Err(error) => {
-                    tracing::debug!(%error, "waiting for processes");
-                    return;
-                }
-            };
+        // The only error is that there is no child: without a wait, no signal interrupts it (wait(2)).
+        while let Ok(Some((ended, status))) = wait(WaitOptions::NOHANG) {
             let end = match (status.exit_status(), status.terminating_signal()) {
                 (Some(0), _) => None,
                 (Some(code), _) => Some(End::Exited(u8::try_from(code).unwrap_or(1))),

@@ -124,19 +124,18 @@ fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Resta
 
 impl Failed {
     fn new(stop: Stop) -> Self {
-        let facts = match &stop {
-            Stop::Rendezvous(error) => facts(error),
-            _ => json!({}),
-        };
-        Self { code: stop.code().get(), kind: stop.kind(), message: stop.to_string(), facts }
+        let (code, facts) = (stop.code().get(), facts(&stop));
+        Self { code, kind: stop.kind(), message: stop.to_string(), facts }
     }
 }
 
 /// What an error knows beside its text.
-fn facts(error: &Error) -> Value {
-    match error {
-        Error::PortTaken { port, .. } | Error::DiscoveryPortTaken { port, .. } => json!({ "port": port }),
-        Error::Failed(Failure::Deadline(report)) => {
+fn facts(stop: &Stop) -> Value {
+    match stop {
+        Stop::Rendezvous(Error::PortTaken { port, .. } | Error::DiscoveryPortTaken { port, .. }) => {
+            json!({ "port": port })
+        }
+        Stop::Rendezvous(Error::Failed(Failure::Deadline(report))) => {
             let Report { world, joined, heard, missing, absent, .. } = &**report;
             let heard: Vec<String> = heard.iter().map(ToString::to_string).collect();
             let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();

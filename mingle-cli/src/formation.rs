@@ -134,7 +134,7 @@ impl<'a> Formation<'a> {
                  and no other host reaches that; give the name this host's own address in /etc/hosts"
             ));
         }
-        let Formed { world, left_over, .. } = &self.assignment.formed;
+        let Formed { world, rank, master, left_over, .. } = &self.assignment.formed;
         // A node that stays may take the place of another later.
         if *left_over > 0 && !self.config.stays {
             stderr::say(format_args!(
@@ -147,7 +147,6 @@ impl<'a> Formation<'a> {
         stderr::warn(self.assignment.formed.sameness.lines());
         self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
-        let Formed { world, rank, master, .. } = &self.assignment.formed;
         let time = duration(self.timings.formed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }

@@ -211,7 +211,7 @@ impl Meeting {
                 };
                 let owes = board.has_rails(board.me) && board.peers().any(owed);
                 let linger = if board.transfers() || owes { LONG_LINGER } else { LINGER };
-                let is_over = board.all_done() && !owes || now - at > linger;
+                let is_over = board.peers().all(|card| card.done) && !owes || now - at > linger;
                 self.board.rows.entry(self.board.me).and_modify(|own| own.card.done = true);
                 is_over
             }

@@ -94,7 +94,9 @@ impl Board {
         let contacts = own.into_iter().flat_map(|own| own.about.values_mut());
         let both: Vec<&mut Contact> = contacts.filter(|contact| contact.sources.contains(&ip)).collect();
         if both.len() > 1 {
-            both.into_iter().for_each(|contact| contact.shared = Some(ip));
+            for contact in both {
+                contact.shared = Some(ip);
+            }
         }
     }
 
@@ -199,19 +201,9 @@ impl Board {
         self.peers().any(|card| self.rows[&card.id].about.values().any(begun))
     }
 
-    /// Whether all others say that they have found everything.
-    pub(super) fn all_done(&self) -> bool {
-        self.peers().all(|card| card.done)
-    }
-
     /// Whether this host takes part in transfers.
     pub(super) fn transfers(&self) -> bool {
         self.card(self.me).is_some_and(|card| card.transfers)
-    }
-
-    /// Whether enough hosts are here, and not too many.
-    pub(super) fn has_enough(&self) -> bool {
-        (self.least..=self.world).contains(&self.rows.len())
     }
 
     /// In the same order on every host.

@@ -85,9 +85,14 @@ impl Board {
 
     /// Notes that a datagram of another host has arrived from this address.
     pub(super) fn heard(&mut self, id: u32, cast: Cast, from: SocketAddr) {
+        let way = match cast {
+            Cast::Multicast => Way::Multicast,
+            Cast::Broadcast => Way::Broadcast,
+            _ => Way::Udp,
+        };
         let (ip, mut is_new) = (from.ip().to_canonical(), false);
         self.change(id, |contact| {
-            contact.mark(cast.into(), from.is_ipv6());
+            contact.mark(way, from.is_ipv6());
             is_new = contact.sources.len() < SOURCES && contact.sources.insert(ip);
         });
         let own = self.rows.get_mut(&self.me).filter(|_| is_new);

@@ -130,13 +130,9 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     }
     // Job IDs may have spaces and quotes.
     let job = config.job.to_string().replace('\'', r"'\''");
-    let usual = Network::default();
-    let is_usual = |network: &Network| {
-        (&network.interfaces, &network.seeds, &network.seed_dir)
-            == (&usual.interfaces, &usual.seeds, &usual.seed_dir)
-    };
-    let options =
-        if is_usual(&config.network) { "" } else { ", with your --interface, --seed and --seed-dir" };
+    let Network { interfaces, seeds, seed_dir, .. } = &config.network;
+    let is_usual = interfaces.is_empty() && seeds.is_empty() && seed_dir.is_none();
+    let options = if is_usual { "" } else { ", with your --interface, --seed and --seed-dir" };
     stderr::say(format_args!(
         "doctor: to see which node reaches which, run this on all nodes at once{options}: mingle doctor --job-id '{job}' --world {}",
         config.world

@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::HostName;
 use mingle_core::proto::{Fault, JobTag, Link};
-use mingle_core::tools::Cast;
 use serde::{Deserialize, Serialize};
 
 use super::route::Blocked;
@@ -38,16 +37,6 @@ pub(super) enum Way {
     Tcp,
     /// Long segments to a port that the kernel chose, at the address that the job uses.
     Path,
-}
-
-impl From<Cast> for Way {
-    fn from(cast: Cast) -> Self {
-        match cast {
-            Cast::Multicast => Self::Multicast,
-            Cast::Broadcast => Self::Broadcast,
-            _ => Self::Udp,
-        }
-    }
 }
 
 /// An endpoint of a host, and what belongs to it.

@@ -102,8 +102,7 @@ impl<'a> Scheduler<'a> {
             if is_unknown || size.is_some_and(|size| size.value != world) {
                 continue;
             }
-            let Some(number) = self.number_of(source, source.rank)? else { continue };
-            let Provided { variable, value } = number;
+            let Some(Provided { variable, value }) = self.number_of(source, source.rank)? else { continue };
             let rank = world.rank(value).map_err(|error| {
                 wrong(&variable, &value.to_string(), &format!("{error}; give --rank N, or another --world"))
             })?;

@@ -121,10 +121,10 @@ impl WatchedJob {
         }
     }
 
-    /// Whether a datagram of this epoch counts: of the epoch that is shown, or of a restart after it. Datagrams
-    /// of an earlier world and of another run of the job are ignored, until the epoch that is shown falls
-    /// silent: a new run begins at generation 0, and a stranger can forge a generation that no
-    /// restart will ever reach.
+    /// Whether a datagram of this epoch counts: of the epoch that is shown, or of a restart after it.
+    /// Datagrams of an earlier world and of another run of the job are ignored, until the epoch that is shown
+    /// falls silent: a new run begins at generation 0, and a stranger can forge a generation that no restart
+    /// will ever reach.
     fn admits(&self, now: Duration, epoch: Lineage) -> bool {
         let ours = self.epoch;
         let is_restart = epoch > ours && (ours.origin == 0 || ours.origin == epoch.origin);

@@ -37,8 +37,8 @@ pub(crate) struct Follow {
     leader: Introduction,
     /// The leader has welcomed this node.
     joined: bool,
-    /// When the leader was last there for certain: it wrote to *this* node, which a replayed announce does not
-    /// do, or a session with it was open.
+    /// When the leader was last there for certain: it wrote to *this* node, which a replayed announce does
+    /// not do, or a session with it was open.
     heard: Option<Time>,
     /// How many questions were sent.
     asks: usize,
@@ -144,8 +144,9 @@ impl Follow {
         round.is_bound() || link.is_none_or(|link| link.has_written(PART))
     }
 
-    /// What was written binds this node, whatever it says next, and although its session may begin anew.
-    fn bind(&mut self, shared: &Shared) {
+    /// What was written until now binds this node, whatever it says next, and although its session may begin
+    /// anew.
+    pub(crate) fn bind(&mut self, shared: &Shared) {
         let is_bound = self.is_bound(shared);
         if let Some(round) = self.round.as_mut().filter(|_| is_bound) {
             round.bind();
@@ -165,7 +166,6 @@ impl Follow {
 
     fn say_part(&mut self, shared: &mut Shared) {
         shared.say(self.leader_id(), &Said::Part(self.part.clone()));
-        self.bind(shared);
         self.set_doubt(shared);
     }
 
@@ -214,7 +214,6 @@ impl Follow {
     pub(crate) fn look(&mut self, shared: &mut Shared) -> bool {
         let Some(peer) = shared.links.get(self.leader_id()) else { return true };
         let (presence, owes) = (peer.link.presence(shared.now), peer.link.owes_since());
-        self.bind(shared);
         if presence == Presence::There {
             self.answered(shared);
         }
@@ -287,7 +286,7 @@ impl Follow {
 
     /// Why the leader is given up now.
     pub(crate) fn gave_up(&self, shared: &Shared) -> GaveUp {
-        // One that formed its world meanwhile, or died, answers no more; it would be wrong to name a firewall.
+        // A leader that formed its world meanwhile, or died, answers no more: no firewall is at fault.
         let is_recent = |heard| shared.now < heard + shared.scale().leader_silence().max(ANSWERS);
         if !self.joined && self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
     }

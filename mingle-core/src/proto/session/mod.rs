@@ -71,6 +71,8 @@ pub(crate) struct Session {
     last: u64,
     /// The number of the last frame that was written on a connection.
     written: u64,
+    /// Since when something may be written: all that is said until the driver asks is one batch.
+    unwritten: Option<Time>,
     /// The number of the last frame that the other process has read, as far as it has said so.
     acknowledged: u64,
     /// The number of the last frame that this process has read.
@@ -152,6 +154,7 @@ impl Session {
             waiting: Vec::new(),
             last: 0,
             written: 0,
+            unwritten: None,
             acknowledged: 0,
             read: 0,
             connections: Vec::new(),
@@ -193,8 +196,7 @@ impl Session {
         let former = self.waiting.iter().position(|frame| kind_of(&frame.body) == kind_of(&body));
         let since = former.map_or(now, |former| self.waiting.remove(former).since);
         self.waiting.push(Waiting { number: self.last, since, body });
-        self.write(now);
-        self.advance(now);
+        self.unwritten = Some(now);
     }
 
     /// A connection is open and both hellos have been read, whoever dialled it.
@@ -213,8 +215,7 @@ impl Session {
         if self.connections.len() > MOST {
             self.close_the_most_silent();
         }
-        self.write(now);
-        self.advance(now);
+        self.unwritten = Some(now);
     }
 
     /// A dial was refused, or got no answer to its hello in time.
@@ -258,8 +259,7 @@ impl Session {
         }
         let is_new = frame.number > self.read;
         self.read = self.read.max(frame.number);
-        self.write(now);
-        self.advance(now);
+        self.unwritten = Some(now);
         Ok(Some(frame).filter(|_| is_new))
     }
 
@@ -313,6 +313,10 @@ impl Session {
     /// The next thing to do. An acknowledgement is due once all that has arrived was given to
     /// [`Session::receive`], so the driver reads first and then asks.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        if let Some(now) = self.unwritten.take() {
+            self.write(now);
+            self.advance(now);
+        }
         if let Some(output) = self.outputs.pop_front() {
             return Some(output);
         }

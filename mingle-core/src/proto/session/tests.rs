@@ -386,6 +386,18 @@ fn a_lost_packet_delays_four_exchanges_by_the_patience_and_not_by_a_kernels_time
 }
 
 #[test]
+fn all_that_is_said_in_one_turn_is_one_batch() {
+    let mut session = Session::new(Role::Leader, PATIENCE);
+    session.opened(Time::ZERO, None, ConnId(1));
+    while session.poll_output().is_some() {}
+    for kind in [1, 2] {
+        session.say(Time::ZERO, [kind, 0].into());
+    }
+    let written = std::iter::from_fn(|| session.poll_output());
+    assert_eq!(written.filter(|output| matches!(output, Output::Write(..))).count(), 2);
+}
+
+#[test]
 fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
     let ms = Time::from_millis;
     let mut session = Session::new(Role::Leader, PATIENCE);

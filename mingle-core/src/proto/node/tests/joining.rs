@@ -1,15 +1,16 @@
 //! A follower on its way to a seat: its joins, its dials, the leaders that it gives up, and its proof.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, failure, hear, hear_datagram, hear_from, is_ready, joined, node,
-    patient, says, void, welcome,
+    LEADER, ME, announce, candidate, close, config, failure, hear, hear_datagram, hear_from, is_ready,
+    joined, node, patient, says, to_all, void, welcome,
 };
 use crate::model::{Endpoints, HostName, Peer, Rank};
-use crate::proto::Failure;
 use crate::proto::tests::{codec, endpoint, id, said};
 use crate::proto::timer::Time;
+use crate::proto::{Event, Failure, Output};
 use crate::rdma::examples::example_verdict;
 use crate::wire::{Header, Introduction, Partner, Prepare, Reach, Refusal, Said};
 
@@ -111,6 +112,20 @@ fn a_void_of_an_earlier_round_ends_no_round_and_none_that_is_over_begins_again()
         assert!(!node.is_bound());
     }
     assert!(says(&hear(&mut node, &of(6)), is_ready));
+}
+
+#[test]
+fn a_ready_member_that_asks_its_leader_again_without_a_connection_stays_bound() {
+    let (mut node, prepare) = joined(patient(2));
+    assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
+    close(&mut node, 1);
+    // Another node writes from the leader's address.
+    let now = node.shared.now;
+    node.handle_datagram(now, endpoint(1), &to_all(id(9), &announce(candidate(id(9), 1, false))));
+    let all = node.run(now + Duration::from_secs(9));
+    assert!(!all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
+    let all = node.run(now + Duration::from_secs(11));
+    assert!(matches!(failure(&all), Some(Failure::OutcomeUnknown { .. })), "{all:?}");
 }
 
 #[test]

@@ -66,8 +66,18 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     let target = files.resolve(&format!("{folder}/device")).ok();
     // Before Linux 5.12 rxe and siw borrowed the NIC's own PCI device.
     let is_soft = target.is_none() || value("parent").is_some();
-    let interfaces = Interfaces::of(files, &folder);
-    let hardware = Hardware::of(files, target.as_deref());
+    let interfaces = interfaces(files, &folder);
+    // A virtual function shows neither its card nor its link: those of its physical function count.
+    let physical = target.as_ref().and_then(|pci| files.resolve(&format!("{pci}/physfn")).ok());
+    let of_card = |file: &str| {
+        let pci = physical.as_ref().or(target.as_ref())?;
+        files.read(&format!("{pci}/{file}")).ok()
+    };
+    let number = |file| of_card(file).and_then(|text| hexadecimal(&text));
+    // A link may have trained with fewer lanes than either end has, so its present state comes first.
+    let link =
+        |which| link(&of_card(&format!("{which}_link_speed"))?, &of_card(&format!("{which}_link_width"))?);
+    let path = |path: &String| path.strip_prefix("devices/").map(str::to_owned);
     let mut numbers: Vec<u32> = files
         .list(&format!("{folder}/ports"))
         .unwrap_or_default()
@@ -80,46 +90,19 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
         node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType),
         is_soft,
         vendor: value("device/vendor").and_then(|text| hexadecimal(&text)),
-        card: hardware.card,
+        card: number("vendor").zip(number("device")),
         card_guid: value("sys_image_guid").filter(|guid| guid.contains(|c| !matches!(c, '0' | ':'))),
-        physical: hardware.physical.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
-        link: hardware.link,
+        physical: physical.as_ref().and_then(path),
+        link: link("current").or_else(|| link("max")),
         model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
         firmware: value("fw_ver").unwrap_or_default(),
-        pci: target.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
+        pci: target.as_ref().and_then(path),
         // The kernel says -1 on a host with only one node.
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
         ports: ports.collect(),
-        interfaces: interfaces.0,
+        interfaces,
         verbs,
         name,
-    }
-}
-
-/// What the PCI device of an RDMA device is. A virtual function shows neither its card nor its link: those
-/// of its physical function count.
-#[derive(Default)]
-struct Hardware {
-    card: Option<(u16, u16)>,
-    physical: Option<String>,
-    link: Option<u32>,
-}
-
-impl Hardware {
-    fn of(files: &impl Files, pci: Option<&str>) -> Self {
-        let Some(pci) = pci else { return Self::default() };
-        let physical = files.resolve(&format!("{pci}/physfn")).ok();
-        let of_card = physical.as_deref().unwrap_or(pci);
-        let value = |file: &str| files.read(&format!("{of_card}/{file}")).ok();
-        let number = |file| value(file).and_then(|text| hexadecimal(&text));
-        // A link may have trained with fewer lanes than either end has, so its present state comes first.
-        let link =
-            |which| link(&value(&format!("{which}_link_speed"))?, &value(&format!("{which}_link_width"))?);
-        Self {
-            card: number("vendor").zip(number("device")),
-            link: link("current").or_else(|| link("max")),
-            physical,
-        }
     }
 }
 
@@ -140,7 +123,7 @@ fn hexadecimal(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) -> Port {
+fn port(files: &impl Files, device: &str, number: u32, interfaces: &[String]) -> Port {
     let folder = format!("{device}/ports/{number}");
     let value = |file: &str| files.read(&format!("{folder}/{file}")).ok();
     let link_layer = match value("link_layer").as_deref() {
@@ -161,7 +144,7 @@ fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) 
     }
 }
 
-fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Interfaces) -> Vec<GidEntry> {
+fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &[String]) -> Vec<GidEntry> {
     let names = files.list(&format!("{port}/gids")).unwrap_or_default();
     let mut slots: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     slots.sort_unstable();
@@ -184,53 +167,44 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Inte
             _ => None,
         };
         let interface = attribute("ndevs").filter(|name| !name.is_empty() && !name.contains('/'));
-        let relation = interface.as_deref().map(|name| interfaces.relation(files, name));
+        let relation = interface.as_deref().map(|name| relation(files, interfaces, name));
         entries.push(GidEntry { index, gid, version, interface, relation: relation.unwrap_or_default() });
     }
     entries
 }
 
 /// The device's own network interfaces.
-struct Interfaces(Vec<String>);
+fn interfaces(files: &impl Files, device: &str) -> Vec<String> {
+    let folder = format!("{device}/device/net");
+    let mut own = files.list(&folder).unwrap_or_default();
+    own.retain(|name| files.exists(&format!("{folder}/{name}")));
+    // A soft device (rxe) names the interface on which it runs.
+    own.extend(files.read(&format!("{device}/parent")));
+    own
+}
 
-impl Interfaces {
-    fn of(files: &impl Files, device: &str) -> Self {
-        let folder = format!("{device}/device/net");
-        let mut own = files.list(&folder).unwrap_or_default();
-        own.retain(|name| files.exists(&format!("{folder}/{name}")));
-        // A soft device (rxe) names the interface on which it runs.
-        own.extend(files.read(&format!("{device}/parent")));
-        Self(own)
+/// How this interface is related to a port of the device with these `own` interfaces.
+fn relation(files: &impl Files, own: &[String], name: &str) -> Relation {
+    let is_own = |name: &str| own.iter().any(|own| own == name);
+    if is_own(name) {
+        return Relation::Own;
     }
-
-    fn relation(&self, files: &impl Files, name: &str) -> Relation {
-        if self.0.iter().any(|own| own == name) {
-            return Relation::Own;
-        }
-        let uevent = files.read(&format!("{INTERFACES}/{name}/uevent")).unwrap_or_default();
-        let devtype = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
-        // include/uapi/linux/if_arp.h: TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE (tun, wireguard).
-        let link = files.read(&format!("{INTERFACES}/{name}/type")).unwrap_or_default();
-        match (devtype, link.as_str()) {
-            (_, "768" | "769" | "776" | "778" | "823" | "65534")
-            | (Some("vxlan" | "geneve" | "wireguard"), _) => Relation::Tunnel,
-            // A port gets GIDs only of interfaces above its own interface, so this bond or VLAN is above it.
-            (Some("bond" | "vlan"), _) => Relation::Own,
-            (Some(_), _) => Relation::Other,
-            (None, _) => self.guess(name),
-        }
-    }
-
-    /// Guesses from the name. Sysfs may be that of another namespace, where the interface has no folder.
-    fn guess(&self, name: &str) -> Relation {
-        let is_vlan = name.rsplit_once('.').is_some_and(|(base, _)| self.0.iter().any(|own| own == base));
-        if is_vlan || name.starts_with("bond") {
+    let uevent = files.read(&format!("{INTERFACES}/{name}/uevent")).unwrap_or_default();
+    let devtype = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
+    // include/uapi/linux/if_arp.h: TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE (tun, wireguard).
+    let link = files.read(&format!("{INTERFACES}/{name}/type")).unwrap_or_default();
+    match (devtype, link.as_str()) {
+        (_, "768" | "769" | "776" | "778" | "823" | "65534")
+        | (Some("vxlan" | "geneve" | "wireguard"), _) => Relation::Tunnel,
+        // A port gets GIDs only of interfaces above its own interface, so this bond or VLAN is above it.
+        (Some("bond" | "vlan"), _) => Relation::Own,
+        (Some(_), _) => Relation::Other,
+        // Only the name is left. Sysfs may be that of another namespace, where the interface has no folder.
+        _ if name.rsplit_once('.').is_some_and(|(base, _)| is_own(base)) || name.starts_with("bond") => {
             Relation::Own
-        } else if TUNNELS.iter().any(|prefix| name.starts_with(prefix)) {
-            Relation::Tunnel
-        } else {
-            Relation::Other
         }
+        _ if TUNNELS.iter().any(|prefix| name.starts_with(prefix)) => Relation::Tunnel,
+        _ => Relation::Other,
     }
 }
 

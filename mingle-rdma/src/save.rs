@@ -48,10 +48,6 @@ impl<F: Files> Recorder<'_, F> {
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, text)
     }
-
-    fn folder(&self, path: &str) {
-        self.note(|| fs::create_dir_all(self.folder.join(path)));
-    }
 }
 
 impl<F: Files> Files for Recorder<'_, F> {
@@ -66,7 +62,7 @@ impl<F: Files> Files for Recorder<'_, F> {
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let names = self.files.list(path)?;
-        self.folder(path);
+        self.note(|| fs::create_dir_all(self.folder.join(path)));
         Ok(names)
     }
 

@@ -1,6 +1,6 @@
 //! The libraries and their variables, and what the user's own variables say about the devices.
 
-use super::gid::{AddressFamily, Addressing};
+use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::list::nccl_list_has;
 use super::machine::{Device, GidEntry, LinkLayer, Machine, Port, PortState};
 use super::nccl::{GidRule, Pin};
@@ -31,10 +31,10 @@ pub(super) const LIBRARIES: [Library; 3] = [
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
     /// The lists of devices that the user has given to the [`LIBRARIES`].
-    lists: [Option<String>; 3],
-    pins: [Pin; 3],
+    pub(super) lists: [Option<String>; 3],
+    pub(super) pins: [Pin; 3],
     /// Variables that the user's own contradict.
-    contradicted: Vec<&'static str>,
+    pub(super) contradicted: Vec<&'static str>,
 }
 
 impl Users {
@@ -68,18 +68,6 @@ impl Users {
         let contradicted = contradicts.into_iter().filter(|(_, does)| *does).map(|(name, _)| name).collect();
         let (lists, pins) = (LIBRARIES.each_ref().map(list), LIBRARIES.each_ref().map(pin));
         Self { lists, pins, contradicted }
-    }
-
-    pub(super) fn contradict(&self, name: &str) -> bool {
-        self.contradicted.contains(&name)
-    }
-
-    pub(super) fn list(&self, library: usize) -> Option<&str> {
-        self.lists[library].as_deref()
-    }
-
-    pub(super) fn pin(&self, library: usize) -> Pin {
-        self.pins[library]
     }
 }
 
@@ -125,13 +113,13 @@ impl Library {
             Some(GidRule::Range(network)) => Some(network.to_string()),
             _ => None,
         };
-        let number = addressing.version.number();
+        let is_v1 = addressing.version == RoceVersion::V1;
         // Beside an index, the defaults need not be said: IPv4 and RoCE v2.
         let all = [
             (self.index, index),
             (family, (!is_pinned || !is_ipv4).then(|| name.to_owned())),
             (range, network),
-            (version, (!is_pinned || number == 1).then(|| number.to_string())),
+            (version, (!is_pinned || is_v1).then(|| if is_v1 { "1" } else { "2" }.to_owned())),
         ];
         all.into_iter()
             .filter(|(name, _)| !name.is_empty())

@@ -92,16 +92,6 @@ pub enum RoceVersion {
     V2,
 }
 
-impl RoceVersion {
-    /// The number that NCCL_IB_ROCE_VERSION_NUM takes.
-    pub fn number(self) -> u8 {
-        match self {
-            Self::V1 => 1,
-            Self::V2 => 2,
-        }
-    }
-}
-
 /// How RoCE ports are addressed. Both ends of a connection must use the same addressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Addressing {
@@ -119,9 +109,7 @@ impl Addressing {
         Self { version: RoceVersion::V1, family: AddressFamily::Ipv4 },
         Self { version: RoceVersion::V1, family: AddressFamily::Ipv6 },
     ];
-}
 
-impl Addressing {
     /// The position of the addressing in [`Addressing::ALL`].
     pub fn place(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).unwrap_or(0)

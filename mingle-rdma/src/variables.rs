@@ -38,9 +38,9 @@ pub fn beside(
             for (at, library) in LIBRARIES.iter().enumerate() {
                 // No index is right for a port without an address, and NCCL before 2.21 takes 0 on all.
                 let is_whole = choice.gids().len() == choice.used().count();
-                let pin = if is_whole { users.pin(at) } else { Pin::Never };
+                let pin = if is_whole { users.pins[at] } else { Pin::Never };
                 let own = library.rule(&choice.gids(), addressing, pin);
-                let rule = match users.list(at) {
+                let rule = match &users.lists[at] {
                     None => Ok(own),
                     Some(list) => library.rule_beside(machine, addressing, pin, list).map(Some),
                 };
@@ -57,7 +57,7 @@ pub fn beside(
         // and for EFA do not read it.
         Transport::Sockets | Transport::Roce(_) => advice.push(("NCCL_NET", "Socket".to_owned())),
     }
-    advice.retain(|(name, _)| !users.contradict(name));
+    advice.retain(|(name, _)| !users.contradicted.contains(name));
     (advice, dropped)
 }
 
@@ -133,7 +133,7 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if users.pin(0) != Pin::Never && choice.kind == Capability::Roce {
+    if users.pins[0] != Pin::Never && choice.kind == Capability::Roce {
         warnings.extend(of_indices(&choice));
     }
     warnings

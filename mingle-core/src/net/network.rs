@@ -79,11 +79,6 @@ impl Network {
         self.groups(job).into_iter().filter(|_| self.multicast).collect()
     }
 
-    /// The port of broadcasts, if they are wanted.
-    pub(crate) fn broadcasts(&self) -> Option<u16> {
-        Some(self.discovery_port).filter(|_| self.broadcast)
-    }
-
     /// The ports that a node without a given port tries, in order: the job's ports without the discovery
     /// port, which is the same on every node. A node cannot share its own port with the groups.
     pub fn ports(&self, job: &JobId) -> impl Iterator<Item = u16> + use<> {

@@ -55,7 +55,6 @@ pub struct Rendezvous {
     pub(super) own_ports: bool,
     pub(super) gone_after: Duration,
     pub(super) growth: Option<Duration>,
-    pub(super) port_grace: Duration,
     pub(super) restarts: Restarts,
     events: Option<Notify>,
 }
@@ -82,7 +81,6 @@ impl Rendezvous {
             own_ports: false,
             gone_after: RendezvousBuilder::GONE_AFTER,
             growth: None,
-            port_grace: RendezvousBuilder::PORT_GRACE,
             restarts: Restarts { most: None, delay: Duration::ZERO, forget: Duration::MAX },
             events: None,
         })
@@ -170,10 +168,6 @@ impl RendezvousBuilder {
     /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] sets another time:
     /// 30 seconds.
     pub const GONE_AFTER: Duration = Duration::from_secs(30);
-
-    /// How long the port of an ended command may stay taken, unless [`RendezvousBuilder::port_grace`] sets
-    /// another time: 5 seconds.
-    pub const PORT_GRACE: Duration = Duration::from_secs(5);
 
     /// This node's rank. Default: none, and the leader assigns a rank.
     pub fn rank(mut self, rank: Option<Rank>) -> Self {
@@ -345,15 +339,6 @@ impl RendezvousBuilder {
     /// newcomers wait until a member is gone.
     pub fn grow(mut self, grows: bool) -> Self {
         self.0.growth = grows.then_some(Duration::ZERO);
-        self
-    }
-
-    /// How long the next world of a [`session`](Self::session) waits for the port that the last command used
-    /// to become free; then it takes another port. With zero it takes another port at once. With
-    /// [`Network::master_port`](crate::Network::master_port) it always waits up to 5 seconds. Default: 5
-    /// seconds.
-    pub fn port_grace(mut self, grace: Duration) -> Self {
-        self.0.port_grace = grace;
         self
     }
 

@@ -118,7 +118,7 @@ impl Station {
     /// # Panics
     /// As for [`Station::of_node`].
     pub fn of_observer(job: &JobId, network: &Network) -> Result<Self, Error> {
-        Self::observe(network.groups(job), network.clone())
+        Self::observe(network.groups(job), network.clone(), network.select_interfaces()?)
     }
 
     /// Listens to a job's groups on the link of this interface alone, and sends there in both families, if
@@ -144,10 +144,9 @@ impl Station {
             IpAddr::V6(address) => !address.is_unicast_link_local(),
         });
         let network = Network { broadcast: false, ttl: 1, ..network.clone() };
-        let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
-        let links = Links::open(network.groups(job).to_vec(), &network, false, vec![port], own)?;
-        links.hear_only(interface)?;
-        Ok(Self { network, follows: false, links, port: 0, listeners: Vec::new() })
+        let station = Self::observe(network.groups(job), network, vec![port])?;
+        station.links.hear_only(interface)?;
+        Ok(Self { follows: false, ..station })
     }
 
     /// Listens to the directory groups, in which the leaders of all jobs that are not private advertise.
@@ -160,11 +159,11 @@ impl Station {
     pub fn of_all_jobs(network: &Network) -> Result<Self, Error> {
         let groups = advertiser::groups(network.discovery_port);
         // Advertisers send no broadcast.
-        Self::observe(groups, Network { broadcast: false, ..network.clone() })
+        let own = Network { broadcast: false, ..network.clone() };
+        Self::observe(groups, own, network.select_interfaces()?)
     }
 
-    fn observe(groups: [SocketAddr; 2], network: Network) -> Result<Self, Error> {
-        let interfaces = network.select_interfaces()?;
+    fn observe(groups: [SocketAddr; 2], network: Network, interfaces: Vec<Interface>) -> Result<Self, Error> {
         let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
         Ok(Self { network, follows: true, links, port: 0, listeners: Vec::new() })
@@ -193,7 +192,7 @@ impl Station {
                 return received;
             }
             tokio::select! {
-                () = readable(self.links.receivers()) => {}
+                () = readable(&self.links.watched) => {}
                 () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
             }
             if self.links.keep_up() && self.follows {

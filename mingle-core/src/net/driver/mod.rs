@@ -129,24 +129,18 @@ impl Driver {
         let is_master = matches!(&outcome, Ok(Met::Formed(_, formed)) if formed.rank == Rank(0));
         self.connections.close_all(is_master).await;
         match (outcome?, sessions) {
-            (Met::Formed(node, formed), Some(sessions)) => {
+            (Met::Formed(node, formed), sessions) => {
                 let (interface, listener) = self.take_sockets(&formed);
-                let job = self.settings.job.clone();
-                let desk = Desk::new(node.into_shared());
-                let running = Some(RunningWorld::first(self, sessions, desk, &formed)?);
+                let (job, desk) = (self.settings.job.clone(), Desk::new(node.into_shared()));
+                let stay = |sessions| RunningWorld::first(self, sessions, desk, &formed);
+                let running = sessions.map(stay).transpose()?;
                 Ok(Assignment { job, formed: *formed, interface, listener, running })
             }
-            (Met::Formed(_, formed), None) => {
-                let (interface, listener) = self.take_sockets(&formed);
-                Ok(Assignment { job: self.settings.job, interface, listener, running: None, formed: *formed })
-            }
-            (Met::Runs(node, leader), sessions) => {
-                let Some(sessions) = sessions else {
-                    unreachable!("only a node that stays waits for a seat")
-                };
+            (Met::Runs(node, leader), Some(sessions)) => {
                 let desk = Desk::new(node.into_shared());
                 Box::pin(RunningWorld::guest(self, sessions, desk, leader)?.meet()).await
             }
+            (Met::Runs(..), None) => unreachable!("only a node that stays waits for a seat"),
         }
     }
 
@@ -159,7 +153,7 @@ impl Driver {
         let (own, _) = listen_for_paths(settings.network.loopback)?;
         let listeners = Listeners { own, keep_own: false, paths: Vec::new() };
         let mut sessions = Connections::open(listeners, settings.world.max())?;
-        sessions.stay();
+        sessions.resets = false;
         Ok(Some(sessions))
     }
 
@@ -167,7 +161,7 @@ impl Driver {
     fn node(&mut self, session_port: u16) -> Result<Node, Error> {
         let config = self.config(session_port);
         let mut node = self.start(config)?;
-        node.handle_seeds(self.now(), self.peers.addresses());
+        node.handle_seeds(self.now(), self.peers.seeds.clone());
         Ok(node)
     }
 
@@ -193,7 +187,7 @@ impl Driver {
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
         config.stands_by = settings.stays;
-        config.searches = self.peers.are_followed();
+        config.searches = self.peers.following.is_some();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
         config
     }
@@ -240,12 +234,8 @@ impl Driver {
         clock().duration_since(self.origin)
     }
 
-    fn notify(&self, event: Event) {
-        self.settings.notify(event);
-    }
-
     fn warn(&self, warning: Warning) {
-        self.notify(Event::Warning(warning));
+        self.settings.notify(Event::Warning(warning));
     }
 
     async fn run(&mut self, mut node: Node) -> Result<Met, Error> {
@@ -278,7 +268,7 @@ impl Driver {
             tokio::select! {
                 // Datagrams first: a message of the leader may explain why a connection closes.
                 biased;
-                () = readable(self.links.receivers()) => {
+                () = readable(&self.links.watched) => {
                     // A flood of datagrams must not starve the connections.
                     if self.receive(&mut node, BATCH) {
                         self.settle(&mut node).await;
@@ -301,8 +291,8 @@ impl Driver {
         let now = self.now();
         match event {
             TaskEvent::Seeds(seeds) => {
-                self.peers.set_seeds(seeds);
-                node.handle_seeds(now, self.peers.addresses());
+                self.peers.seeds.clone_from(&seeds);
+                node.handle_seeds(now, seeds);
             }
             TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
@@ -360,7 +350,7 @@ impl Driver {
             Output::DialPath(path) => self.connections.prove(path),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::StopAccepting => self.connections.stop_accepting(),
-            Output::Event(event) => self.notify(event),
+            Output::Event(event) => self.settings.notify(event),
         }
     }
 
@@ -371,20 +361,6 @@ impl Driver {
         let listener = self.connections.take_listener(formed.master.is_ipv6());
         (interface, listener.filter(|_| formed.rank.get() == 0))
     }
-
-    /// Gives the raised limit of open files back, before the command starts; but in a large world the leader
-    /// has sessions with all.
-    fn lower_open_files(&mut self) {
-        if self.settings.world.max().get() <= SMALL {
-            self.open_files = None;
-        }
-    }
-}
-
-/// Reads and writes the hellos of this job's sessions.
-fn hellos(settings: &Rendezvous) -> Hellos {
-    let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
-    Hellos::new(settings.job.tag(), keys.as_ref())
 }
 
 /// What a failed dial says of the process that was dialled.

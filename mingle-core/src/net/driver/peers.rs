@@ -13,31 +13,11 @@ use crate::net::error::Error;
 #[derive(Default)]
 pub(super) struct Peers {
     /// The latest addresses from seeds and folder.
-    seeds: Vec<SocketAddr>,
-    following: Option<AbortHandle>,
+    pub(super) seeds: Vec<SocketAddr>,
+    /// None where there are neither seeds nor a folder to follow.
+    pub(super) following: Option<AbortHandle>,
     /// This node's file in the shared folder, which is removed on drop.
     pub(super) own_file: Option<OwnFile>,
-}
-
-impl Peers {
-    /// All addresses to ask now.
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        self.seeds.clone()
-    }
-
-    pub(super) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) {
-        self.seeds = seeds;
-    }
-
-    /// Whether there are seeds or a folder to follow.
-    pub(super) fn are_followed(&self) -> bool {
-        self.following.is_some()
-    }
-
-    /// Whether seeds or folder have given no address so far.
-    pub(super) fn lack_seeds(&self) -> bool {
-        self.seeds.is_empty()
-    }
 }
 
 impl Driver {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use super::Driver;
+use crate::net::sockets::links::Cast;
 use crate::net::sockets::watched::Watched;
 use crate::proto::{MAX_DATAGRAM, Node, Time, was_stopped};
 use crate::wire::may_be_for_group;
@@ -31,11 +32,9 @@ impl Driver {
         } else {
             // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
             // of a thousand nodes in one thread would solicit all the others.
-            for (socket, is_own) in self.links.sockets() {
-                self.take(BATCH, |buffer| socket.recv_from(buffer), is_own, &mut |now, from, datagram| {
-                    node.handle_datagram(now, from, datagram);
-                });
-            }
+            self.read(Watched::recv_from, BATCH, |now, from, datagram| {
+                node.handle_datagram(now, from, datagram);
+            });
             if node.is_about_to_commit() {
                 // A member whose connection has ended is gone, although its ready has arrived. The runtime
                 // polls the sockets once, and then their tasks.
@@ -66,50 +65,38 @@ impl Driver {
 
     /// Reads at most `most` datagrams from each socket. Returns whether there may be more.
     pub(super) fn receive(&mut self, node: &mut Node, most: usize) -> bool {
-        self.read(self.links.receivers_in_order(), most, |now, from, datagram| {
+        self.read(Watched::try_recv_from, most, |now, from, datagram| {
             node.handle_datagram(now, from, datagram);
         })
     }
 
-    /// Passes at most `most` datagrams from each of the sockets, in this order, to `handle`. Returns whether
-    /// there may be more.
-    pub(super) fn read<'a>(
+    /// Passes at most `most` datagrams from each socket to `handle`; if it is not one of the node's own port,
+    /// those to all alone, so that nobody draws an answer of each node by one datagram. Returns whether there
+    /// may be more.
+    pub(super) fn read(
         &self,
-        sockets: impl IntoIterator<Item = (&'a Watched, bool)>,
+        receive: impl Fn(&Watched, &mut [u8]) -> io::Result<(usize, SocketAddr)>,
         most: usize,
         mut handle: impl FnMut(Time, SocketAddr, &[u8]),
     ) -> bool {
-        let mut more = false;
-        for (socket, is_own) in sockets {
-            more |= self.take(most, |buffer| socket.try_recv_from(buffer), is_own, &mut handle);
-        }
-        more
-    }
-
-    /// Passes at most `most` datagrams from one socket to `handle`; if it is not one of the node's own port,
-    /// those to all alone, so that nobody draws an answer of each node by one datagram. Returns whether there
-    /// may be more.
-    fn take(
-        &self,
-        most: usize,
-        mut receive: impl FnMut(&mut [u8]) -> io::Result<(usize, SocketAddr)>,
-        is_own: bool,
-        handle: &mut impl FnMut(Time, SocketAddr, &[u8]),
-    ) -> bool {
-        let mut buffer = [0; MAX_DATAGRAM + 1];
-        for _ in 0..most {
-            match receive(&mut buffer) {
-                Ok((length, _)) if length > MAX_DATAGRAM => {}
-                Ok((length, _)) if !is_own && !may_be_for_group(&buffer[..length]) => {}
-                Ok((length, from)) => handle(self.now(), from, &buffer[..length]),
+        let (mut more, mut buffer) = (false, [0; MAX_DATAGRAM + 1]);
+        for (socket, cast) in self.links.receivers() {
+            more |= (0..most).all(|_| match receive(socket, &mut buffer) {
+                Ok((length, from)) => {
+                    let datagram = &buffer[..length];
+                    if length <= MAX_DATAGRAM && (cast == Cast::Unicast || may_be_for_group(datagram)) {
+                        handle(self.now(), from, datagram);
+                    }
+                    true
+                }
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         tracing::debug!(%error, "receiving");
                     }
-                    return false;
+                    false
                 }
-            }
+            });
         }
-        true
+        more
     }
 }

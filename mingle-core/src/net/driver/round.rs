@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use super::interfaces::{GRACE, own_endpoints, usable};
+use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
 use super::{Driver, open_links, path_listeners};
 use crate::model::{NodeId, Peer, Rank, World as Size};
@@ -58,7 +58,7 @@ impl RunningWorld {
             }
             while let Some(change) = self.changes.pop_front() {
                 if let Change::Cause(over) = change {
-                    self.driver.notify(Event::FirstCause(over));
+                    self.driver.settings.notify(Event::FirstCause(over));
                 }
             }
             if std::mem::take(&mut self.may_end) {
@@ -97,7 +97,7 @@ impl RunningWorld {
             self.asks = None;
         } else if now >= *self.asks.get_or_insert(now + pause) {
             self.asks = Some(now + pause);
-            self.desk.ask(&self.driver.peers.addresses());
+            self.desk.ask(&self.driver.peers.seeds);
         }
     }
 
@@ -145,7 +145,7 @@ impl RunningWorld {
                 leader: Peer { host, address },
             };
             *said = new;
-            self.driver.notify(Event::Progress(progress));
+            self.driver.settings.notify(Event::Progress(progress));
         }
     }
 
@@ -240,21 +240,6 @@ impl RunningWorld {
 }
 
 impl Driver {
-    /// Prepares for another world: looks at the interfaces.
-    pub(super) async fn begin_again(&mut self) -> Result<(), Error> {
-        self.began = clock();
-        // An interface that has lost its link since may have it again.
-        if !self.settings.is_alone() {
-            self.links.change(usable(&self.settings).await?)?;
-        }
-        Ok(())
-    }
-
-    /// How long the port that the command has used may stay taken.
-    pub(super) fn port_grace(&self) -> Duration {
-        if self.settings.network.master_port.is_some() { GRACE } else { self.settings.port_grace }
-    }
-
     /// Listens for a round, unless this node does already.
     async fn listen_for_round(&mut self) -> Result<(), Error> {
         self.connections.hang_up_all();
@@ -270,7 +255,7 @@ impl Driver {
     /// Listens on this node's port, and returns whether it does. While the port is taken it does not, unless
     /// that `must` be: it takes another port then, if this one is not given.
     pub(super) async fn listen(&mut self, must: bool) -> Result<bool, Error> {
-        let own = match listen_again(self.links.own()) {
+        let own = match listen_again(&self.links.own) {
             Ok(listeners) => listeners,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && !must => return Ok(false),
             Err(source) => match self.settings.network.master_port {

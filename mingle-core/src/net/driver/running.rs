@@ -6,9 +6,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::interfaces::{GRACE, usable};
 use super::receive::{BATCH, SETTLE};
 use super::round::{QUIET, Round};
-use super::{Driver, ending, failed, hellos};
+use super::{Driver, SMALL, ending, failed};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
@@ -16,11 +17,12 @@ use crate::net::error::Error;
 use crate::net::session::{News, hello};
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, Incoming, LONGEST};
-use crate::net::sockets::watched::readable;
+use crate::net::sockets::watched::{Watched, readable};
 use crate::proto::desk::{Desk, Sign};
 use crate::proto::world::{self, Action, World};
 use crate::proto::{Change, Ending, Formed, Order, Over, was_stopped};
 use crate::wire::Status;
+use crate::wire::session::Hellos;
 use crate::wire::world::{Cause, Contact, Plan, RoundId};
 
 /// The most addresses of this node that others learn.
@@ -61,7 +63,8 @@ pub(crate) struct RunningWorld {
     has_failed: bool,
     /// This node leaves the job.
     leaves: bool,
-    restarts_left: Option<u32>,
+    /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
+    pub(crate) restarts_left: Option<u32>,
     /// How many nodes wait for a seat, as the leader has said last.
     waiting: u32,
     /// When this node, which is alone, looks for others again.
@@ -131,7 +134,9 @@ impl RunningWorld {
     }
 
     fn new(driver: Driver, mut sessions: Connections, desk: Desk, world: World) -> Self {
-        sessions.speak_as(world.own().id, hellos(&driver.settings));
+        let settings = &driver.settings;
+        let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
+        sessions.speak_as(world.own().id, Hellos::new(settings.job.tag(), keys.as_ref()));
         Self {
             driver: Box::new(driver),
             sessions,
@@ -165,7 +170,11 @@ impl RunningWorld {
         self.waiting = 0;
         (self.asks, self.settles) = (None, None);
         self.driver.keep_seed_file();
-        self.driver.lower_open_files();
+        // The raised limit goes back before the command starts; but in a large world the leader has sessions
+        // with all.
+        if self.driver.settings.world.max().get() <= SMALL {
+            self.driver.open_files = None;
+        }
     }
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
@@ -363,7 +372,7 @@ impl RunningWorld {
             .fold(self.driver.links.due(Duration::ZERO), Instant::min);
         tokio::select! {
             biased;
-            () = readable(self.driver.links.receivers()) => self.read(round),
+            () = readable(&self.driver.links.watched) => self.read(round),
             incoming = self.sessions.next() => {
                 match incoming {
                     Incoming::Event(event) => self.hear_event(event),
@@ -392,18 +401,13 @@ impl RunningWorld {
         let (world, desk) = (&self.world, &mut self.desk);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
-        self.driver.read(self.driver.links.receivers_in_order(), BATCH, |now, from, datagram| {
+        self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let sign = world.who_knows().map(|leader| Sign { leader, leads: world.leads(), members });
             desk.handle_datagram(now, from, datagram, rank, sign);
             if let Some(Round { node, .. }) = round {
                 node.handle_datagram(now, from, datagram);
             }
         });
-    }
-
-    /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
-    pub(crate) fn set_restarts_left(&mut self, left: Option<u32>) {
-        self.restarts_left = left;
     }
 
     /// How long after now this world may end so that newcomers get a seat.
@@ -428,17 +432,6 @@ impl RunningWorld {
     /// [`Failure::JobFinished`](crate::Failure::JobFinished). Does nothing on a node that does not lead.
     pub(crate) fn release_newcomers(&mut self) {
         self.world.release_all(self.driver.now());
-    }
-
-    /// Replaces [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) from this world on.
-    pub(crate) fn set_port_grace(&mut self, grace: Duration) {
-        self.driver.settings.port_grace = grace;
-    }
-
-    /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
-    /// the next world.
-    pub(crate) fn set_metadata(&mut self, metadata: Metadata) {
-        self.driver.settings.attributes.metadata = metadata;
     }
 
     /// Reports that this node's command has failed, or with [`End::Left`] that it has ended and this node
@@ -470,16 +463,22 @@ impl RunningWorld {
     }
 
     /// Takes part in the next formation of the job, once the command has ended and the world is over. The
-    /// timeout starts again.
+    /// timeout starts again. The nodes of the next world get this `metadata`.
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits as long as
-    /// [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes another
-    /// port unless [`Network::master_port`](crate::Network::master_port) is set.
-    pub(crate) async fn again(mut self) -> Result<Assignment, Error> {
-        self.driver.begin_again().await?;
-        let until = clock() + self.driver.port_grace();
+    /// holds the port, this waits for it, unless this process itself `holds_port`, and then takes another port
+    /// unless [`Network::master_port`](crate::Network::master_port) is set.
+    pub(crate) async fn again(mut self, metadata: Metadata, holds_port: bool) -> Result<Assignment, Error> {
+        let Driver { settings, links, began, .. } = &mut *self.driver;
+        settings.attributes.metadata = metadata;
+        *began = clock();
+        // An interface that has lost its link since may have it again.
+        if !settings.is_alone() {
+            links.change(usable(settings).await?)?;
+        }
+        let waits = !holds_port || settings.network.master_port.is_some();
+        let until = clock() + if waits { GRACE } else { Duration::ZERO };
         // While it waits for the port, this node answers the others.
         while !self.may_end && !self.driver.listen(clock() >= until).await? {
             self.advance().await;

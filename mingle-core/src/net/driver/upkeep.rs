@@ -98,7 +98,7 @@ impl Driver {
         }
         let is_deaf = self.links.multicasts() && !node.hears_itself();
         let tried = match self.tried() {
-            Tried::Seeds if self.peers.lack_seeds() => Tried::NoSeedKnown,
+            Tried::Seeds if self.peers.seeds.is_empty() => Tried::NoSeedKnown,
             tried => tried,
         };
         let has_ipv6_alone = self.endpoints.are_ipv6();
@@ -131,7 +131,7 @@ impl Driver {
         if !self.settings.network.multicast {
             return Tried::SeedsAlone;
         }
-        match (self.peers.are_followed(), self.settings.network.broadcast) {
+        match (self.peers.following.is_some(), self.settings.network.broadcast) {
             (false, true) => Tried::Broadcast,
             (false, false) => Tried::Multicast,
             (true, _) => Tried::Seeds,

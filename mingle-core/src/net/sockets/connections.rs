@@ -83,8 +83,9 @@ pub(crate) struct Connections {
     /// The process whose sessions these are, and what carries them, if it has any.
     own: NodeId,
     carrier: Option<Carrier>,
-    /// Accepted connections leave nothing behind on their port, which the job will use.
-    resets: bool,
+    /// Accepted connections leave nothing behind on their port, which the job will use; not so where the
+    /// listeners are for sessions alone, for as long as this lives.
+    pub(crate) resets: bool,
     /// Where the frames of each open connection of a session go.
     frames: BTreeMap<ConnId, Sender<Frame>>,
     accepting: bool,
@@ -172,11 +173,6 @@ impl Connections {
     pub(crate) fn port(&self) -> u16 {
         let first = self.listeners.first().and_then(|listener| listener.socket.local_addr().ok());
         first.map_or(0, |address| address.port())
-    }
-
-    /// The listeners are for sessions alone, for as long as this lives.
-    pub(crate) fn stay(&mut self) {
-        self.resets = false;
     }
 
     /// Drops the results of tasks that have ended. Returns whether many have still to end.

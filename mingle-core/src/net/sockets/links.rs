@@ -2,13 +2,14 @@
 //! interface.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::multicast::{DatagramSockets, Groups};
+use super::endpoint::is_without_ipv6;
+use super::multicast::{Groups, broadcast_receiver, send_by};
 use super::watched::Watched;
 use crate::host::Interface;
 use crate::net::Network;
@@ -43,9 +44,15 @@ pub(crate) struct Links {
     unfinished: bool,
     /// In a world of one there is nothing to hear.
     alone: bool,
-    sockets: DatagramSockets,
+    /// The sockets of the node's own port, IPv4 first. Sending does not wait: a datagram that does not fit the
+    /// buffer is lost, as on any network.
+    pub(crate) own: Vec<Arc<UdpSocket>>,
+    /// Of both families.
+    groups: Vec<Groups>,
+    /// If broadcasts are wanted, the socket that receives them and the address to send them to.
+    broadcast: Option<(Arc<UdpSocket>, SocketAddr)>,
     /// The node's own port, then the sockets of broadcasts and of the groups.
-    receivers: Vec<Watched>,
+    pub(crate) watched: Vec<Watched>,
     /// The interfaces (by index) and families on which sending has failed: each is warned of once.
     failed: Vec<(u32, bool)>,
     /// When the groups are joined again, and when it is time to look at the interfaces.
@@ -54,8 +61,9 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Joins the groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of the
-    /// node's own port.
+    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on the `interfaces` that have an address of
+    /// the family, unless the world is one node `alone`. `own` are the sockets of the node's own port, which
+    /// broadcasts use, too.
     pub(crate) fn open(
         groups: Vec<SocketAddr>,
         network: &Network,
@@ -64,14 +72,29 @@ impl Links {
         own: Vec<UdpSocket>,
     ) -> Result<Self, Error> {
         let joined = if alone { &[] } else { &interfaces[..] };
-        let broadcast = network.broadcasts().filter(|_| !alone);
-        let sockets = DatagramSockets::open(own, groups, broadcast, joined)?;
+        let mut all = Vec::new();
+        for group in groups.into_iter().take(own.len()) {
+            match Groups::join(group, joined) {
+                Ok(groups) => all.push(groups),
+                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut broadcast = None;
+        if network.broadcast && !alone {
+            let set = SockRef::from(&own[0]).set_broadcast(true);
+            set.map_err(Error::socket("cannot send broadcasts"))?;
+            let (port, any) = (network.discovery_port, Ipv4Addr::BROADCAST);
+            broadcast = Some((broadcast_receiver(port)?.into(), (any, port).into()));
+        }
         let mut links = Self {
             interfaces,
             unfinished: false,
             alone,
-            sockets,
-            receivers: Vec::new(),
+            own: own.into_iter().map(Arc::new).collect(),
+            groups: all,
+            broadcast,
+            watched: Vec::new(),
             failed: Vec::new(),
             rejoin: clock() + REJOIN,
             look: clock() + LOOK,
@@ -83,10 +106,10 @@ impl Links {
     /// Adds the sockets to the receivers that are none yet: all at the start, and those that the groups open
     /// later.
     fn watch(&mut self) -> Result<(), Error> {
-        let is_new = |socket: &&Arc<UdpSocket>| !self.receivers.iter().any(|receiver| receiver.is(socket));
-        let new: Vec<_> = self.sockets().map(|(socket, _)| socket).filter(is_new).cloned().collect();
+        let is_new = |socket: &&Arc<UdpSocket>| !self.watched.iter().any(|receiver| receiver.is(socket));
+        let new: Vec<_> = self.sockets().filter(is_new).cloned().collect();
         for socket in new {
-            self.receivers.push(Watched::new(socket)?);
+            self.watched.push(Watched::new(socket)?);
         }
         Ok(())
     }
@@ -95,19 +118,14 @@ impl Links {
     /// group on a single interface hears the group on each interface where any socket has joined it
     /// (`inet6_mc_check` in Linux's net/ipv6/mcast.c compares the group alone).
     pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
-        let bind = |socket: &UdpSocket| SockRef::from(socket).bind_device(Some(interface.as_bytes()));
-        let bound = self.sockets().try_for_each(|(socket, _)| bind(socket));
+        let bind = |socket: &Arc<UdpSocket>| SockRef::from(&**socket).bind_device(Some(interface.as_bytes()));
+        let bound = self.sockets().try_for_each(bind);
         bound.map_err(Error::socket("cannot bind a socket to an interface"))?;
         // What has arrived before may have come by another.
-        for (socket, _) in self.sockets() {
+        for socket in self.sockets() {
             while socket.recv(&mut [0]).is_ok() {}
         }
         Ok(())
-    }
-
-    /// The sockets of the node's own port, one for each family.
-    pub(crate) fn own(&self) -> &[Arc<UdpSocket>] {
-        &self.sockets.own
     }
 
     pub(crate) fn interfaces(&self) -> &[Interface] {
@@ -119,30 +137,24 @@ impl Links {
         !self.unfinished && self.interfaces == interfaces
     }
 
-    pub(crate) fn receivers(&self) -> &[Watched] {
-        &self.receivers
-    }
-
-    /// The receivers, and whether each is a socket of the node's own port. These come first.
-    pub(crate) fn receivers_in_order(&self) -> impl DoubleEndedIterator<Item = (&Watched, bool)> {
-        let (own, groups) = self.receivers.split_at(self.sockets.own.len());
-        own.iter().map(|socket| (socket, true)).chain(groups.iter().map(|socket| (socket, false)))
+    /// The receivers, and how the datagrams of each were sent. Those of the node's own port come first.
+    pub(crate) fn receivers(&self) -> impl Iterator<Item = (&Watched, Cast)> {
+        let own = self.own.len();
+        let groups = own + usize::from(self.broadcast.is_some());
+        self.watched.iter().enumerate().map(move |(at, socket)| {
+            let group = if at < groups { Cast::Broadcast } else { Cast::Multicast };
+            (socket, if at < own { Cast::Unicast } else { group })
+        })
     }
 
     /// A datagram that has arrived, with its source address.
     pub(crate) fn received(&self) -> Option<(SocketAddr, Cast, Vec<u8>)> {
-        let own = self.sockets.own.len();
-        let groups = own + usize::from(self.sockets.broadcast.is_some());
         let mut buffer = [0; MAX_DATAGRAM + 1];
-        for (at, socket) in self.receivers.iter().enumerate() {
+        for (socket, cast) in self.receivers() {
             match socket.try_recv_from(&mut buffer) {
                 // Too long for the protocol: a node drops it, too.
                 Ok((length, _)) if length > MAX_DATAGRAM => {}
-                Ok((length, from)) => {
-                    let group = if at < groups { Cast::Broadcast } else { Cast::Multicast };
-                    let cast = if at < own { Cast::Unicast } else { group };
-                    return Some((from, cast, buffer[..length].to_vec()));
-                }
+                Ok((length, from)) => return Some((from, cast, buffer[..length].to_vec())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => tracing::debug!(%error, "receiving"),
             }
@@ -152,23 +164,30 @@ impl Links {
 
     /// The groups, IPv4 first.
     pub(crate) fn groups(&self) -> impl Iterator<Item = SocketAddr> {
-        self.sockets.groups.iter().map(|groups| groups.group)
+        self.groups.iter().map(|groups| groups.group)
     }
 
-    /// All sockets, to be read without the runtime, and whether each is one of the node's own port.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = (&Arc<UdpSocket>, bool)> {
-        let own = self.sockets.own.iter().map(|socket| (socket, true));
-        let broadcasts = self.sockets.broadcast.as_ref().map(|(socket, _)| socket);
-        let groups = broadcasts.into_iter().chain(self.sockets.groups.iter().flat_map(Groups::sockets));
-        own.chain(groups.map(|socket| (socket, false)))
+    fn sockets(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
+        let broadcasts = self.broadcast.as_ref().map(|(socket, _)| socket);
+        self.own.iter().chain(broadcasts).chain(self.groups.iter().flat_map(Groups::sockets))
+    }
+
+    /// The socket of the own port that sends to this address.
+    fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
+        self.own.get(usize::from(to.is_ipv6())).map(Arc::as_ref)
+    }
+
+    /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no
+    /// address of that family.
+    fn send_by(&self, by: &Interface, to: SocketAddr, bytes: &[u8]) -> Option<io::Result<()>> {
+        Some(send_by(self.socket(to)?, to, by.index, by.source(to.is_ipv6())?, bytes))
     }
 
     /// Warnings for the caller, after the start.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
-        let mut warnings: Vec<Warning> =
-            self.sockets.groups.iter().flat_map(Groups::warnings).cloned().collect();
-        let joined: usize = self.sockets.groups.iter().map(Groups::joined).sum();
-        if joined == 0 && !self.alone && !self.sockets.groups.is_empty() {
+        let mut warnings: Vec<Warning> = self.groups.iter().flat_map(Groups::warnings).cloned().collect();
+        let joined: usize = self.groups.iter().map(Groups::joined).sum();
+        if joined == 0 && !self.alone && !self.groups.is_empty() {
             warnings.push(Warning::NoneJoined);
         }
         warnings
@@ -186,7 +205,7 @@ impl Links {
             self.failed.clear();
         }
         let mut changed = Ok(());
-        for groups in &mut self.sockets.groups {
+        for groups in &mut self.groups {
             changed = changed.and(groups.change(&self.interfaces));
         }
         changed = changed.and(self.watch());
@@ -214,7 +233,7 @@ impl Links {
         let now = clock();
         if now >= self.rejoin {
             self.rejoin = now + REJOIN;
-            self.sockets.groups.iter().for_each(Groups::rejoin);
+            self.groups.iter().for_each(Groups::rejoin);
         }
         let is_time_to_look = now >= self.look;
         if is_time_to_look {
@@ -224,7 +243,7 @@ impl Links {
     }
 
     pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
-        let sent = self.sockets.socket(to).map(|own| own.send_to(datagram, to));
+        let sent = self.socket(to).map(|own| own.send_to(datagram, to));
         if let Some(Err(error)) = sent {
             tracing::debug!(%to, %error, "sending");
         }
@@ -235,7 +254,7 @@ impl Links {
     pub(crate) fn advertise(&self, port: u16, datagram: &[u8]) {
         for interface in &self.interfaces {
             for to in advertiser::groups(port) {
-                let sent = self.sockets.send_by(interface, to, datagram);
+                let sent = self.send_by(interface, to, datagram);
                 if let Some(Err(error)) = sent {
                     tracing::debug!(interface = interface.name, %to, %error, "advertising");
                 }
@@ -245,16 +264,17 @@ impl Links {
 
     /// Whether this node has joined a group, and can send to all: then it hears its own multicasts.
     pub(crate) fn multicasts(&self) -> bool {
-        let groups = &self.sockets.groups;
+        let groups = &self.groups;
         groups.iter().any(|groups| groups.joined() > 0) && self.failed.is_empty()
     }
 
     /// Sends to all nodes. Returns a warning for each interface that cannot send to a group, once.
     pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
+        let all: Vec<SocketAddr> = self.groups().chain(self.broadcast.as_ref().map(|(_, to)| *to)).collect();
         let mut warnings = Vec::new();
         for interface in &self.interfaces {
-            for to in self.sockets.all() {
-                let sent = self.sockets.send_by(interface, to, datagram);
+            for &to in &all {
+                let sent = self.send_by(interface, to, datagram);
                 let Some(Err(error)) = sent else { continue };
                 tracing::debug!(interface = interface.name, %to, %error, "sending to all");
                 let key = (interface.index, to.is_ipv6());
@@ -294,19 +314,19 @@ mod tests {
             Links::open(network.joined_groups(&job), &network, false, Vec::new(), vec![own]).unwrap();
         // Pushed behind the group whose port another program holds without sharing it.
         let free = "239.192.1.2:0".parse().unwrap();
-        links.sockets.groups.push(Groups::join(free, &[]).unwrap());
+        links.groups.push(Groups::join(free, &[]).unwrap());
         let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];
 
         assert!(links.change(lo.clone()).is_err() && !links.are_on(&lo));
         assert_eq!(links.interfaces(), lo, "it sends by them");
-        assert_eq!(links.sockets.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(links.receivers().len(), 2);
+        assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(links.watched.len(), 2);
 
         // If it gave the port up, another program could take it.
         SockRef::from(&hog).set_reuse_address(true).unwrap();
         links.change(lo.clone()).unwrap();
         assert!(links.are_on(&lo));
-        assert_eq!(links.sockets.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
-        assert_eq!(links.receivers().len(), 3);
+        assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(links.watched.len(), 3);
     }
 }

@@ -10,59 +10,10 @@ use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
-use super::endpoint::{deafen, enlarge, is_without_ipv6};
+use super::endpoint::{deafen, enlarge};
 use crate::host::Interface;
 use crate::net::error::Error;
 use crate::proto::Warning;
-
-/// A node's datagram sockets: its own port, the groups of both families, and broadcasts.
-#[derive(Debug)]
-pub(crate) struct DatagramSockets {
-    /// The node's own port, IPv4 first. Sending does not wait: a datagram that does not fit the buffer is
-    /// lost, as on any network.
-    pub(crate) own: Vec<Arc<UdpSocket>>,
-    pub(crate) groups: Vec<Groups>,
-    /// If broadcasts are wanted, the socket that receives them and the address to send them to.
-    pub(crate) broadcast: Option<(Arc<UdpSocket>, SocketAddr)>,
-}
-
-impl DatagramSockets {
-    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on `interfaces`; none if there are none.
-    /// `own` are the sockets of the node's own port. Broadcasts use this port, if they are wanted.
-    pub(crate) fn open(
-        own: Vec<UdpSocket>,
-        groups: Vec<SocketAddr>,
-        broadcast: Option<u16>,
-        interfaces: &[Interface],
-    ) -> Result<Self, Error> {
-        let groups = Groups::join_all(groups.into_iter().take(own.len()), interfaces)?;
-        let mut sockets = Self { own: own.into_iter().map(Arc::new).collect(), groups, broadcast: None };
-        if let Some(port) = broadcast {
-            let set = SockRef::from(&*sockets.own[0]).set_broadcast(true);
-            set.map_err(Error::socket("cannot send broadcasts"))?;
-            let to = SocketAddr::from((Ipv4Addr::BROADCAST, port));
-            sockets.broadcast = Some((broadcast_receiver(port)?.into(), to));
-        }
-        Ok(sockets)
-    }
-
-    /// The socket of the own port that sends to this address.
-    pub(crate) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        self.own.get(usize::from(to.is_ipv6())).map(Arc::as_ref)
-    }
-
-    /// The addresses to which a datagram for all nodes is sent.
-    pub(crate) fn all(&self) -> impl Iterator<Item = SocketAddr> {
-        let groups = self.groups.iter().map(|groups| groups.group);
-        groups.chain(self.broadcast.as_ref().map(|(_, to)| *to))
-    }
-
-    /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no
-    /// address of that family.
-    pub(crate) fn send_by(&self, by: &Interface, to: SocketAddr, bytes: &[u8]) -> Option<io::Result<()>> {
-        Some(send_by(self.socket(to)?, to, by.index, by.source(to.is_ipv6())?, bytes))
-    }
-}
 
 /// The sockets that receive a group. Several processes of a host may receive the same one.
 ///
@@ -84,23 +35,6 @@ struct Membership {
 }
 
 impl Groups {
-    /// Joins each group on the interfaces that have an address of its family; an IPv6 group only if the
-    /// kernel has IPv6.
-    pub(crate) fn join_all(
-        groups: impl IntoIterator<Item = SocketAddr>,
-        interfaces: &[Interface],
-    ) -> Result<Vec<Self>, Error> {
-        let mut all = Vec::new();
-        for group in groups {
-            match Self::join(group, interfaces) {
-                Ok(groups) => all.push(groups),
-                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(all)
-    }
-
     /// Joins `group` on each of the interfaces that has an address of its family. An interface that cannot
     /// join is a warning; see [`Groups::joined`] for how many did.
     pub(crate) fn join(group: SocketAddr, interfaces: &[Interface]) -> Result<Self, Error> {

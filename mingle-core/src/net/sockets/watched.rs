@@ -31,6 +31,11 @@ impl Watched {
         Arc::ptr_eq(self.0.get_ref(), socket)
     }
 
+    /// The next datagram, whether or not the runtime has seen one.
+    pub(crate) fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.0.get_ref().recv_from(buffer)
+    }
+
     /// The next datagram. [`io::ErrorKind::WouldBlock`] if the runtime has seen none.
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.try_io(Interest::READABLE, |socket| socket.recv_from(buffer))

@@ -100,6 +100,8 @@ struct Part {
     is_notified: bool,
     /// This node's command has stopped.
     is_stopped: bool,
+    /// This process itself still listens on the port of that world.
+    holds_port: bool,
     /// How many nodes wait for a seat.
     waiting: u32,
 }
@@ -266,9 +268,7 @@ impl Session {
     /// Does the same as [`stopped`](Self::stopped). If `holds_port`, this process itself still listens on the
     /// port of the last world, so the next world takes another port at once.
     pub fn stopped_with_port(&mut self, holds_port: bool) {
-        if let State::Runs(running) = &mut self.state {
-            running.set_port_grace(if holds_port { Duration::ZERO } else { self.settings.port_grace });
-        }
+        self.world.holds_port = holds_port;
         self.stopped();
     }
 
@@ -386,7 +386,7 @@ impl Session {
         };
         let State::Runs(running) = &mut self.state else { return };
         self.generation = running.generation();
-        running.set_restarts_left(self.row.left());
+        running.restarts_left = self.row.left();
         let growth = self.growth.get_or_insert_with(|| Growth::new(self.generation, clock()));
         if self.settings.growth.is_some() {
             running.set_growth(growth.wait(clock()));
@@ -404,7 +404,9 @@ impl Session {
             Change::Waiting(nodes) => self.world.waiting = *nodes,
             Change::Over(over) => self.world.over = Some(over.clone()),
             // What comes after the notice changes nothing: other nodes may have left the job by now.
-            Change::Cause(over) if over.end == End::Gone && !self.world.is_notified => self.row.blame(),
+            Change::Cause(over) if over.end == End::Gone && !self.world.is_notified => {
+                self.row.is_gone = true
+            }
             _ => {}
         }
     }
@@ -416,7 +418,7 @@ impl Session {
             self.row.forget();
             self.faults = 0;
             if let State::Runs(running) = &mut self.state {
-                running.set_restarts_left(self.row.left());
+                running.restarts_left = self.row.left();
             }
         }
     }
@@ -450,13 +452,13 @@ impl Session {
 
     /// Whether the job goes on with as many nodes as it needs if this one leaves.
     fn has_heir(&self) -> bool {
-        let has_room = self.row.is_elastic() && self.world.nodes > self.settings.world.min().get();
+        let has_room = self.row.is_elastic && self.world.nodes > self.settings.world.min().get();
         self.row.restarts.most.is_some() && (self.world.waiting > 0 || has_room)
     }
 
     /// The next world forms.
     fn again(&mut self) {
-        let State::Pauses(mut running, _) = std::mem::replace(&mut self.state, State::Ended(None)) else {
+        let State::Pauses(running, _) = std::mem::replace(&mut self.state, State::Ended(None)) else {
             return;
         };
         let has_grown = self.world.over.as_ref().is_some_and(|over| over.end == End::Grows);
@@ -467,9 +469,8 @@ impl Session {
         while self.events.try_recv().is_ok() {}
         let mut metadata = self.settings.attributes.metadata.clone();
         self.row.write(&mut metadata);
-        running.set_metadata(metadata);
         self.happenings.push_back(Happening::Restarting(running.generation()));
-        self.state = State::Meets(Box::pin(running.again()));
+        self.state = State::Meets(Box::pin(running.again(metadata, self.world.holds_port)));
     }
 }
 

@@ -99,9 +99,9 @@ pub(super) struct Row {
     pub(super) restarts: Restarts,
     count: u32,
     /// Whether the world goes on without a node that is gone. Without restarts none does.
-    is_elastic: bool,
-    /// The last world has ended because a node was gone.
-    is_gone: bool,
+    pub(super) is_elastic: bool,
+    /// A node that is gone was the first cause of the end of the last world.
+    pub(super) is_gone: bool,
 }
 
 impl Row {
@@ -120,15 +120,6 @@ impl Row {
         let count = |member: &Member| member.metadata.get(KEY).and_then(|text| text.parse().ok());
         self.count = members.iter().filter_map(count).fold(self.count, u32::max);
         self.is_gone = false;
-    }
-
-    /// A node that is gone was the first cause of the end of this world.
-    pub(super) fn blame(&mut self) {
-        self.is_gone = true;
-    }
-
-    pub(super) fn is_elastic(&self) -> bool {
-        self.is_elastic
     }
 
     /// How a message says that a restart does not count because a node was gone.

@@ -20,7 +20,7 @@ pub use filter::{Filter, InvalidFilter};
 pub use interface::{Interface, Kind};
 pub use rdma::{probe, save, survey};
 pub(crate) use select::{
-    Unsuitable, endpoints, holder_of, link_of, refusal, select, select_for_seeds, without_multicast,
+    endpoints, holder_of, link_of, refusal, select, select_for_seeds, without_multicast,
 };
 pub use system::host_name;
 pub(crate) use system::{addresses, flags_of_ipv6, list};

@@ -11,27 +11,19 @@ use super::filter::{Filter, Filters, Opinion};
 use super::interface::{Interface, Kind};
 use crate::model::Link;
 
-/// No interface can be used.
-#[derive(Debug)]
-pub(crate) struct Unsuitable {
-    /// The interfaces, with the reason why each is refused.
-    pub(crate) reasons: String,
-    /// Whether filters leave interfaces out.
-    pub(crate) is_filtered: bool,
-}
-
-/// The interfaces to use, the best first, each with the addresses to use, the best first.
+/// The interfaces to use, the best first, each with the addresses to use, the best first. Where there are none,
+/// the interfaces with the reason why each is refused.
 ///
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the
 /// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the
 /// filters prefer.
-pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Unsuitable> {
+pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, String> {
     choose(all, filters, true)
 }
 
 /// The interfaces to use by a node that finds others without multicast: the same, and where these are none or
 /// loopback alone, those without multicast.
-pub(crate) fn select_for_seeds(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Unsuitable> {
+pub(crate) fn select_for_seeds(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, String> {
     let chosen = choose(all, filters, true);
     if chosen.as_ref().is_ok_and(|chosen| chosen[0].kind != Kind::Loopback) {
         return chosen;
@@ -47,11 +39,7 @@ pub(crate) fn without_multicast<'a>(all: &'a [Interface], filters: &[Filter]) ->
     all.iter().filter(lacks).map(|interface| interface.name.as_str()).collect()
 }
 
-fn choose(
-    all: &[Interface],
-    filters: &[Filter],
-    needs_multicast: bool,
-) -> Result<Vec<Interface>, Unsuitable> {
+fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Result<Vec<Interface>, String> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Unusable, Vec<&str>> = BTreeMap::new();
@@ -65,8 +53,7 @@ fn choose(
         chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
     }
     if chosen.is_empty() {
-        let is_filtered = !filters.is_empty();
-        return Err(Unsuitable { reasons: explain(&refused, &filters), is_filtered });
+        return Err(explain(&refused, &filters));
     }
     chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;

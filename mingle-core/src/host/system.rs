@@ -118,7 +118,8 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
             let is_usable = net.addr().is_ipv4() || is_global_v6(&net);
             if is_usable && link.interface.first(net.addr().is_ipv6()).is_none() {
                 link.interface.firsts.push(net);
-                link.interface.label = link.interface.label.take().or_else(|| label(name));
+                let label = || name.contains(':').then(|| name.to_owned());
+                link.interface.label = link.interface.label.take().or_else(label);
             }
             link.interface.addresses.push(net);
         }
@@ -126,10 +127,6 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
     let mut links: Vec<Listed> = links.into_values().flatten().filter(is_there).collect();
     links.sort_by_key(|link| link.interface.index);
     links
-}
-
-fn label(name: &str) -> Option<String> {
-    name.contains(':').then(|| name.to_owned())
 }
 
 /// The name without an address label: the C library shows the address labelled "eth0:1" of eth0 as an
@@ -246,8 +243,6 @@ const SYS: &str = "/sys/class/net";
 struct Folder {
     /// `DEVTYPE` of `uevent`: bridge, vlan, bond, vxlan...; empty for plain NICs and for veths.
     devtype: String,
-    /// Whether it is hardware.
-    device: bool,
     /// Whether it, or an interface below it, is hardware: a bond's members, a VLAN's base, a bridge's ports.
     on_device: bool,
     /// The MTU in bytes; 0 if it is unknown.
@@ -269,13 +264,11 @@ impl Folder {
         if value("IFINDEX") != Some(&*interface.index.to_string()) || !same_mac {
             return Self::default();
         }
-        let device = folder.join("device").exists();
         let mtu = fs::read_to_string(folder.join("mtu")).unwrap_or_default();
         Self {
             mtu: mtu.trim_end().parse().unwrap_or(0),
             devtype: value("DEVTYPE").unwrap_or_default().to_owned(),
-            device,
-            on_device: device || stands_on_device(sys, &interface.name, 4),
+            on_device: stands_on_device(sys, &interface.name, 4),
         }
     }
 }
@@ -459,13 +452,8 @@ mod tests {
     #[test]
     fn the_kind_follows_from_name_sysfs_and_default_route() {
         let nothing = Folder::default();
-        let hardware = Folder { device: true, on_device: true, ..Folder::default() };
-        let of = |devtype: &str, on_device| Folder {
-            devtype: devtype.to_owned(),
-            device: false,
-            on_device,
-            mtu: 0,
-        };
+        let hardware = Folder { on_device: true, ..Folder::default() };
+        let of = |devtype: &str, on_device| Folder { devtype: devtype.to_owned(), on_device, mtu: 0 };
         for (name, default_route, folder, expected) in [
             ("ens3", false, hardware.clone(), Kind::Physical),
             ("eth0", true, nothing.clone(), Kind::Other), // a pod's own veth
@@ -505,8 +493,8 @@ mod tests {
         let absent = Folder::read(&sys, &interface("eth9", false), "");
         fs::remove_dir_all(&sys).unwrap();
 
-        assert!(same.device && same.on_device);
-        assert_eq!(tagged, Folder { devtype: "vlan".to_owned(), device: false, on_device: true, mtu: 0 });
+        assert!(same.on_device);
+        assert_eq!(tagged, Folder { devtype: "vlan".to_owned(), on_device: true, mtu: 0 });
         assert_eq!(other_mac, Folder::default());
         assert_eq!(other_index, Folder::default());
         assert_eq!(absent, Folder::default());

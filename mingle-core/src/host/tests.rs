@@ -56,7 +56,7 @@ fn selected(lines: &[&str], asked: &[&str]) -> Vec<String> {
 }
 
 fn refused(lines: &[&str], asked: &[&str]) -> String {
-    select(&host(lines), &filters(asked)).unwrap_err().reasons
+    select(&host(lines), &filters(asked)).unwrap_err()
 }
 
 #[test]

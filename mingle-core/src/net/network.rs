@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::discovery::Seed;
-use crate::host::{self, Filter, Interface, Kind, Unsuitable};
+use crate::host::{self, Filter, Interface, Kind};
 use crate::model::{JobId, JobInterfaces};
 use crate::net::error::Error;
 
@@ -92,12 +92,13 @@ impl Network {
             return Ok(vec![Interface::loopback(address)]);
         }
         let all = host::list().map_err(Error::socket("cannot list the network interfaces"))?;
-        let failed = |Unsuitable { reasons, is_filtered }| Error::NoInterface { reasons, is_filtered };
+        let is_filtered = !self.interfaces.is_empty();
+        let failed = |reasons| Error::NoInterface { reasons, is_filtered };
         self.select(&all).map_err(failed)
     }
 
-    /// The interfaces to use of all of them.
-    pub(crate) fn select(&self, all: &[Interface]) -> Result<Vec<Interface>, Unsuitable> {
+    /// The interfaces to use of all of them; where there are none, why each is refused.
+    pub(crate) fn select(&self, all: &[Interface]) -> Result<Vec<Interface>, String> {
         let select = if self.needs_multicast() { host::select } else { host::select_for_seeds };
         select(all, &self.interfaces)
     }

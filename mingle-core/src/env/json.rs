@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 
 use super::{Facts, Variable, Variables};
-use crate::model::{Member, Metadata, Roster, Slots};
+use crate::model::{Member, Metadata, Slots};
 
 /// The JSON document of a formed world. Serialize it with any JSON serializer of serde.
 ///
@@ -63,7 +63,10 @@ impl<'a> Document<'a> {
                 warnings: formed.verdict.warnings().into_iter().map(|(text, _)| text).collect(),
             },
             differences: formed.sameness.lines().iter().map(ToString::to_string).collect(),
-            roster: formed.roster.as_ref().map(entries),
+            roster: formed
+                .roster
+                .as_ref()
+                .map(|roster| roster.members().iter().map(RosterRow::new).collect()),
         }
     }
 }
@@ -89,10 +92,6 @@ struct RosterRow<'a> {
     port: u16,
     slots: u32,
     metadata: &'a Metadata,
-}
-
-fn entries(roster: &Roster) -> Vec<RosterRow<'_>> {
-    roster.members().iter().map(RosterRow::new).collect()
 }
 
 impl<'a> RosterRow<'a> {

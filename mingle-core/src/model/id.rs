@@ -72,9 +72,7 @@ impl JobId {
     /// The tag in every datagram of this job.
     pub fn tag(&self) -> JobTag {
         let hash = blake3::derive_key("mingle 1 job tag", self.0.as_bytes());
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&hash[..16]);
-        JobTag(tag)
+        JobTag(hash.first_chunk().copied().unwrap_or_default())
     }
 
     /// The IPv4 group of this job, in 239.192.0.0/14 (organization-local scope, RFC 2365).
@@ -170,8 +168,7 @@ fn group_v4(hash: [u8; 32]) -> Ipv4Addr {
 }
 
 fn group_v6(hash: [u8; 32]) -> Ipv6Addr {
-    let mut group = [0; 16];
-    group.copy_from_slice(&hash[..16]);
+    let mut group: [u8; 16] = hash.first_chunk().copied().unwrap_or_default();
     group[..2].copy_from_slice(&[0xff, 0x15]);
     group[12] |= 0x80;
     Ipv6Addr::from(group)

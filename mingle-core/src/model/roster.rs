@@ -92,9 +92,7 @@ impl Roster {
                 put(&mut hasher, value);
             }
         }
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        Digest(digest)
+        Digest(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
     }
 }
 

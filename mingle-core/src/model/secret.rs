@@ -43,12 +43,7 @@ impl Secret {
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
         rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(std::io::Error::other)?;
-        let mut text = String::new();
-        for byte in bytes {
-            // Writing to a string cannot fail.
-            let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
-        }
-        Ok(Self(text.into_bytes()))
+        Ok(Self(blake3::Hash::from_bytes(bytes).to_hex().as_bytes().to_vec()))
     }
 
     /// The secret as text, for writing it to a file. No other function shows the secret.

@@ -126,9 +126,7 @@ fn short(key: &str) -> TraitKey {
 fn hash(key: &str, value: &str) -> u32 {
     let mut hasher = blake3::Hasher::new_derive_key("mingle 2 trait");
     hasher.update(key.as_bytes()).update(&[0]).update(value.as_bytes());
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..4]);
-    u32::from_le_bytes(bytes)
+    u32::from_le_bytes(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
 }
 
 #[cfg(test)]

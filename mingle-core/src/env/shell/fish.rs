@@ -13,14 +13,9 @@ use super::alphabet::is_name;
 use crate::env::Variables;
 
 /// The guard; see [`Script::guard`](super::Script::guard). Alone it makes `eval` and `source` fail.
-const GUARD: &str = "false";
+pub(super) const GUARD: &str = "false";
 /// The last statement of a result.
 const DONE: &str = "true";
-
-pub(super) fn guard() -> String {
-    format!("{GUARD};\n")
-}
-
 pub(super) fn exports(variables: &Variables) -> String {
     let mut text = String::new();
     for name in variables.unset() {

@@ -40,11 +40,11 @@ impl Script {
     /// # Errors
     /// None in practice; the type is that of [`Script::exports`].
     pub fn guard(shell: Shell) -> Result<Self, UnsafeStatement> {
-        let text = match shell {
-            Shell::Posix => posix::guard(),
-            Shell::Fish => fish::guard(),
+        let guard = match shell {
+            Shell::Posix => posix::GUARD,
+            Shell::Fish => fish::GUARD,
         };
-        Self::checked(shell, text)
+        Self::checked(shell, format!("{guard};\n"))
     }
 
     /// The statements that set and remove the variables of a formed world, one statement a line.

@@ -21,12 +21,7 @@ use super::alphabet::{is_bracketed, is_name, is_plain};
 use crate::env::Variables;
 
 /// The guard; see [`Script::guard`](super::Script::guard).
-const GUARD: &str = "! true";
-
-pub(super) fn guard() -> String {
-    format!("{GUARD};\n")
-}
-
+pub(super) const GUARD: &str = "! true";
 pub(super) fn exports(variables: &Variables) -> String {
     let mut text = String::new();
     // Removals come first, because the status of the last statement is the status of `eval`.

@@ -151,7 +151,10 @@ impl Connections {
                 biased;
                 // The channel stays open, since `self` holds a sender.
                 Some(event) = self.events.recv() => self.waiting.push_back(event),
-                accepted = accept(listeners, self.next_conn) => return Incoming::Accepted(accepted),
+                // Waits forever without a listener.
+                accepted = poll_fn(|context| {
+                    poll_own(listeners, self.next_conn, context).map_or(Poll::Pending, Poll::Ready)
+                }) => return Incoming::Accepted(accepted),
                 // Drops the result of a task that has ended.
                 Some(_) = self.tasks.join_next() => {}
             }
@@ -408,11 +411,6 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
             tracing::debug!(%error, "changing the backlog");
         }
     }
-}
-
-/// The next connection. Waits forever without a listener.
-async fn accept(listeners: &[Listening], turn: u64) -> Accepted {
-    poll_fn(|context| poll_own(listeners, turn, context).map_or(Poll::Pending, Poll::Ready)).await
 }
 
 /// Polls these listeners up to the first that is ready; if none is, each wakes this task. Returns with the

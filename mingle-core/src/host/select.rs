@@ -11,8 +11,8 @@ use super::filter::{Filter, Filters, Opinion};
 use super::interface::{Interface, Kind};
 use crate::model::Link;
 
-/// The interfaces to use, the best first, each with the addresses to use, the best first. Where there are none,
-/// the interfaces with the reason why each is refused.
+/// The interfaces to use, the best first, each with the addresses to use, the best first. Where there are
+/// none, the interfaces with the reason why each is refused.
 ///
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the
 /// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the

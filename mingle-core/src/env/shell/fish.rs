@@ -16,6 +16,7 @@ use crate::env::Variables;
 pub(super) const GUARD: &str = "false";
 /// The last statement of a result.
 const DONE: &str = "true";
+
 pub(super) fn exports(variables: &Variables) -> String {
     let mut text = String::new();
     for name in variables.unset() {

@@ -22,6 +22,7 @@ use crate::env::Variables;
 
 /// The guard; see [`Script::guard`](super::Script::guard).
 pub(super) const GUARD: &str = "! true";
+
 pub(super) fn exports(variables: &Variables) -> String {
     let mut text = String::new();
     // Removals come first, because the status of the last statement is the status of `eval`.

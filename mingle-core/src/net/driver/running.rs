@@ -467,8 +467,8 @@ impl RunningWorld {
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits for it, unless this process itself `holds_port`, and then takes another port
-    /// unless [`Network::master_port`](crate::Network::master_port) is set.
+    /// holds the port, this waits for it, unless this process itself `holds_port`, and then takes another
+    /// port unless [`Network::master_port`](crate::Network::master_port) is set.
     pub(crate) async fn again(mut self, metadata: Metadata, holds_port: bool) -> Result<Assignment, Error> {
         let Driver { settings, links, began, .. } = &mut *self.driver;
         settings.attributes.metadata = metadata;

@@ -44,8 +44,8 @@ pub(crate) struct Links {
     unfinished: bool,
     /// In a world of one there is nothing to hear.
     alone: bool,
-    /// The sockets of the node's own port, IPv4 first. Sending does not wait: a datagram that does not fit the
-    /// buffer is lost, as on any network.
+    /// The sockets of the node's own port, IPv4 first. Sending does not wait: a datagram that does not fit
+    /// the buffer is lost, as on any network.
     pub(crate) own: Vec<Arc<UdpSocket>>,
     /// Of both families.
     groups: Vec<Groups>,
@@ -61,9 +61,9 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on the `interfaces` that have an address of
-    /// the family, unless the world is one node `alone`. `own` are the sockets of the node's own port, which
-    /// broadcasts use, too.
+    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on the `interfaces` that have an address
+    /// of the family, unless the world is one node `alone`. `own` are the sockets of the node's own port,
+    /// which broadcasts use, too.
     pub(crate) fn open(
         groups: Vec<SocketAddr>,
         network: &Network,

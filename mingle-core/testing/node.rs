@@ -17,7 +17,7 @@ impl Node {
             return match () {
                 () if self.seek.has_missed_world() => Phase::StandsAside,
                 () if !self.leads() => Phase::Looking,
-                () if self.lead.seated() > 1 => Phase::Collecting,
+                () if self.lead.book.seated > 1 => Phase::Collecting,
                 () => Phase::Alone,
             };
         };

@@ -3,20 +3,19 @@
 use mingle_rdma::Verdict;
 
 use super::ranks::Applicant;
+use super::unfit::Excluded;
 use crate::model::{Sameness, Traits};
 use crate::proto::report::Failure;
 use crate::wire::{self, Refusal};
 
 /// The traits that differ between nodes, which are given in the order of their ranks; named as far as they
-/// fit into a commit.
-pub(super) fn compare(ranks: &[Applicant], verdict: &Verdict) -> Sameness {
+/// fit into a commit. A world does not form if there are any, and a node requires that there are none.
+pub(super) fn compare(ranks: &[Applicant], verdict: &Verdict) -> Result<Sameness, Box<Excluded>> {
     let traits: Vec<&Traits> = ranks.iter().map(|applicant| &*applicant.traits).collect();
-    wire::fitting(Sameness::of(&traits), verdict)
-}
-
-/// Why a world does not form: its traits differ, and a node requires that they do not.
-pub(super) fn refusal(ranks: &[Applicant], sameness: &Sameness) -> Option<(Refusal, Failure)> {
-    let is_required = ranks.iter().any(|applicant| applicant.node.attributes.requires_same);
-    let sameness = Some(sameness).filter(|sameness| is_required && !sameness.is_same())?;
-    Some((Refusal::Differs(sameness.clone()), Failure::Differs { sameness: sameness.clone() }))
+    let sameness = wire::fitting(Sameness::of(&traits), verdict);
+    if sameness.is_same() || !ranks.iter().any(|applicant| applicant.node.attributes.requires_same) {
+        return Ok(sameness);
+    }
+    let because = (Refusal::Differs(sameness.clone()), Failure::Differs { sameness });
+    Err(Excluded::new(Vec::new(), because))
 }

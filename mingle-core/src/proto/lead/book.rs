@@ -13,16 +13,16 @@ use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
 /// All nodes that have joined.
 #[derive(Debug, Clone)]
-pub(super) struct Book {
+pub(crate) struct Book {
     entries: BTreeMap<NodeId, Entry>,
     /// The given ranks of the nodes with a seat, this node's own included.
     ranks: BTreeMap<u32, NodeId>,
     /// The nodes with a seat by their preferred endpoints.
     addresses: BTreeMap<SocketAddr, NodeId>,
     /// How many have a seat, this node included.
-    seated: u32,
+    pub(crate) seated: u32,
     /// The most that `seated` has been.
-    high_water: u32,
+    pub(crate) high_water: u32,
     /// The nodes that have joined while all seats were taken, in the order in which they came.
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
@@ -34,7 +34,7 @@ pub(super) struct Book {
 /// A node that has joined.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) node: NodeInfo,
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
@@ -88,7 +88,7 @@ impl Book {
         self.entries.len()
     }
 
-    pub(super) fn get(&self, id: NodeId) -> Option<&Entry> {
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Entry> {
         self.entries.get(&id)
     }
 
@@ -96,20 +96,12 @@ impl Book {
         self.entries.get_mut(&id)
     }
 
-    pub(super) fn member(&self, id: NodeId) -> Option<&Entry> {
+    pub(crate) fn member(&self, id: NodeId) -> Option<&Entry> {
         self.get(id).filter(|entry| entry.seated)
     }
 
     pub(super) fn member_mut(&mut self, id: NodeId) -> Option<&mut Entry> {
         self.get_mut(id).filter(|entry| entry.seated)
-    }
-
-    pub(super) fn seated(&self) -> u32 {
-        self.seated
-    }
-
-    pub(super) fn high_water(&self) -> u32 {
-        self.high_water
     }
 
     /// The hosts that were seated last, as many as an announce has room for beside the name of its user.
@@ -124,7 +116,7 @@ impl Book {
     }
 
     /// The ranks that must still come. Unknown while a member has no given rank, since that one may get any.
-    pub(super) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
+    pub(crate) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
         if u32::try_from(self.ranks.len()) != Ok(self.seated) {
             return Vec::new();
         }
@@ -142,7 +134,7 @@ impl Book {
     }
 
     /// The host of the node with a seat that has this preferred endpoint, if it is another than this one.
-    pub(super) fn other_at(&self, endpoint: SocketAddr, id: NodeId) -> Option<&HostName> {
+    pub(crate) fn other_at(&self, endpoint: SocketAddr, id: NodeId) -> Option<&HostName> {
         let other = self.addresses.get(&endpoint).filter(|&&other| other != id)?;
         self.get(*other).map(|entry| &entry.node.host)
     }

@@ -55,7 +55,7 @@ impl BrokenPaths {
     /// Notes the report of a node in this round, in place of its last one. Returns whether it names a path of
     /// the round.
     pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) -> bool {
-        let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.name(from, to)?)));
+        let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.plan.broken(from, to)?)));
         let named: Vec<_> = named.collect();
         if named.is_empty() {
             return false;

@@ -49,7 +49,7 @@ impl Call {
         if let Some(id) = joined {
             self.candidates.remove(&id);
         }
-        if book.seated() < world.min().get() {
+        if book.seated < world.min().get() {
             self.cancel(shared);
             return;
         }

@@ -121,22 +121,19 @@ impl Committed {
         }
     }
 
-    /// Something has happened on the session with this node. Returns whether there is something to do now.
-    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) -> bool {
-        let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return false };
+    /// Something has happened on the session with this node.
+    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) {
+        let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return };
         self.confirm(id, entry, shared);
-        let is_news = entry.done && id == self.plan.master;
-        is_news || self.is_known(shared.now)
+        if (entry.done && id == self.plan.master) || self.is_over(shared.now) {
+            shared.timers.set(Timer::Round, shared.now);
+        }
     }
 
-    /// Whether all have confirmed; standbys only matter for a while.
-    pub(super) fn is_known(&self, now: Time) -> bool {
-        self.unaware.members == 0 && (self.unaware.standbys == 0 || now >= self.since + STANDBYS)
-    }
-
-    /// Whether the leader has waited long enough for those that have not confirmed.
-    pub(super) fn is_overdue(&self, now: Time) -> bool {
-        now >= self.since + LINGER
+    /// Whether all have confirmed, or have had their time; standbys only matter for a while.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        let are_told = self.unaware.standbys == 0 || now >= self.since + STANDBYS;
+        (self.unaware.members == 0 && are_told) || now >= self.since + LINGER
     }
 
     /// The world as this node returns it.

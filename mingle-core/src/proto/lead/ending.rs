@@ -14,7 +14,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub(super) struct Ending {
-    refusal: Refusal,
+    pub(super) refusal: Refusal,
     failure: Failure,
     until: Time,
 }
@@ -41,10 +41,6 @@ impl Ending {
         let until = shared.now + FAREWELL;
         shared.timers.set(Timer::Round, until);
         Self { refusal, failure, until }
-    }
-
-    pub(super) fn refusal(&self) -> Refusal {
-        self.refusal.clone()
     }
 
     /// The failure that this node itself returns, once all have read it or left, or have had their time.

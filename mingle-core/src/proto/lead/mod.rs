@@ -24,21 +24,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::prove::PathProofs;
-use super::report::{Event, Failure, Formed, RankRange};
+use super::report::Event;
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
-use crate::wire::{
-    Announce, Answer, Candidate, Count, Introduction, Message, Part, Refusal, Said, Trouble, Welcome,
-};
+use crate::wire::{Announce, Candidate, Count, Introduction, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
 use call::Call;
 use challenges::{Challenges, SILENCE};
-use round::{Fate, Round};
 use rounds::Rounds;
-use unfit::{LeftOut, Start};
+use unfit::LeftOut;
 
 /// Nodes that asked this one to lead, and were all silent for this long, have left.
 const LEFT: Duration = Duration::from_secs(1);
@@ -50,7 +46,7 @@ const KNOCKING: usize = 64;
 /// A candidate's state as a leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Lead {
-    book: Book,
+    pub(crate) book: Book,
     call: Call,
     rounds: Rounds,
     challenges: Challenges,
@@ -77,7 +73,7 @@ impl Lead {
         Self {
             book: Book::new(shared),
             call: Call::default(),
-            rounds: Rounds::new(),
+            rounds: Rounds::default(),
             challenges: Challenges::default(),
             knocking: BTreeMap::new(),
             frozen: false,
@@ -90,24 +86,9 @@ impl Lead {
         }
     }
 
-    /// How many have a seat, this node included.
-    pub(crate) fn seated(&self) -> u32 {
-        self.book.seated()
-    }
-
     /// Whether a node has joined, so that its connections matter.
     pub(crate) fn knows(&self, id: NodeId) -> bool {
         self.book.get(id).is_some()
-    }
-
-    /// The most that [`Lead::seated`] has been.
-    pub(crate) fn high_water(&self) -> u32 {
-        self.book.high_water()
-    }
-
-    /// The given ranks that must still come.
-    pub(crate) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
-        self.book.missing(shared)
     }
 
     /// The members' names, with each of their addresses.
@@ -122,48 +103,12 @@ impl Lead {
 
     /// Whether no node asks this one to lead, or how it ends is decided.
     pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
-        self.rounds.is_decided() || self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
-    }
-
-    /// The host of a member that has this preferred endpoint, if it is another node than this one.
-    pub(crate) fn other_at(&self, endpoint: SocketAddr, id: NodeId) -> Option<&HostName> {
-        self.book.other_at(endpoint, id)
+        self.is_decided() || self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
     }
 
     /// The address of a node that asks, where that is in none of this host's networks.
     pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
         self.knocking.values().find_map(|(_, source)| shared.config.node.elsewhere(&[*source]))
-    }
-
-    /// Whether no round is under way, nor anything after it.
-    pub(crate) fn is_collecting(&self) -> bool {
-        self.rounds.is_collecting()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_proving(&self) -> bool {
-        self.rounds.is_proving()
-    }
-
-    /// Whether the world has formed, and this leader stays until its members know it.
-    pub(crate) fn has_committed(&self) -> bool {
-        self.rounds.has_committed()
-    }
-
-    /// Whether all nodes of the round under way are ready.
-    pub(crate) fn is_about_to_commit(&self) -> bool {
-        self.rounds.is_ready()
-    }
-
-    /// The phase of a leader that does not collect members.
-    #[cfg(feature = "testing")]
-    pub(crate) fn phase(&self) -> Option<super::testing::Phase> {
-        self.rounds.phase()
-    }
-
-    /// How the leader has ended.
-    pub(crate) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
-        self.rounds.outcome()
     }
 
     /// The deadline has passed: no other round begins.
@@ -190,7 +135,7 @@ impl Lead {
         Candidate {
             id: shared.me(),
             explicit: node.rank.is_some(),
-            members: self.book.high_water(),
+            members: self.book.high_water,
             world: shared.config.world,
             host: node.host.clone(),
             endpoints: node.endpoints.advertised(),
@@ -199,9 +144,9 @@ impl Lead {
 
     fn count(&self, shared: &Shared) -> Count {
         Count {
-            joined: self.book.seated(),
+            joined: self.book.seated,
             newest: self.book.newest(&shared.config.node.attributes.user).collect(),
-            missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+            missing: self.book.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
         }
     }
 
@@ -243,7 +188,7 @@ impl Lead {
     /// Expels the challenged members that were silent for too long.
     pub(crate) fn end_challenges(&mut self, shared: &mut Shared) {
         // After the commit nobody gets the seat of a silent member.
-        if self.rounds.is_decided() {
+        if self.is_decided() {
             return;
         }
         let silent = self.challenges.take_silent(shared.now);
@@ -269,8 +214,8 @@ impl Lead {
     /// Something has happened on the session with a node that has joined: it is there, and has read what it
     /// was told; or it is lost.
     pub(crate) fn look(&mut self, id: NodeId, shared: &mut Shared) {
-        if self.rounds.is_decided() {
-            return self.rounds.look(id, &mut self.book, shared);
+        if self.is_decided() {
+            return self.look_at_end(id, shared);
         }
         let contenders = self.challenges.answered(id, &shared.links);
         if let Some(holder) = self.book.get(id).map(book::Entry::peer).filter(|_| !contenders.is_empty()) {
@@ -286,25 +231,14 @@ impl Lead {
         });
         if is_lost {
             self.expelled.push((id, true));
-        } else if self.rounds.is_ready() {
-            shared.timers.set(Timer::Round, shared.now);
-        }
-    }
-
-    /// How far a member is.
-    pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
-        match &part.answer {
-            Some(Answer::Ready) => self.rounds.on_ready(from, part.round, &mut self.book, shared),
-            Some(Answer::Broken(broken)) => {
-                self.rounds.on_broken(from, part.round, broken, &self.book, shared);
-            }
-            None => {}
+        } else {
+            self.all_proved(shared);
         }
     }
 
     /// Welcomes all nodes that have joined, as far as something has changed.
     pub(crate) fn welcome_all(&self, shared: &mut Shared) {
-        if !self.frozen && !self.rounds.is_decided() {
+        if !self.frozen && !self.is_decided() {
             let welcome = self.welcome_with(self.count(shared)).encode();
             for (id, _) in self.book.entries() {
                 shared.links.say(shared.now, id, &welcome);
@@ -329,12 +263,7 @@ impl Lead {
     }
 
     fn welcome_with(&self, count: Count) -> Said {
-        Said::Welcome(Welcome { count, trouble: self.trouble.clone(), void: self.rounds.voided() })
-    }
-
-    /// Whether this node has a seat in the book.
-    pub(crate) fn has_member(&self, id: NodeId) -> bool {
-        self.book.member(id).is_some()
+        Said::Welcome(Welcome { count, trouble: self.trouble.clone(), void: self.rounds.voided })
     }
 
     /// This node leads now, or again: if enough nodes are here, the last call begins.
@@ -344,7 +273,7 @@ impl Lead {
 
     /// A node is heard that leads and has no seat here.
     pub(crate) fn hear_candidate(&mut self, id: NodeId, shared: &Shared) {
-        if !self.has_member(id) {
+        if self.book.member(id).is_none() {
             self.call.hear(id, shared);
         }
     }
@@ -365,7 +294,7 @@ impl Lead {
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
     pub(crate) fn end_call(&mut self, shared: &mut Shared) {
-        if shared.config.world.is_range() && self.book.seated() >= shared.config.world.min().get() {
+        if shared.config.world.is_range() && self.book.seated >= shared.config.world.min().get() {
             self.call.end(shared);
             self.fill_seats(shared);
         }
@@ -416,115 +345,5 @@ impl Lead {
     /// Sends the nodes that are still here to the leader that this node itself has joined.
     pub(crate) fn redirect(&self, to: &Introduction, shared: &mut Shared) {
         self.book.refuse_all(&Refusal::Redirect(to.clone()), shared);
-    }
-
-    /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
-    /// that is so.
-    pub(crate) fn give_up(&mut self, shared: &mut Shared) -> bool {
-        let are_enough = self.book.seated() >= shared.config.world.min().get();
-        !self.frozen && are_enough && self.rounds.give_up(&mut self.book, shared)
-    }
-
-    /// Starts a round if all seats are taken, or if the last call is over.
-    pub(crate) fn start_round_if_full(&mut self, shared: &mut Shared) {
-        let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
-        let seated = self.book.seated();
-        let is_due = seated >= shared.most() || self.call.is_over();
-        // Members that held up a round have lost their seats, and those that wait may have none yet.
-        if !may_start || !is_due || seated < shared.config.world.min().get() {
-            return;
-        }
-        match self.rounds.next_plan(&mut self.book, shared) {
-            Ok(plan) => {
-                self.welcome_first(Time::MAX, shared);
-                self.rounds.start(plan, &mut self.book, shared);
-            }
-            Err(start) => self.started(start, shared),
-        }
-    }
-
-    fn started(&mut self, start: Start, shared: &mut Shared) {
-        match start {
-            Start::Not => {}
-            Start::Again => self.fill_seats(shared),
-            Start::Without(unfit) => self.leave_out(*unfit, shared),
-        }
-    }
-
-    /// Goes on with what is under way, or starts a round.
-    pub(crate) fn go_on(&mut self, shared: &mut Shared) {
-        self.commit_if_ready(shared);
-        let fate = self.rounds.go_on(&mut self.book, shared);
-        self.follow_up(fate, shared);
-    }
-
-    /// A proof has taken too long.
-    pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
-        let fate = self.rounds.proof_failed(&self.book, shared);
-        self.follow_up(fate, shared);
-    }
-
-    fn follow_up(&mut self, fate: Fate, shared: &mut Shared) {
-        match fate {
-            Fate::GoesOn => {}
-            Fate::Collecting => self.fill_seats(shared),
-            Fate::Overdue(unready) => {
-                self.welcome_first(shared.now, shared);
-                self.blame(&unready, shared);
-            }
-            Fate::Silent(silent) => {
-                tracing::debug!(?silent, "silent since the prepare: expelled");
-                self.expelled.extend(silent.into_iter().map(|id| (id, true)));
-            }
-            Fate::Unproved(failed) => {
-                if let Some(path) = self.rounds.broken_path() {
-                    self.tell_of(Trouble::Broken(path), shared);
-                }
-                // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault
-                // may be its own.
-                if failed.len() == 1 {
-                    self.put_behind_standbys(&failed, shared);
-                }
-                self.welcome_first(shared.now, shared);
-                // The user learns why before the next attempt begins.
-                shared.timers.set(Timer::Round, shared.now);
-            }
-        }
-    }
-
-    /// These members answered, and were not ready when the round was over: standbys take their seats. Where
-    /// there are none, the same members get two more rounds.
-    fn blame(&mut self, unready: &[NodeId], shared: &mut Shared) {
-        let are_replaced = self.put_behind_standbys(unready, shared);
-        let start = if are_replaced {
-            Start::Again
-        } else {
-            self.rounds.end_unready(unready, &mut self.book, shared)
-        };
-        self.started(start, shared);
-    }
-
-    /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
-    /// before says that they are ready: starts another round when all that waits has been read.
-    pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
-        self.challenges.forgive(stopped);
-        if self.rounds.void_after_stop(shared) {
-            self.welcome_first(shared.now, shared);
-            shared.timers.set(Timer::Round, shared.now);
-        }
-    }
-
-    pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
-        self.rounds.commit_if_ready(&mut self.book, shared);
-    }
-
-    /// The leader's own proofs in the round under way.
-    pub(crate) fn proofs(&mut self) -> Option<&mut PathProofs> {
-        self.rounds.round().map(Round::proofs)
-    }
-
-    /// The leader has proved all that it must in the round under way.
-    pub(crate) fn all_proved(&mut self, shared: &mut Shared) {
-        self.rounds.all_proved(shared);
     }
 }

@@ -4,47 +4,27 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::plan::Plan;
-use crate::model::{BrokenPath, NodeId};
+use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
 use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, BrokenTo, Partner, Said, WELCOME, encode_roster};
+use crate::wire::{Partner, Said, WELCOME, encode_roster};
 
-/// A member that was silent for this long in a round is expelled.
-const EXPEL: Duration = Duration::from_secs(5);
 /// How often the members that are not ready are asked whether they are there.
 const ASK: Duration = Duration::from_secs(1);
-/// A round that has not ended by then is void, whatever the reason.
-const LONGEST: Duration = Duration::from_secs(15);
 /// When a node reports broken paths, others have this long to report theirs, so that the leader knows all.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
 
-/// The state of a round after a step.
-#[derive(Debug)]
-pub(super) enum Fate {
-    /// It goes on, or a later phase does.
-    GoesOn,
-    /// None is under way: one may start.
-    Collecting,
-    /// It took too long and is void. These members answered and were not ready.
-    Overdue(Vec<NodeId>),
-    /// These members were silent for too long.
-    Silent(Vec<NodeId>),
-    /// A proof has failed, and it is void. These members have not reached the master; or where all have, this
-    /// one is at most ends of broken paths.
-    Unproved(Vec<NodeId>),
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct Round {
-    plan: Plan,
-    proofs: PathProofs,
-    started: Time,
+    pub(super) plan: Plan,
+    pub(super) proofs: PathProofs,
+    pub(super) started: Time,
     /// How many members are ready.
     ready: u32,
     /// A node cannot prove all its paths.
-    failing: bool,
+    pub(super) failing: bool,
 }
 
 impl Round {
@@ -66,29 +46,6 @@ impl Round {
         shared.set_after(Timer::Round, ASK);
         let proofs = PathProofs::start(&partners, shared);
         Self { plan, proofs, started: shared.now, ready: 0, failing: false }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.plan.number
-    }
-
-    pub(super) fn master(&self) -> NodeId {
-        self.plan.master
-    }
-
-    /// The plan, for the commit.
-    pub(super) fn into_plan(self) -> Plan {
-        self.plan
-    }
-
-    /// Whether all live, but one cannot get ready.
-    pub(super) fn is_overdue(&self, now: Time) -> bool {
-        now >= self.started + LONGEST
-    }
-
-    /// The members that have been silent for too long.
-    pub(super) fn silent(&self, book: &Book, shared: &Shared) -> Vec<NodeId> {
-        self.silent_for(EXPEL, book, shared)
     }
 
     /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.
@@ -131,26 +88,6 @@ impl Round {
             shared.set_after(Timer::ProofFailed, MORE_FAILURES);
         }
         is_first
-    }
-
-    /// The leader's own proofs.
-    pub(super) fn proofs(&mut self) -> &mut PathProofs {
-        &mut self.proofs
-    }
-
-    /// Whether a node has reported that it cannot prove all its paths.
-    pub(super) fn is_failing(&self) -> bool {
-        self.failing
-    }
-
-    /// The paths that this node could not prove.
-    pub(super) fn broken(&self) -> Option<Broken> {
-        self.proofs.broken()
-    }
-
-    /// A broken path as messages name it.
-    pub(super) fn name(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
-        self.plan.broken(from, to)
     }
 
     /// Whether all nodes are ready.

@@ -4,29 +4,33 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::alike;
-use super::book::Book;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
 use super::networks::RoundNetwork;
 use super::plan::{self, Plan};
 use super::ranks::{self, Apart, Applicant};
-use super::round::{Fate, Round};
-use super::unfit::{self, Excluded, Planned, Start};
-use crate::model::{BrokenPath, NodeId};
+use super::round::Round;
+use super::unfit::{self, Excluded, Planned};
+use super::{Lead, alike};
+use crate::model::NodeId;
+use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Broken, Refusal};
+use crate::wire::{Answer, Part, Refusal, Trouble};
 
 /// For this long another round starts although paths were broken. A round of failed proofs takes 4.3 s, so
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
 /// networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
+/// A member that was silent for this long in a round is expelled.
+const EXPEL: Duration = Duration::from_secs(5);
 /// A member that has sent nothing for this long when a proof has failed is expelled. It is asked at least
 /// every second.
 const SILENT: Duration = Duration::from_secs(3);
+/// A round that has not ended by then is void, whatever the reason.
+const LONGEST: Duration = Duration::from_secs(15);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
 /// A leader that ends looks so late at what all have read: most read it at the same time.
@@ -35,13 +39,13 @@ const LOOKS: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The rounds of one leader.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Rounds {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// How many have started.
     started: u64,
     /// The last that is void.
-    voided: u64,
+    pub(super) voided: u64,
     /// How many rounds of these members failed because a proof failed.
     failed: u64,
     /// How many rounds took too long because these members were not ready, and who was not in any of them.
@@ -54,9 +58,10 @@ pub(super) struct Rounds {
     broken: BrokenRounds,
 }
 
-#[derive(Debug, Clone)]
-enum Phase {
+#[derive(Debug, Clone, Default)]
+pub(super) enum Phase {
     /// Collecting members.
+    #[default]
     Collecting,
     /// Prepared, and waiting until all are ready.
     Proving(Round),
@@ -69,34 +74,59 @@ enum Phase {
 }
 
 impl Rounds {
-    pub(super) fn new() -> Self {
-        Self {
-            phase: Phase::Collecting,
-            started: 0,
-            voided: 0,
-            failed: 0,
-            overdue: 0,
-            unready: Vec::new(),
-            proving_since: None,
-            unproved: BTreeSet::new(),
-            broken: BrokenRounds::default(),
+    /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
+    pub(super) fn forget(&mut self, member: NodeId) {
+        self.unproved.retain(|&(prover, master)| prover != member && master != member);
+        self.broken.forget(member);
+    }
+
+    /// Voids the round under way. Returns whether there was one.
+    fn void(&mut self, shared: &mut Shared) -> bool {
+        match std::mem::take(&mut self.phase) {
+            Phase::Proving(round) => {
+                self.voided = round.plan.number;
+                round.stop(shared);
+                // All members learn it.
+                shared.timers.set(Timer::Welcome, shared.now);
+                true
+            }
+            phase => {
+                self.phase = phase;
+                false
+            }
         }
     }
 
+    /// A member leaves: the round is void, and the next starts afresh.
+    pub(super) fn void_for_change(&mut self, shared: &mut Shared) {
+        self.void(shared);
+        (self.proving_since, self.broken) = (None, BrokenRounds::default());
+        (self.failed, self.overdue) = (0, 0);
+    }
+
+    /// Forgets everything but the numbers of the last rounds.
+    pub(super) fn reset(&mut self, shared: &mut Shared) {
+        self.void(shared);
+        *self = Self { started: self.started, voided: self.voided, ..Self::default() };
+    }
+}
+
+impl Lead {
     /// Whether no round is under way, nor anything after it.
-    pub(super) fn is_collecting(&self) -> bool {
-        matches!(self.phase, Phase::Collecting)
+    pub(crate) fn is_collecting(&self) -> bool {
+        matches!(self.rounds.phase, Phase::Collecting)
     }
 
     #[cfg(test)]
-    pub(super) fn is_proving(&self) -> bool {
-        matches!(self.phase, Phase::Proving(_))
+    pub(crate) fn is_proving(&self) -> bool {
+        matches!(self.rounds.phase, Phase::Proving(_))
     }
 
+    /// The phase of a leader that does not collect members.
     #[cfg(feature = "testing")]
-    pub(super) fn phase(&self) -> Option<crate::proto::testing::Phase> {
+    pub(crate) fn phase(&self) -> Option<crate::proto::testing::Phase> {
         use crate::proto::testing::Phase as Named;
-        match self.phase {
+        match self.rounds.phase {
             Phase::Collecting => None,
             Phase::Proving(_) => Some(Named::Proving),
             Phase::Committed(_) => Some(Named::Committed),
@@ -105,294 +135,262 @@ impl Rounds {
         }
     }
 
-    /// How this leader has ended.
-    pub(super) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
-        match &self.phase {
+    /// How the leader has ended.
+    pub(crate) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
+        match &self.rounds.phase {
             Phase::Over(result) => Some(result),
             _ => None,
         }
     }
 
     /// Whether all nodes of the round under way are ready.
-    pub(super) fn is_ready(&self) -> bool {
-        matches!(&self.phase, Phase::Proving(round) if round.is_ready())
+    pub(crate) fn is_about_to_commit(&self) -> bool {
+        matches!(&self.rounds.phase, Phase::Proving(round) if round.is_ready())
     }
 
-    pub(super) fn round(&mut self) -> Option<&mut Round> {
-        match &mut self.phase {
-            Phase::Proving(round) => Some(round),
+    /// The leader's own proofs in the round under way.
+    pub(crate) fn proofs(&mut self) -> Option<&mut PathProofs> {
+        match &mut self.rounds.phase {
+            Phase::Proving(round) => Some(&mut round.proofs),
             _ => None,
         }
     }
 
-    /// The plan of a round with the members of a full book, where none is under way.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub(super) fn next_plan(&mut self, book: &mut Book, shared: &mut Shared) -> Result<Plan, Start> {
-        self.plan(book, shared).map_err(|unfit| match unfit {
-            None => Start::Not,
-            Some(unfit) => self.end_or_leave_out(unfit, book, shared),
-        })
+    /// Whether it is decided how this leader ends, and what its nodes read is all that it waits for.
+    pub(super) fn is_decided(&self) -> bool {
+        !matches!(self.rounds.phase, Phase::Collecting | Phase::Proving(_))
     }
 
-    /// Starts the round of this plan.
-    pub(super) fn start(&mut self, plan: Plan, book: &mut Book, shared: &mut Shared) {
-        self.started += 1;
-        for (_, entry) in book.entries_mut() {
-            entry.is_ready = false;
+    /// Whether the world has formed, and this leader stays until its members know it.
+    pub(crate) fn has_committed(&self) -> bool {
+        matches!(self.rounds.phase, Phase::Committed(_))
+    }
+
+    /// Starts a round if all seats are taken, or if the last call is over.
+    pub(crate) fn start_round_if_full(&mut self, shared: &mut Shared) {
+        let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
+        let seated = self.book.seated;
+        let is_due = seated >= shared.most() || self.call.is_over();
+        // Members that held up a round have lost their seats, and those that wait may have none yet.
+        if !may_start || !is_due || seated < shared.config.world.min().get() {
+            return;
         }
-        shared.event(Event::Preparing { round: self.started });
-        self.phase = Phase::Proving(Round::start(plan, book, shared));
+        match self.plan(shared) {
+            Ok(plan) => {
+                self.welcome_first(Time::MAX, shared);
+                self.rounds.started = plan.number;
+                for (_, entry) in self.book.entries_mut() {
+                    entry.is_ready = false;
+                }
+                shared.event(Event::Preparing { round: plan.number });
+                self.rounds.phase = Phase::Proving(Round::start(plan, &self.book, shared));
+            }
+            Err(Some(unfit)) => self.end_or_leave_out(*unfit, shared),
+            Err(None) => {}
+        }
     }
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
-    fn plan(&mut self, book: &Book, shared: &mut Shared) -> Planned<Plan> {
-        let since = *self.proving_since.get_or_insert(shared.now);
-        let persists = shared.now < since + PERSIST || self.has_other_master(book, shared);
-        if let Some(broken) = self.broken.settle(persists) {
-            let worst = unfit::worst(broken.ends(), book, shared);
+    fn plan(&mut self, shared: &mut Shared) -> Planned<Plan> {
+        let since = *self.rounds.proving_since.get_or_insert(shared.now);
+        let persists = shared.now < since + PERSIST || self.has_other_master(shared);
+        if let Some(broken) = self.rounds.broken.settle(persists) {
+            let worst = unfit::worst(broken.ends(), &self.book, shared);
             return Err(Some(Excluded::new(worst, broken.ending())));
         }
-        let (assigned, network) = self.assign(persists, book, shared)?;
-        let spare = unfit::spare(book, shared) + usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
+        let (assigned, network) = self.assign(persists, shared)?;
+        let spare = usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
+        let spare = unfit::spare(&self.book, shared) + spare;
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
-        let sameness = alike::compare(&assigned, &verdict);
-        if let Some(because) = alike::refusal(&assigned, &sameness) {
-            return Err(Some(Excluded::new(Vec::new(), because)));
-        }
-        Plan::new(self.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
+        let sameness = alike::compare(&assigned, &verdict).map_err(Some)?;
+        Plan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
-    fn has_other_master(&self, book: &Book, shared: &Shared) -> bool {
-        self.broken.last.are_to_master()
-            && ranks::choose(plan::applicants(book, shared), &self.unproved).is_some()
+    fn has_other_master(&self, shared: &Shared) -> bool {
+        self.rounds.broken.last.are_to_master()
+            && ranks::choose(plan::applicants(&self.book, shared), &self.rounds.unproved).is_some()
     }
 
     /// The nodes in the order of their ranks, and the network that they use.
-    fn assign(
-        &mut self,
-        persists: bool,
-        book: &Book,
-        shared: &mut Shared,
-    ) -> Planned<(Vec<Applicant>, RoundNetwork)> {
-        let mut applicants = plan::applicants(book, shared);
-        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
+    fn assign(&self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
+        let mut applicants = plan::applicants(&self.book, shared);
+        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.rounds.failed);
         let turn = family.map_err(|Apart { six, four }| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Round, AGAIN);
                 return None;
             }
-            let because = ending::apart(six[0], four[0], book, shared)?;
+            let because = ending::apart(six[0], four[0], &self.book, shared)?;
             Some(Excluded::new(unfit::apart(six, four, shared), because))
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
-        let assigned = ranks::choose_again(applicants, &self.unproved).ok_or(None)?;
+        let assigned = ranks::choose_again(applicants, &self.rounds.unproved).ok_or(None)?;
         Ok((assigned, network))
     }
 
     /// Time has passed, or something was read: goes on with what is under way, or one may start.
-    pub(super) fn go_on(&mut self, book: &mut Book, shared: &mut Shared) -> Fate {
-        match &mut self.phase {
-            Phase::Proving(round) if round.is_overdue(shared.now) => {
-                let unready = book.members().filter(|(_, entry)| !entry.is_ready);
-                let unready = unready.map(|(id, _)| id).collect();
-                self.void(shared);
-                return Fate::Overdue(unready);
+    pub(crate) fn go_on(&mut self, shared: &mut Shared) {
+        self.commit_if_ready(shared);
+        match &mut self.rounds.phase {
+            // All live, and some cannot get ready.
+            Phase::Proving(round) if shared.now >= round.started + LONGEST => {
+                let unready = self.book.members().filter(|(_, entry)| !entry.is_ready);
+                let unready: Vec<NodeId> = unready.map(|(id, _)| id).collect();
+                self.rounds.void(shared);
+                self.welcome_first(shared.now, shared);
+                self.blame(&unready, shared);
             }
             Phase::Proving(round) => {
-                let silent = round.silent(book, shared);
-                if !silent.is_empty() {
-                    return Fate::Silent(silent);
+                let silent = round.silent_for(EXPEL, &self.book, shared);
+                if silent.is_empty() {
+                    Round::ask(&self.book, shared);
+                } else {
+                    self.expel(silent);
                 }
-                Round::ask(book, shared);
             }
             Phase::Committed(round) => {
-                round.go_on(book, shared);
-                if round.is_overdue(shared.now) || round.is_known(shared.now) {
-                    self.form(shared);
+                round.go_on(&mut self.book, shared);
+                if round.is_over(shared.now)
+                    && let Some(formed) = round.formed(shared)
+                {
+                    self.rounds.phase = Phase::Over(Ok(formed));
                 }
             }
             Phase::Ending(ending) => {
-                if let Some(failure) = ending.over(book, shared) {
-                    self.phase = Phase::Over(Err(failure));
+                if let Some(failure) = ending.over(&self.book, shared) {
+                    self.rounds.phase = Phase::Over(Err(failure));
                 }
             }
-            Phase::Collecting => return Fate::Collecting,
+            Phase::Collecting => self.fill_seats(shared),
             Phase::Over(_) => {}
         }
-        Fate::GoesOn
-    }
-
-    /// Whether it is decided how this leader ends, and what its nodes read is all that it waits for.
-    pub(super) fn is_decided(&self) -> bool {
-        !matches!(self.phase, Phase::Collecting | Phase::Proving(_))
-    }
-
-    /// Whether the world has formed: no other node can join it.
-    pub(super) fn has_committed(&self) -> bool {
-        matches!(self.phase, Phase::Committed(_))
     }
 
     /// A node may have read how this leader ends, or be gone.
-    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) {
-        if let Phase::Ending(_) = self.phase {
-            shared.timers.set_earlier(Timer::Round, shared.now + LOOKS);
-        }
-        if let Phase::Committed(round) = &mut self.phase
-            && round.look(id, book, shared)
-        {
-            shared.timers.set(Timer::Round, shared.now);
+    pub(super) fn look_at_end(&mut self, id: NodeId, shared: &mut Shared) {
+        match &mut self.rounds.phase {
+            Phase::Ending(_) => shared.timers.set_earlier(Timer::Round, shared.now + LOOKS),
+            Phase::Committed(round) => round.look(id, &mut self.book, shared),
+            _ => {}
         }
     }
 
-    /// The last round that is void.
-    pub(super) fn voided(&self) -> u64 {
-        self.voided
-    }
-
-    /// A member is ready; where all are, the world has formed.
-    pub(super) fn on_ready(&mut self, from: NodeId, number: u64, book: &mut Book, shared: &mut Shared) {
-        if let Phase::Proving(round) = &mut self.phase
-            && round.number() == number
-        {
-            round.on_ready(from, book);
-            if round.is_ready() {
-                // The commit follows, when the ends of connections that wait have been read.
-                shared.timers.set(Timer::Round, shared.now);
+    /// How far a member is.
+    pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
+        let Phase::Proving(round) = &mut self.rounds.phase else { return };
+        match &part.answer {
+            _ if round.plan.number != part.round => {}
+            Some(Answer::Ready) => {
+                round.on_ready(from, &mut self.book);
+                self.all_proved(shared);
             }
+            Some(Answer::Broken(broken))
+                if self.book.member(from).is_some()
+                    && self.rounds.broken.last.insert(from, broken, round) =>
+            {
+                round.add_failure(shared);
+            }
+            _ => {}
         }
     }
 
-    /// A member cannot prove paths.
-    pub(super) fn on_broken(
-        &mut self,
-        from: NodeId,
-        number: u64,
-        broken: &Broken,
-        book: &Book,
-        shared: &mut Shared,
-    ) {
-        if let Phase::Proving(round) = &mut self.phase
-            && round.number() == number
-            && book.member(from).is_some()
-            && self.broken.last.insert(from, broken, round)
-        {
-            round.add_failure(shared);
-        }
-    }
-
-    /// The leader has proved all that it must: where all members are ready, the commit follows.
-    pub(super) fn all_proved(&mut self, shared: &mut Shared) {
-        if self.is_ready() {
+    /// The leader or a member has proved all that it must. Where all are ready, the commit follows, when the
+    /// ends of connections that wait have been read.
+    pub(crate) fn all_proved(&mut self, shared: &mut Shared) {
+        if self.is_about_to_commit() {
             shared.timers.set(Timer::Round, shared.now);
         }
     }
 
     /// This node's own proofs have taken too long, or the others have had their time to report the same.
-    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Fate {
-        let Phase::Proving(round) = &mut self.phase else { return Fate::GoesOn };
-        if let Some(broken) = round.broken() {
-            self.broken.last.insert(shared.me(), &broken, round);
-        } else if !round.is_failing() {
-            return Fate::GoesOn;
+    pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
+        let Phase::Proving(round) = &mut self.rounds.phase else { return };
+        let broken = &mut self.rounds.broken.last;
+        if let Some(own) = round.proofs.broken() {
+            broken.insert(shared.me(), &own, round);
+        } else if !round.failing {
+            return;
         }
         if round.add_failure(shared) {
-            return Fate::GoesOn;
+            return;
         }
         // A proof that a dead node holds up says nothing of the others.
-        let silent = round.silent_for(SILENT, book, shared);
+        let silent = round.silent_for(SILENT, &self.book, shared);
         if !silent.is_empty() {
-            return Fate::Silent(silent);
+            return self.expel(silent);
         }
-        self.failed += 1;
+        self.rounds.failed += 1;
         // A master that was not reached is not chosen again.
-        let (master, failed) = (round.master(), self.broken.last.without_master());
-        self.unproved.extend(failed.iter().map(|&prover| (prover, master)));
-        self.void(shared);
-        Fate::Unproved(if failed.is_empty() {
-            self.broken.last.most(book).into_iter().collect()
-        } else {
-            failed
-        })
-    }
-
-    /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
-    pub(super) fn forget(&mut self, member: NodeId) {
-        self.unproved.retain(|&(prover, master)| prover != member && master != member);
-        self.broken.forget(member);
-    }
-
-    /// Forgets everything but the numbers of the last rounds.
-    pub(super) fn reset(&mut self, shared: &mut Shared) {
-        self.void(shared);
-        *self = Self { started: self.started, voided: self.voided, ..Self::new() };
-    }
-
-    /// Voids the round under way, because this process was stopped. Returns whether there was one.
-    pub(super) fn void_after_stop(&mut self, shared: &mut Shared) -> bool {
-        let is_proving = self.round().is_some();
-        self.void(shared);
-        is_proving
-    }
-
-    /// These members were not ready in a round that took too long. After some rounds that the same ones have
-    /// held up no world can form with them.
-    pub(super) fn end_unready(&mut self, unready: &[NodeId], book: &mut Book, shared: &mut Shared) -> Start {
-        if self.unready.iter().any(|id| unready.contains(id)) {
-            self.unready.retain(|id| unready.contains(id));
-        } else {
-            self.unready = unready.to_vec();
-            self.overdue = 0;
+        let mut failed = broken.without_master();
+        self.rounds.unproved.extend(failed.iter().map(|&prover| (prover, round.plan.master)));
+        if failed.is_empty() {
+            failed.extend(broken.most(&self.book));
         }
-        self.overdue += u32::from(!unready.is_empty());
-        if self.overdue < UNREADY_ROUNDS {
-            return Start::Again;
+        let path = broken.first();
+        self.rounds.void(shared);
+        if let Some(path) = path {
+            self.tell_of(Trouble::Broken(path), shared);
         }
-        let unfit = Excluded::new(self.unready.clone(), ending::unready(&self.unready, book));
-        self.end_or_leave_out(unfit, book, shared)
+        // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault may be
+        // its own.
+        if failed.len() == 1 {
+            self.put_behind_standbys(&failed, shared);
+        }
+        self.welcome_first(shared.now, shared);
+        // The user learns why before the next attempt begins.
+        shared.timers.set(Timer::Round, shared.now);
+    }
+
+    fn expel(&mut self, silent: Vec<NodeId>) {
+        tracing::debug!(?silent, "silent since the prepare: expelled");
+        self.expelled.extend(silent.into_iter().map(|id| (id, true)));
+    }
+
+    /// These members answered, and were not ready when the round was over: standbys take their seats. Where
+    /// there are none, the same members get two more rounds. After some rounds that the same ones have held
+    /// up no world can form with them.
+    fn blame(&mut self, unready: &[NodeId], shared: &mut Shared) {
+        if self.put_behind_standbys(unready, shared) {
+            return self.fill_seats(shared);
+        }
+        let rounds = &mut self.rounds;
+        if rounds.unready.iter().any(|id| unready.contains(id)) {
+            rounds.unready.retain(|id| unready.contains(id));
+        } else {
+            rounds.unready = unready.to_vec();
+            rounds.overdue = 0;
+        }
+        rounds.overdue += u32::from(!unready.is_empty());
+        if rounds.overdue < UNREADY_ROUNDS {
+            return self.fill_seats(shared);
+        }
+        let because = ending::unready(&rounds.unready, &self.book);
+        let unfit = Excluded::new(rounds.unready.clone(), because);
+        self.end_or_leave_out(*unfit, shared);
+    }
+
+    /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
+    /// before says that they are ready: starts another round when all that waits has been read.
+    pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
+        self.challenges.forgive(stopped);
+        if self.rounds.void(shared) {
+            self.welcome_first(shared.now, shared);
+            shared.timers.set(Timer::Round, shared.now);
+        }
     }
 
     /// Commits if all are ready and there; a world of one has nobody to wait for.
-    pub(super) fn commit_if_ready(&mut self, book: &mut Book, shared: &mut Shared) {
+    pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
         // One whose last connection was reset may be gone.
-        let are_there = |book: &Book| book.members().all(|(id, _)| shared.links.is_there(id));
-        if !self.is_ready() || !are_there(book) {
+        let are_there = |lead: &Self| lead.book.members().all(|(id, _)| shared.links.is_there(id));
+        if !self.is_about_to_commit() || !are_there(self) {
             return;
         }
-        if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {
-            self.phase = Phase::Committed(Committed::start(round.into_plan(), book, shared));
-            self.go_on(book, shared);
-        }
-    }
-
-    fn form(&mut self, shared: &mut Shared) {
-        if let Phase::Committed(round) = &self.phase
-            && let Some(formed) = round.formed(shared)
-        {
-            self.phase = Phase::Over(Ok(formed));
-        }
-    }
-
-    /// A member leaves: the round is void, and the next starts afresh.
-    pub(super) fn void_for_change(&mut self, shared: &mut Shared) {
-        self.void(shared);
-        (self.proving_since, self.broken) = (None, BrokenRounds::default());
-        self.failed = 0;
-        self.overdue = 0;
-    }
-
-    fn void(&mut self, shared: &mut Shared) {
-        if matches!(self.phase, Phase::Proving(_)) {
-            let phase = std::mem::replace(&mut self.phase, Phase::Collecting);
-            if let Phase::Proving(round) = phase {
-                self.voided = round.number();
-                round.stop(shared);
-                // All members learn it.
-                shared.timers.set(Timer::Welcome, shared.now);
-            }
+        if let Phase::Proving(round) = std::mem::take(&mut self.rounds.phase) {
+            self.rounds.phase = Phase::Committed(Committed::start(round.plan, &self.book, shared));
+            self.go_on(shared);
         }
     }
 
@@ -400,44 +398,37 @@ impl Rounds {
     ///
     /// # Errors
     /// What it is told instead, if anything.
-    pub(super) fn admits(&self, from: NodeId, book: &Book, shared: &Shared) -> Result<(), Option<Refusal>> {
-        match &self.phase {
+    pub(super) fn admits(&self, from: NodeId, shared: &Shared) -> Result<(), Option<Refusal>> {
+        match &self.rounds.phase {
             Phase::Collecting | Phase::Proving(_) => Ok(()),
             // It gets its commit.
-            Phase::Committed(_) if book.member(from).is_some() => Err(None),
+            Phase::Committed(_) if self.book.member(from).is_some() => Err(None),
             Phase::Committed(round) => Err(Some(round.no_seat(shared))),
-            Phase::Ending(ending) => Err(Some(ending.refusal())),
+            Phase::Ending(ending) => Err(Some(ending.refusal.clone())),
             Phase::Over(_) => Err(Some(Refusal::Closing)),
         }
     }
 
     /// No world can form with these nodes: they are left out if enough others are here, or else all end.
-    fn end_or_leave_out(&mut self, unfit: Box<Excluded>, book: &mut Book, shared: &mut Shared) -> Start {
-        if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(book, shared) {
-            return Start::Without(unfit);
+    fn end_or_leave_out(&mut self, unfit: Excluded, shared: &mut Shared) {
+        if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(&self.book, shared) {
+            return self.leave_out(unfit, shared);
         }
-        self.phase = Phase::Ending(Ending::start(unfit.refusal, unfit.failure, book, shared));
-        Start::Not
+        self.rounds.phase = Phase::Ending(Ending::start(unfit.refusal, unfit.failure, &self.book, shared));
     }
 
-    /// A path that was broken in the round that has just ended.
-    pub(super) fn broken_path(&self) -> Option<BrokenPath> {
-        self.broken.last.first()
-    }
-
-    /// No other round begins. If those that there were have failed, all learn why. Returns whether so.
-    pub(super) fn give_up(&mut self, book: &mut Book, shared: &mut Shared) -> bool {
-        let (refusal, failure) = match self.broken.give_up() {
+    /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
+    /// that is so.
+    pub(crate) fn give_up(&mut self, shared: &mut Shared) -> bool {
+        if self.frozen || self.book.seated < shared.config.world.min().get() {
+            return false;
+        }
+        let (refusal, failure) = match self.rounds.broken.give_up() {
             Some(broken) => broken.ending(),
-            None if !self.unready.is_empty() => ending::unready(&self.unready, book),
+            None if !self.rounds.unready.is_empty() => ending::unready(&self.rounds.unready, &self.book),
             None => return false,
         };
-        self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
+        self.rounds.phase = Phase::Ending(Ending::start(refusal, failure, &self.book, shared));
         true
-    }
-
-    /// This node leaves itself out.
-    pub(super) fn leave(&mut self, failure: Failure) {
-        self.phase = Phase::Over(Err(failure));
     }
 }

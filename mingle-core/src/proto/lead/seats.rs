@@ -31,7 +31,7 @@ impl Lead {
         if let Some(refusal) = self.left_out.refusal(from, shared.now) {
             return Err(Some(refusal.clone()));
         }
-        self.rounds.admits(from, &self.book, shared)?;
+        self.admits(from, shared)?;
         if !self.knows(from) && self.book.len() >= shared.scale().most_joined() {
             return Err(None);
         }
@@ -64,7 +64,7 @@ impl Lead {
         let reason = shared.unfit(join.world, &join.node.attributes.user)?;
         let refusal = match reason {
             Unfit::World(_) => Refusal::WorldDiffers(shared.config.world),
-            _ => Refusal::UserDiffers(shared.config.node.attributes.user.clone(), self.book.seated()),
+            _ => Refusal::UserDiffers(shared.config.node.attributes.user.clone(), self.book.seated),
         };
         Some((refusal, reason))
     }
@@ -107,7 +107,7 @@ impl Lead {
         let Some(entry) = self.book.get(id).filter(|entry| !entry.seated) else { return };
         let rank = entry.node.rank;
         let holder = rank.and_then(|rank| self.book.holder(rank));
-        let is_full = self.book.seated() >= shared.most() || self.frozen || !self.is_collecting();
+        let is_full = self.book.seated >= shared.most() || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             self.book.seat(id);
             self.call.count(&self.book, Some(id), shared);
@@ -144,7 +144,7 @@ impl Lead {
     pub(crate) fn remove(&mut self, id: NodeId, shared: &mut Shared) {
         self.challenges.remove(id);
         self.book.remove_standby(id);
-        if self.rounds.is_decided() {
+        if self.is_decided() {
             shared.timers.set(Timer::Round, shared.now);
             return;
         }
@@ -184,7 +184,7 @@ impl Lead {
         // A member that has held up a round gets no seat before a node that has not.
         standbys.sort_by_key(|&id| self.book.get(id).is_some_and(|entry| entry.replaced));
         for id in standbys {
-            if shared.links.is_there(id) && self.book.seated() < shared.most() {
+            if shared.links.is_there(id) && self.book.seated < shared.most() {
                 self.seat(id, shared);
                 self.welcome(id, shared);
             }

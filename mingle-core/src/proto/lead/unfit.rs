@@ -8,6 +8,7 @@ use mingle_rdma::{RankSummary, Verdict};
 use super::Lead;
 use super::book::Book;
 use super::ranks::Applicant;
+use super::rounds::Phase;
 use crate::model::NodeId;
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::shared::Shared;
@@ -30,17 +31,6 @@ pub(super) struct Excluded {
 
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
 pub(super) type Planned<T> = Result<T, Option<Box<Excluded>>>;
-
-/// Why a round does not start.
-#[derive(Debug)]
-pub(super) enum Start {
-    /// It may begin.
-    Again,
-    /// Something is awaited, or no world can form.
-    Not,
-    /// It may begin without these members.
-    Without(Box<Excluded>),
-}
 
 /// The nodes that were left out, when, and why.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +66,8 @@ impl Lead {
         let Excluded { nodes, refusal, failure } = unfit;
         if nodes.contains(&shared.me()) {
             self.dismiss(shared);
-            return self.rounds.leave(failure);
+            self.rounds.phase = Phase::Over(Err(failure));
+            return;
         }
         for &id in &nodes {
             let Some(entry) = self.book.get(id) else { continue };
@@ -100,7 +91,7 @@ impl Lead {
 pub(super) fn spare(book: &Book, shared: &Shared) -> usize {
     let fresh = |id: &&NodeId| book.get(**id).is_some_and(|entry| !entry.replaced);
     let standbys = book.standbys().iter().filter(fresh).count();
-    let here = usize::try_from(book.seated()).unwrap_or(usize::MAX).saturating_add(standbys);
+    let here = usize::try_from(book.seated).unwrap_or(usize::MAX).saturating_add(standbys);
     here.saturating_sub(usize::try_from(shared.config.world.min().get()).unwrap_or(usize::MAX))
 }
 

@@ -102,7 +102,7 @@ impl Node {
     /// How many nodes are here, this one included.
     pub(super) fn joined(&self) -> u32 {
         let progress = self.follow.as_ref().and_then(Follow::progress);
-        progress.map_or_else(|| self.lead.seated(), |progress| progress.joined)
+        progress.map_or_else(|| self.lead.book.seated, |progress| progress.joined)
     }
 
     /// The nodes that are here.
@@ -124,7 +124,7 @@ impl Node {
         if let Some(progress) = progress {
             here.missing.clone_from(&progress.missing);
         } else if leads {
-            here.missing = self.lead.missing(&self.shared);
+            here.missing = self.lead.book.missing(&self.shared);
             if joined > 1 {
                 here.members = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
                 here.members.sort();

@@ -63,7 +63,7 @@ impl Node {
             let (host, theirs) = (running.host.clone(), running.user.clone());
             let reason = Unfit::User(theirs.clone());
             self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
-            let is_alone = self.lead.seated() <= 1 && !self.follow.as_ref().is_some_and(Follow::is_joined);
+            let is_alone = self.lead.book.seated <= 1 && !self.follow.as_ref().is_some_and(Follow::is_joined);
             if is_sure && is_alone {
                 let node = Peer { host, address: source };
                 let (ours, theirs) = (Box::new(ours), Box::new(theirs));
@@ -119,7 +119,7 @@ impl Node {
         let leader = self.follow.as_ref().filter(|follow| follow.is_joined()).filter(leads_there);
         let leader = leader.map(|follow| follow.leader().candidate.host.clone());
         // A leader or a member whose connection lives is there, however little it says.
-        let twins = match leader.as_ref().or_else(|| self.lead.other_at(source, id)) {
+        let twins = match leader.as_ref().or_else(|| self.lead.book.other_at(source, id)) {
             Some(other) if self.memory.twin(id, now) => Some(Misfit::of_twins(host, other, source)),
             _ if endpoints.contains(&source) => self.memory.twins(id, source, now),
             _ => None,

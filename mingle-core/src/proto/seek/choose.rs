@@ -15,7 +15,12 @@ use crate::wire::{Candidate, Introduction, Message};
 impl Seek {
     fn key(lead: &Lead, shared: &Shared) -> ElectionKey {
         let node = &shared.config.node;
-        ElectionKey::new(node.rank.is_some(), lead.high_water(), node.endpoints.preferred().ip(), shared.me())
+        ElectionKey::new(
+            node.rank.is_some(),
+            lead.book.high_water,
+            node.endpoints.preferred().ip(),
+            shared.me(),
+        )
     }
 
     fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {

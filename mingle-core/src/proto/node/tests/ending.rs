@@ -85,7 +85,7 @@ fn what_a_node_says_while_it_waits_is_of_those_who_are_here_and_changes_no_later
         }
         node.run(Time::from_secs(1));
         close(&mut node, 4);
-        assert_eq!(node.lead.seated(), 2);
+        assert_eq!(node.lead.book.seated, 2);
         node.run(Time::from_secs(15));
         node.handle_wait(Time::from_secs(15), Duration::from_secs(15), Vec::new());
         assert_eq!(told(&node.outputs()), waits, "{world}");
@@ -102,7 +102,7 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
     // It has had a member by then.
     let told = join(&mut node, 3);
     assert!(says(&told, |said| matches!(said, Said::Welcome(_))));
-    assert_eq!(node.lead.seated(), 2);
+    assert_eq!(node.lead.book.seated, 2);
     for second in [1, 20, 40] {
         node.run(Time::from_secs(second));
         let outputs = hear_datagram(&mut node, 9, &running());
@@ -111,7 +111,7 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
         assert_eq!(warns, second == 1, "{outputs:?}");
         let dismissed = (3, Said::Refuse(Refusal::Closing));
         assert_eq!(said(&outputs).contains(&dismissed), second == 1, "{outputs:?}");
-        assert!(!node.leads() && node.lead.seated() == 1);
+        assert!(!node.leads() && node.lead.book.seated == 1);
     }
     node.run(Time::from_millis(69_900));
     assert!(!node.leads(), "30 s after the last");

@@ -105,8 +105,8 @@ fn a_member_whose_seat_another_wants_loses_it_after_3_seconds_of_silence_and_kee
         let mut all = hear_from(&mut node, 4, &with_rank(4));
         all.extend(node.run(Time::from_millis(3100)));
         let refused = said(&all).iter().any(|(to, said)| *to == 4 && matches!(said, Said::Refuse(_)));
-        assert_eq!((refused, node.lead.has_member(id(3))), (answers, answers));
-        assert_eq!(node.lead.has_member(id(4)), !answers);
+        assert_eq!((refused, node.lead.book.member(id(3)).is_some()), (answers, answers));
+        assert_eq!(node.lead.book.member(id(4)).is_some(), !answers);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_leader_that_has_joined_another_reports_no_count_of_its_own() {
     );
     let closed = close(&mut node, 3);
     assert!(!closed.iter().any(|output| matches!(output, Output::Event(Event::Progress(_)))), "{closed:?}");
-    assert!(!node.lead.has_member(id(3)) && node.lead.has_member(id(4)));
+    assert!(node.lead.book.member(id(3)).is_none() && node.lead.book.member(id(4)).is_some());
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl Shared {
         let (addresses, patience) = (self.dialled(endpoints), self.scale().dial_interval());
         self.links.set_addresses(node, &addresses);
         if let Some(peer) = self.links.get_mut(node) {
-            peer.link.set_patience(patience);
+            peer.link.session.set_patience(patience);
         }
     }
 

@@ -89,7 +89,7 @@ impl Follow {
         first.truncate(usize::from(!shared.scale().is_large()));
         shared.links.add(shared.now, leader, first, ());
         if let Some(peer) = shared.links.get_mut(leader) {
-            peer.link.set_patience(CAUTIOUS);
+            peer.link.session.set_patience(CAUTIOUS);
         }
         follow.say_join(shared);
         shared.links.advance(shared.now, leader);
@@ -141,7 +141,7 @@ impl Follow {
     pub(crate) fn is_bound(&self, shared: &Shared) -> bool {
         let Some(round) = self.round.as_ref().filter(|round| round.is_ready()) else { return false };
         let link = shared.links.get(self.leader_id()).map(|peer| &peer.link);
-        round.is_bound() || link.is_none_or(|link| link.has_written(PART))
+        round.is_bound() || link.is_none_or(|link| link.session.has_written(PART))
     }
 
     /// What was written until now binds this node, whatever it says next, and although its session may begin

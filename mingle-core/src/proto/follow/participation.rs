@@ -7,7 +7,6 @@ use super::check::Place;
 use crate::model::{Digest, NodeId, Roster};
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
-use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Answer, Commit, Partner, Prepare, decode_roster};
@@ -104,11 +103,7 @@ impl Participation {
     /// Until when this node waits for void or commit, if it hears nothing more.
     pub(super) fn patience(&self, leader: NodeId, shared: &Shared) -> Time {
         let link = shared.links.get(leader).map(|peer| &peer.link);
-        let until = match link.map(|link| (link.presence(shared.now), link.owes_since())) {
-            None | Some((Presence::Dead, _)) => Some(shared.now),
-            Some((Presence::Silent(since), _) | (Presence::There, Some(since))) => Some(since + IN_DOUBT),
-            Some((Presence::There, None)) => None,
-        };
+        let until = link.map_or(Some(shared.now), |link| link.lost_at(shared.now, IN_DOUBT));
         // A leader that answers for longer than a round lasts is no leader.
         let longest = self.started + LONGEST_ROUND;
         until.map_or(longest, |until| until.min(longest))

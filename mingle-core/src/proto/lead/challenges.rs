@@ -58,7 +58,7 @@ impl Challenges {
     pub(super) fn answered(&mut self, member: NodeId, links: &Links<()>) -> BTreeSet<NodeId> {
         let Entry::Occupied(challenge) = self.0.entry(member) else { return BTreeSet::new() };
         let link = links.get(member).map(|peer| &peer.link).filter(|link| link.is_there());
-        let has_answered = link.is_some_and(|link| link.has_read(challenge.get().question));
+        let has_answered = link.is_some_and(|link| link.session.has_read(challenge.get().question));
         if has_answered { challenge.remove().contenders } else { BTreeSet::new() }
     }
 

@@ -6,7 +6,7 @@ use super::book::{Book, Entry};
 use super::plan::Plan;
 use crate::model::{NodeId, World};
 use crate::proto::report::Formed;
-use crate::proto::session::Presence;
+use crate::proto::session::Linked;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Body, Commit, Refusal, Said};
@@ -17,8 +17,6 @@ const STANDBYS: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(10);
 /// How long the master alone is told, which acknowledges at once if it can.
 const MASTER_FIRST: Duration = Duration::from_secs(1);
-/// How long a node that has read its commit may be out of reach before it counts as gone.
-const BACK: Duration = Duration::from_secs(3);
 /// How often the leader looks whether it has waited for long enough.
 const LOOKS: Duration = Duration::from_millis(250);
 
@@ -110,10 +108,9 @@ impl Committed {
     /// since. A node that cannot be reached any more has ended.
     fn confirm(&mut self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
         let is_told = self.tells_all || id == self.plan.master;
-        let knows = shared.links.get(id).is_none_or(|peer| match peer.link.presence(shared.now) {
-            Presence::Dead => true,
-            Presence::Silent(since) => peer.link.has_left() || shared.now >= since + BACK,
-            Presence::There => is_told && (peer.link.is_read() || peer.link.accepts_no_more()),
+        let knows = shared.links.get(id).is_none_or(|Linked { link, .. }| {
+            let has_read = link.session.is_read() || link.accepts_no_more();
+            link.is_gone(shared.now) || (is_told && link.is_there() && has_read)
         });
         if knows && !std::mem::replace(&mut entry.done, true) {
             *self.unaware.of(entry) -= 1;

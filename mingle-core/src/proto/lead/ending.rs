@@ -45,7 +45,8 @@ impl Ending {
 
     /// The failure that this node itself returns, once all have read it or left, or have had their time.
     pub(super) fn over(&self, book: &Book, shared: &Shared) -> Option<Failure> {
-        let knows = |id| shared.links.get(id).is_none_or(|peer| !peer.link.is_there() || peer.link.is_read());
+        let knows =
+            |id| shared.links.get(id).is_none_or(|peer| !peer.link.is_there() || peer.link.session.is_read());
         (shared.now >= self.until || book.entries().all(|(id, _)| knows(id))).then(|| self.failure.clone())
     }
 }

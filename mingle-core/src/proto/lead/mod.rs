@@ -25,7 +25,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::report::Event;
-use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
@@ -207,7 +206,7 @@ impl Lead {
         self.challenges.add(holder, contender, shared.now, || {
             shared.say_again(holder, &welcome);
             shared.timers.set_earlier(Timer::Challenge, shared.now + SILENCE);
-            shared.links.get(holder).map_or(0, |peer| peer.link.last_said())
+            shared.links.get(holder).map_or(0, |peer| peer.link.session.last_said())
         });
     }
 
@@ -224,11 +223,7 @@ impl Lead {
             }
             self.tell_of_rank(contenders, shared);
         }
-        let is_lost = shared.links.get(id).is_none_or(|peer| match peer.link.presence(shared.now) {
-            Presence::Dead => true,
-            Presence::Silent(since) => peer.link.has_left() || shared.now >= since + LOST,
-            Presence::There => false,
-        });
+        let is_lost = shared.links.get(id).is_none_or(|peer| peer.link.is_gone(shared.now));
         if is_lost {
             self.expelled.push((id, true));
         } else {

@@ -6,7 +6,6 @@ use super::book::Book;
 use super::plan::Plan;
 use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
-use crate::proto::session::Presence;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Partner, Said, WELCOME, encode_roster};
@@ -50,14 +49,10 @@ impl Round {
 
     /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.
     pub(super) fn silent_for(&self, limit: Duration, book: &Book, shared: &Shared) -> Vec<NodeId> {
+        let from = self.started + limit;
         let is_silent = |id: &NodeId| {
-            let Some(link) = shared.links.get(*id).map(|peer| &peer.link) else { return true };
-            let since = match link.presence(shared.now) {
-                Presence::Dead => return true,
-                Presence::Silent(since) => Some(since),
-                Presence::There => link.owes_since(),
-            };
-            since.is_some_and(|since| shared.now >= since.max(self.started) + limit)
+            let lost_at = shared.links.get(*id).map(|peer| peer.link.lost_at(shared.now, limit));
+            lost_at.is_none_or(|at| at.is_some_and(|at| shared.now >= at.max(from)))
         };
         book.members().map(|(id, _)| id).filter(is_silent).collect()
     }
@@ -65,7 +60,7 @@ impl Round {
     /// Asks the members that are not ready whether they are there.
     pub(super) fn ask(book: &Book, shared: &mut Shared) {
         for (id, _) in book.entries().filter(|(_, entry)| entry.seated && !entry.is_ready) {
-            if let Some(peer) = shared.links.get_mut(id).filter(|peer| peer.link.is_read()) {
+            if let Some(peer) = shared.links.get_mut(id).filter(|peer| peer.link.session.is_read()) {
                 peer.link.say_again(WELCOME);
             }
         }

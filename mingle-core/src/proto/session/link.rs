@@ -69,7 +69,7 @@ pub(crate) enum Presence {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
-    session: Session,
+    pub(crate) session: Session,
     /// Names this end's session: the other process begins anew where it has heard another number.
     own_number: u64,
     other_number: Option<u64>,
@@ -151,11 +151,6 @@ impl Link {
     /// Since when a connection is open, or was last.
     pub(crate) fn there_since(&self) -> Time {
         self.there_since
-    }
-
-    /// From now on the process may take so long to acknowledge a batch.
-    pub(crate) fn set_patience(&mut self, patience: Duration) {
-        self.session.set_patience(patience);
     }
 
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
@@ -336,42 +331,29 @@ impl Link {
         self.refused_though_there > 1
     }
 
-    /// The number of the frame that was said last.
-    pub(crate) fn last_said(&self) -> u64 {
-        self.session.last_said()
-    }
-
-    /// Whether the other process has read the frame of this number.
-    pub(crate) fn has_read(&self, number: u64) -> bool {
-        self.session.has_read(number)
-    }
-
-    pub(crate) fn is_read(&self) -> bool {
-        self.session.is_read()
-    }
-
-    pub(crate) fn conclude(&mut self) {
-        self.session.conclude();
-    }
-
-    pub(crate) fn has_written(&self, kind: u8) -> bool {
-        self.session.has_written(kind)
-    }
-
     /// Since when the other process owes an acknowledgement.
     pub(crate) fn owes_since(&self) -> Option<Time> {
         self.session.waits_since().map(|since| since.max(self.there_since))
     }
 
-    /// Until when the process counts as one that answers, if it says nothing more: a process that is stopped
-    /// has open connections. None while it owes nothing.
-    pub(crate) fn answers_until(&self) -> Option<Time> {
-        self.owes_since().map(|since| since + LOST)
+    /// When the process is lost, if it stays as it is, to what waits for so long for a process that is silent
+    /// or owes an acknowledgement: one that is stopped has open connections.
+    pub(crate) fn lost_at(&self, now: Time, limit: Duration) -> Option<Time> {
+        match self.presence(now) {
+            Presence::Dead => Some(now),
+            Presence::Silent(since) => Some(since + limit),
+            Presence::There => self.owes_since().map(|since| since + limit),
+        }
     }
 
     /// Whether a connection is open, and the process does not owe an acknowledgement for long.
     pub(crate) fn answers(&self, now: Time) -> bool {
-        self.is_there() && self.answers_until().is_none_or(|until| now < until)
+        self.is_there() && self.lost_at(now, LOST).is_none_or(|at| now < at)
+    }
+
+    /// Whether no connection is open, and what cannot wait for the process goes on without it.
+    pub(crate) fn is_gone(&self, now: Time) -> bool {
+        !self.is_there() && (self.has_left() || self.lost_at(now, LOST).is_some_and(|at| now >= at))
     }
 
     /// When time alone changes what is known, or a dial is due.
@@ -389,10 +371,6 @@ impl Link {
         if let Some(question) = &mut self.question {
             question.since += stopped;
         }
-    }
-
-    pub(crate) fn advance(&mut self, now: Time) {
-        self.session.advance(now);
     }
 
     /// What is to be done, and for a dial where to.

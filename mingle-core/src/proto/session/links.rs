@@ -173,7 +173,7 @@ impl<P> Links<P> {
 
     /// Dials a process that is not there, if that is due.
     pub(crate) fn advance(&mut self, now: Time, id: NodeId) {
-        self.with(id, |link| link.advance(now));
+        self.with(id, |link| link.session.advance(now));
     }
 
     /// The next link for which something is due by now. It was advanced.
@@ -226,7 +226,7 @@ impl<P> Links<P> {
 
     /// This process ends: the other one is to learn for certain what it has read.
     pub(crate) fn conclude(&mut self, id: NodeId) {
-        self.with(id, Link::conclude);
+        self.with(id, |link| link.session.conclude());
     }
 
     /// From now on this process is dialled there, or no more.

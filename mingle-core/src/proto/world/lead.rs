@@ -354,7 +354,7 @@ impl World {
     fn most_answer(&self, members: &[Member]) -> bool {
         let answers = |id: &NodeId| {
             *id == self.own.id
-                || self.peers.get(*id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+                || self.peers.get(*id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
         };
         let living = members.iter().filter(|member| !member.is_lost());
         let there = living.clone().filter(|member| answers(&member.id)).count();
@@ -583,11 +583,7 @@ impl World {
                 continue;
             };
             is_void |= status.is_some_and(|status| status.command == Command::Leaves);
-            let until = match peer.link.presence(self.now) {
-                Presence::Silent(since) => Some(since + LOST),
-                _ => peer.link.answers_until(),
-            };
-            if let Some(until) = until {
+            if let Some(until) = peer.link.lost_at(self.now, LOST) {
                 lead.wake(self.now, until);
                 is_void |= self.now >= until;
             }

@@ -188,6 +188,25 @@ impl Peer {
     }
 }
 
+/// What a node knows of a leader that has been named to it.
+fn reign(leader: Contact) -> Reign {
+    Reign {
+        epoch: Lineage::default(),
+        term: 0,
+        rank: None,
+        leader,
+        is_cut_off: false,
+        round: None,
+        phase: Phase::Runs,
+        rounds: 0,
+        suspected: Vec::new(),
+        waiting: 0,
+        here: 0,
+        absent: Vec::new(),
+        heirs: Vec::new(),
+    }
+}
+
 impl World {
     /// A member of a world that has just formed, whose leader has planned it.
     pub(crate) fn member(
@@ -198,24 +217,10 @@ impl World {
         now: Time,
     ) -> Self {
         let plan = plan.into();
-        let leader = plan.round.leader;
-        let rank = plan.rank_of(leader);
-        let contact = plan.seats.iter().find(|seat| seat.id == leader);
-        let reign = Reign {
-            epoch: plan.epoch,
-            term: 0,
-            rank,
-            leader: contact.unwrap_or(&own).clone(),
-            is_cut_off: false,
-            round: Some(plan.round),
-            phase: Phase::Runs,
-            rounds: plan.round.number,
-            suspected: Vec::new(),
-            waiting: 0,
-            here: 0,
-            absent: Vec::new(),
-            heirs: Vec::new(),
-        };
+        let (leader, round) = (plan.round.leader, Some(plan.round));
+        let contact = plan.seats.iter().find(|seat| seat.id == leader).unwrap_or(&own).clone();
+        let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
+        let reign = Reign { epoch, rank, round, rounds, ..reign(contact) };
         let leads = leader == own.id;
         let mut world = Self::new(own, settings, reign, seed, now);
         world.epoch = plan.epoch;
@@ -232,21 +237,7 @@ impl World {
 
     /// A node that waits for a seat, and has heard of this leader.
     pub(crate) fn guest(own: Contact, settings: Settings, leader: Contact, seed: u64, now: Time) -> Self {
-        let reign = Reign {
-            epoch: Lineage::default(),
-            term: 0,
-            rank: None,
-            leader: leader.clone(),
-            is_cut_off: true,
-            round: None,
-            phase: Phase::Runs,
-            rounds: 0,
-            suspected: Vec::new(),
-            waiting: 0,
-            here: 0,
-            absent: Vec::new(),
-            heirs: vec![leader],
-        };
+        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader) };
         let mut world = Self::new(own, settings, reign, seed, now);
         world.follow();
         world
@@ -876,7 +867,7 @@ impl World {
     /// Ends, if this node leaves or all are released, and all that learn it from this node have read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
-        let is_read = self.peers.iter().all(|(_, peer)| peer.link.is_read());
+        let is_read = self.peers.iter().all(|(_, peer)| peer.link.session.is_read());
         // A world may be so young that its members have not come to their leader yet.
         let is_awaited = |id: &NodeId| {
             let has_ended = *id == self.own.id || self.dead.contains(id) || self.left.contains_key(id);

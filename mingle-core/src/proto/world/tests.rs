@@ -1722,7 +1722,7 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
         let heir = world(&net, heir);
         assert!(heir.leads(), "{seed}: {}", net.state());
         let is_told = |host: &Host| {
-            let is_told = heir.peers.get(host.id).is_some_and(|peer| peer.link.is_read());
+            let is_told = heir.peers.get(host.id).is_some_and(|peer| peer.link.session.is_read());
             host.world.is_none() || host.id == heir.own.id || is_told
         };
         assert!(net.hosts.iter().all(is_told), "{seed}: {}", net.state());

@@ -85,7 +85,9 @@ impl World {
 
     /// Whether the leader's process has read all that this node has said.
     pub(super) fn hears_the_leader(&self) -> bool {
-        self.peers.get(self.reign.leader.id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+        self.peers
+            .get(self.reign.leader.id)
+            .is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
     }
 
     /// All are released, so nobody needs a leader any more.

@@ -15,7 +15,7 @@ impl Node {
         }
         let Some(follow) = &self.follow else {
             return match () {
-                () if self.seek.has_missed_world() => Phase::StandsAside,
+                () if self.seek.formed_already => Phase::StandsAside,
                 () if !self.leads() => Phase::Looking,
                 () if self.lead.book.seated > 1 => Phase::Collecting,
                 () => Phase::Alone,
@@ -25,7 +25,7 @@ impl Node {
             () if follow.is_ready() && self.lead.is_overdue() => Phase::Overdue,
             () if follow.is_ready() => Phase::Ready,
             () if follow.in_round() => Phase::Preparing,
-            () if follow.is_joined() => Phase::Joined,
+            () if follow.joined => Phase::Joined,
             () if self.lead.present().next().is_none() => Phase::Joining,
             () => Phase::Yielding,
         }

@@ -4,39 +4,28 @@
 use std::net::SocketAddr;
 
 use crate::model::{NodeId, Rank, Roster, Slots, World};
+use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
 use crate::wire::{ADDRESSES, Introduction, Prepare};
 
-/// The place of this node in the world, as a prepare gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    id: NodeId,
-    pub(super) world: World,
-    pub(super) rank: Rank,
-    pub(super) slots: Slots,
-    master: NodeId,
-    /// MASTER_ADDR and MASTER_PORT.
-    pub(super) master_at: SocketAddr,
+/// Whether the roster is the one of the prepare, and gives this node and the master the same places.
+pub(super) fn is_meant(roster: &Roster, formed: &Formed, master: NodeId, me: NodeId) -> bool {
+    let members = roster.members();
+    let own = usize::try_from(formed.rank.get()).ok().and_then(|rank| members.get(rank));
+    let once = members.iter().filter(|member| member.id == me).count() == 1;
+    roster.digest() == formed.digest
+        && once
+        && own.is_some_and(|own| own.id == me)
+        && members.first().is_some_and(|first| (first.id, first.address) == (master, formed.master))
+        && roster.slots(formed.rank) == Some(formed.slots)
 }
 
-impl Place {
-    /// Whether the roster gives it the same place.
-    pub(super) fn is_in(&self, roster: &Roster) -> bool {
-        let members = roster.members();
-        let own = usize::try_from(self.rank.get()).ok().and_then(|rank| members.get(rank));
-        let once = members.iter().filter(|member| member.id == self.id).count() == 1;
-        once && own.is_some_and(|own| own.id == self.id)
-            && members.first().is_some_and(|first| (first.id, first.address) == (self.master, self.master_at))
-            && roster.slots(self.rank) == Some(self.slots)
-    }
-}
-
-/// The place in the world that the prepare gives to this node, or what is wrong with it.
+/// The world as the prepare describes it, or what is wrong with it.
 pub(super) fn prepare(
     prepare: &Prepare,
     leader: &Introduction,
     shared: &Shared,
-) -> Result<Place, &'static str> {
+) -> Result<Formed, &'static str> {
     let node = &shared.config.node;
     let is_master = prepare.master == shared.me();
     let world = World::new(prepare.world).ok().filter(|&world| shared.config.world.contains(world));
@@ -76,7 +65,8 @@ pub(super) fn prepare(
     if !are_possible(slots, rank, world.get()) {
         return Err("the numbers of workers are not possible");
     }
-    Ok(Place { id: shared.me(), world, rank, slots, master: prepare.master, master_at: prepare.master_at })
+    let formed = Formed::new(rank, world, prepare.master_at, prepare.address, prepare.digest);
+    Ok(Formed { asked: shared.config.world, slots, ..formed })
 }
 
 /// Whether a world of this size can have these slots as the node of this rank sees them.

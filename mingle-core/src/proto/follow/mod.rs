@@ -13,7 +13,7 @@ use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;
-use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Welcome};
+use crate::wire::{Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -34,9 +34,9 @@ const SUSPECTED: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub(crate) struct Follow {
     /// As it announced itself last, and the source address of its datagrams.
-    leader: Introduction,
+    pub(crate) leader: Introduction,
     /// The leader has welcomed this node.
-    joined: bool,
+    pub(crate) joined: bool,
     /// When the leader was last there for certain: it wrote to *this* node, which a replayed announce does
     /// not do, or a session with it was open.
     heard: Option<Time>,
@@ -44,7 +44,8 @@ pub(crate) struct Follow {
     asks: usize,
     backoff: Backoff,
     relays: Backoff,
-    progress: Option<Progress>,
+    /// What the leader has told last.
+    pub(crate) progress: Option<Progress>,
     part: Part,
     round: Option<Participation>,
     /// Another node wrote from the leader's own address, whose process may be gone.
@@ -98,23 +99,8 @@ impl Follow {
         follow
     }
 
-    /// Whether this node is the leader.
-    pub(crate) fn is_led_by(&self, id: NodeId) -> bool {
-        self.leader_id() == id
-    }
-
-    /// The leader, as this node introduces it to others.
-    pub(crate) fn leader(&self) -> &Introduction {
-        &self.leader
-    }
-
     pub(crate) fn leader_id(&self) -> NodeId {
         self.leader.candidate.id
-    }
-
-    /// Whether the leader has welcomed this node.
-    pub(crate) fn is_joined(&self) -> bool {
-        self.joined
     }
 
     /// Whether the leader has answered this node.
@@ -134,28 +120,21 @@ impl Follow {
     /// Whether this node has promised to form a world, and its leader has neither committed nor voided the
     /// round.
     pub(crate) fn is_ready(&self) -> bool {
-        self.round.as_ref().is_some_and(Participation::is_ready)
+        self.round.as_ref().is_some_and(|round| round.ready)
     }
 
     /// Whether the leader may know that this node is ready. Before that is written, nobody can commit.
     pub(crate) fn is_bound(&self, shared: &Shared) -> bool {
-        let Some(round) = self.round.as_ref().filter(|round| round.is_ready()) else { return false };
+        let Some(round) = self.round.as_ref().filter(|round| round.ready) else { return false };
         let link = shared.links.get(self.leader_id()).map(|peer| &peer.link);
-        round.is_bound() || link.is_none_or(|link| link.session.has_written(PART))
+        round.bound || link.is_none_or(|link| link.session.has_written(PART))
     }
 
     /// What was written until now binds this node, whatever it says next, and although its session may begin
     /// anew.
     pub(crate) fn bind(&mut self, shared: &Shared) {
         let is_bound = self.is_bound(shared);
-        if let Some(round) = self.round.as_mut().filter(|_| is_bound) {
-            round.bind();
-        }
-    }
-
-    /// The progress that the leader has told last.
-    pub(crate) fn progress(&self) -> Option<&Progress> {
-        self.progress.as_ref()
+        self.round.iter_mut().for_each(|round| round.bound = is_bound);
     }
 
     /// Says what this node is, now or again after its addresses have changed.
@@ -270,7 +249,7 @@ impl Follow {
     pub(crate) fn on_welcome(&mut self, welcome: &Welcome, shared: &mut Shared) -> bool {
         let joins = self.join(shared);
         self.voided = self.voided.max(welcome.void);
-        if self.round.as_ref().is_some_and(|round| round.round() <= self.voided) {
+        if self.round.as_ref().is_some_and(|round| round.round <= self.voided) {
             self.leave_round(shared);
         }
         // The members' hints must not belittle their leader, whose announces they may never hear.
@@ -305,12 +284,12 @@ impl Follow {
     pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
         let joins = self.join(shared);
         if prepare.round <= self.voided
-            || self.round.as_ref().is_some_and(|round| round.round() >= prepare.round)
+            || self.round.as_ref().is_some_and(|round| round.round >= prepare.round)
         {
             return joins;
         }
-        let place = match check::prepare(prepare, &self.leader, shared) {
-            Ok(place) => place,
+        let formed = match check::prepare(prepare, &self.leader, shared) {
+            Ok(formed) => formed,
             Err(wrong) => {
                 tracing::debug!(leader = %self.leader.candidate.peer(), round = prepare.round, wrong, "prepare ignored");
                 return joins;
@@ -320,40 +299,41 @@ impl Follow {
         let at = prepare.master_at;
         let is_proved = prepare.master == self.leader_id()
             && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
-        self.round = Some(Participation::start(prepare, place, is_proved, shared));
+        self.round = Some(Participation::start(prepare, formed, is_proved, shared));
         self.part = Part { round: prepare.round, answer: None };
         self.set_doubt(shared);
-        self.take_roster();
+        self.take_roster(shared);
         self.proceed(shared);
         joins
     }
 
     pub(crate) fn on_roster(&mut self, round: u64, bytes: Vec<u8>, shared: &mut Shared) {
         self.roster = Some((round, bytes));
-        self.take_roster();
+        self.take_roster(shared);
         self.proceed(shared);
     }
 
     /// Takes the roster of the round under way, if it is here.
-    fn take_roster(&mut self) {
+    fn take_roster(&mut self, shared: &Shared) {
         if let (Some(round), Some((number, roster))) = (&mut self.round, &self.roster)
-            && round.round() == *number
+            && round.round == *number
         {
-            round.take_roster(roster);
+            round.take_roster(roster, shared.me());
         }
     }
 
     /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
-        if let Some(answer) = self.round.as_ref().and_then(Participation::broken) {
-            self.part.answer = Some(answer);
+        let unready = self.round.as_ref().filter(|round| !round.ready);
+        if let Some(broken) = unready.and_then(|round| round.proofs.broken()) {
+            self.part.answer = Some(Answer::Broken(broken));
             self.say_part(shared);
         }
     }
 
     /// This node's proofs in the round under way.
     pub(crate) fn proofs(&mut self) -> Option<&mut PathProofs> {
-        self.round.as_mut().map(Participation::proofs)
+        self.round.as_mut().map(|round| &mut round.proofs)
     }
 
     /// Says that this node is ready, once it is.
@@ -382,15 +362,15 @@ impl Follow {
     /// The leader has started a round of this number, in which this node does not take part: an earlier one
     /// is void. A node that is out of time ends as soon as it is in no round.
     pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
-        if self.round.as_ref().is_some_and(|round| round.round() < number) {
+        if self.round.as_ref().is_some_and(|round| round.round < number) {
             self.leave_round(shared);
         }
     }
 
     /// The world has formed, if this is the round that this node is ready for.
     pub(crate) fn on_commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
-        let round = self.round.as_mut().filter(|round| round.round() == commit.round)?;
-        round.commit(commit, shared)
+        let round = self.round.as_ref().filter(|round| round.ready && round.round == commit.round)?;
+        Some(round.commit(commit, shared))
     }
 
     fn leave_round(&mut self, shared: &mut Shared) {

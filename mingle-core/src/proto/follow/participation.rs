@@ -1,10 +1,9 @@
 //! A follower's part in one round: its paths, the roster, and its promise that it is ready.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use super::check::Place;
-use crate::model::{Digest, NodeId, Roster};
+use super::check;
+use crate::model::{NodeId, Roster};
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
@@ -19,83 +18,50 @@ const LONGEST_ROUND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(super) struct Participation {
-    round: u64,
-    place: Place,
-    digest: Digest,
-    /// The address at which the others reach this node.
-    address: IpAddr,
-    proofs: PathProofs,
-    roster: Option<Roster>,
-    ready: bool,
-    /// The leader may know that.
-    bound: bool,
+    pub(super) round: u64,
+    master: NodeId,
+    /// The world, as far as this node knows it.
+    formed: Formed,
+    pub(super) proofs: PathProofs,
+    /// The node has promised to form this world.
+    pub(super) ready: bool,
+    /// The leader may know the promise, whatever was said since.
+    pub(super) bound: bool,
     /// When this node learned of the round.
     started: Time,
 }
 
 impl Participation {
-    /// Starts to take part in the round, in this place. `is_proved` is whether this node has reached the
-    /// master's own port already.
-    pub(super) fn start(prepare: &Prepare, place: Place, is_proved: bool, shared: &mut Shared) -> Self {
+    /// Starts to take part in the round, which forms this world. `is_proved` is whether this node has reached
+    /// the master's own port already.
+    pub(super) fn start(prepare: &Prepare, formed: Formed, is_proved: bool, shared: &mut Shared) -> Self {
         let to_master = Partner::master(prepare.master, prepare.master_at);
         let to_master = Some(to_master).filter(|_| prepare.master != shared.me() && !is_proved);
         let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners.iter().copied()).collect();
         shared.event(Event::Preparing { round: prepare.round });
         Self {
             round: prepare.round,
-            place,
-            digest: prepare.digest,
+            master: prepare.master,
+            formed,
             proofs: PathProofs::start(&partners, shared),
-            address: prepare.address,
-            roster: None,
             ready: false,
             bound: false,
             started: shared.now,
         }
     }
 
-    pub(super) fn round(&self) -> u64 {
-        self.round
-    }
-
-    /// Whether the node has promised to form this world.
-    pub(super) fn is_ready(&self) -> bool {
-        self.ready
-    }
-
-    /// Whether the leader may know the promise, whatever was said since.
-    pub(super) fn is_bound(&self) -> bool {
-        self.bound
-    }
-
-    pub(super) fn bind(&mut self) {
-        self.bound = true;
-    }
-
-    pub(super) fn proofs(&mut self) -> &mut PathProofs {
-        &mut self.proofs
-    }
-
     /// Takes an encoded roster, if it is that of the prepare.
-    pub(super) fn take_roster(&mut self, bytes: &[u8]) {
-        if self.roster.is_some() {
-            return;
+    pub(super) fn take_roster(&mut self, bytes: &[u8], me: NodeId) {
+        if self.formed.roster.is_none() {
+            let roster = decode_roster(bytes, self.formed.world);
+            let is_meant = |roster: &Roster| check::is_meant(roster, &self.formed, self.master, me);
+            self.formed.roster = roster.filter(is_meant);
         }
-        let roster = decode_roster(bytes, self.place.world);
-        self.roster = roster.filter(|roster| roster.digest() == self.digest && self.place.is_in(roster));
-        if self.roster.is_none() {
-            tracing::debug!("the roster is not the one of the prepare");
-        }
-    }
-
-    /// What the leader learns if the proofs have taken too long.
-    pub(super) fn broken(&self) -> Option<Answer> {
-        self.proofs.broken().filter(|_| !self.ready).map(Answer::Broken)
     }
 
     /// Becomes ready, once all paths are proved and the roster is there.
     pub(super) fn proceed(&mut self, shared: &Shared) -> Option<Answer> {
-        let has_roster = self.roster.is_some() || !shared.config.node.attributes.wants_roster;
+        let has_roster = self.formed.roster.is_some() || !shared.config.node.attributes.wants_roster;
         self.ready |= has_roster && self.proofs.are_proved();
         self.ready.then_some(Answer::Ready)
     }
@@ -109,27 +75,13 @@ impl Participation {
         until.map_or(longest, |until| until.min(longest))
     }
 
-    /// The world has formed, if this node is ready.
-    pub(super) fn commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
-        if !self.ready {
-            return None;
-        }
+    /// The world has formed.
+    pub(super) fn commit(&self, commit: &Commit, shared: &mut Shared) -> Formed {
         // Once the leader knows that the master has read this, other nodes' jobs connect to the master's
         // port.
         shared.stop_accepting();
-        Some(Formed {
-            rank: self.place.rank,
-            world: self.place.world,
-            asked: shared.config.world,
-            master: self.place.master_at,
-            local: self.address,
-            sameness: commit.sameness.clone(),
-            digest: self.digest,
-            roster: self.roster.take(),
-            verdict: commit.verdict.clone(),
-            slots: self.place.slots,
-            left_over: commit.left_over,
-        })
+        let (verdict, sameness) = (commit.verdict.clone(), commit.sameness.clone());
+        Formed { verdict, sameness, left_over: commit.left_over, ..self.formed.clone() }
     }
 
     /// Leaves the round and closes its connections.

@@ -17,7 +17,7 @@ const REASON: Duration = Duration::from_secs(1);
 impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
         let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
-        let leader = follow.leader().candidate.peer();
+        let leader = follow.leader.candidate.peer();
         let config = &self.shared.config;
         let failure = match refusal {
             Refusal::RankTaken(holder) => config.node.rank.map(|rank| Failure::RankTaken { rank, holder }),
@@ -43,7 +43,7 @@ impl Node {
             self.end(Event::Failed(failure));
         } else if let Some(follow) = self.follow.take() {
             // The next formation has another leader, or none yet.
-            self.seek.block(follow.leader_id(), GaveUp::Unreached, &self.shared);
+            self.seek.blocklist.add(follow.leader_id(), GaveUp::Unreached, self.shared.now);
             self.leave(follow);
         }
     }
@@ -65,7 +65,7 @@ impl Node {
 
     /// Whether the leader may still say why the last round has failed, which took this member over its time.
     fn hears_leader_out(&mut self) -> bool {
-        let is_member = self.follow.as_ref().is_some_and(Follow::is_joined);
+        let is_member = self.follow.as_ref().is_some_and(|follow| follow.joined);
         let now = self.shared.now;
         is_member && self.lead.is_overdue() && now < *self.hears_out.get_or_insert(now + REASON)
     }
@@ -74,11 +74,11 @@ impl Node {
         self.note_most(true);
         let mut report = self.memory.report(&self.shared.config, self.shared.now);
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
-            if follow.is_joined() {
+            if follow.joined {
                 (report.unreached, report.unanswered) = (None, None);
             } else {
                 report.unreached =
-                    Some((follow.leader().candidate.peer(), follow.leader().candidate.endpoints.to_vec()));
+                    Some((follow.leader.candidate.peer(), follow.leader.candidate.endpoints.to_vec()));
             }
         }
         report
@@ -92,22 +92,22 @@ impl Node {
         if is_all {
             self.memory.all_here();
         }
-        if joined < self.memory.most() || (!end && (is_all || joined == self.memory.most())) {
+        if joined < self.memory.most.joined || (!end && (is_all || joined == self.memory.most.joined)) {
             return;
         }
         let here = self.here();
-        self.memory.here(here);
+        self.memory.most = here;
     }
 
     /// How many nodes are here, this one included.
     pub(super) fn joined(&self) -> u32 {
-        let progress = self.follow.as_ref().and_then(Follow::progress);
+        let progress = self.follow.as_ref().and_then(|follow| follow.progress.as_ref());
         progress.map_or_else(|| self.lead.book.seated, |progress| progress.joined)
     }
 
     /// The nodes that are here.
     pub(super) fn here(&self) -> Here {
-        let progress = self.follow.as_ref().and_then(Follow::progress);
+        let progress = self.follow.as_ref().and_then(|follow| follow.progress.as_ref());
         let joined = self.joined();
         let config = &self.shared.config;
         let leads = self.follow.is_none() && config.is_candidate();

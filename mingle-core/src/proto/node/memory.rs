@@ -107,7 +107,7 @@ impl Apart {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    nodes: BTreeMap<NodeId, Heard>,
+    pub(super) nodes: BTreeMap<NodeId, Heard>,
     /// For each of their addresses, who was heard there.
     latest: BTreeMap<SocketAddr, Turns>,
     /// A node that is said to be where another is that is there, since when, and when that was said last.
@@ -119,13 +119,13 @@ pub(super) struct Memory {
     unauthentic: BTreeMap<IpAddr, Stranger>,
     /// How many of these came from senders that are not remembered.
     unauthentic_others: u64,
-    jobs: Vec<OtherJob>,
+    pub(super) jobs: Vec<OtherJob>,
     /// How this node has looked for others, where that is not as at the start.
-    tried: Option<Tried>,
+    pub(super) tried: Option<Tried>,
     /// A multicast of this node has come back to it.
-    hears_itself: bool,
+    pub(super) hears_itself: bool,
     /// This host drops the multicasts that it sends itself.
-    is_deaf: bool,
+    pub(super) is_deaf: bool,
     /// The candidates that announce themselves, although this node follows none of them.
     apart: BTreeMap<NodeId, Apart>,
     /// The nodes that cannot be seated beside this one, and whether another node of the host can by now.
@@ -137,9 +137,9 @@ pub(super) struct Memory {
     /// Since when, and how often, nobody but another user's job has said that it runs.
     foreign: Option<(Time, u32)>,
     /// The most nodes that were here at once.
-    most: Here,
+    pub(super) most: Here,
     /// A node that may lead was heard.
-    candidate: bool,
+    pub(super) candidate: bool,
     /// The leaders that this node has joined.
     leaders: BTreeSet<NodeId>,
     /// The last candidate that did not answer.
@@ -147,10 +147,10 @@ pub(super) struct Memory {
     /// The last leader that answered, but was not reached over TCP at these endpoints.
     unreached: Option<Failed<(Peer, Vec<SocketAddr>)>>,
     /// This node's endpoint, where others joined and none could connect to it.
-    unconnectable: Option<SocketAddr>,
+    pub(super) unconnectable: Option<SocketAddr>,
     /// An address of the last node with which no connection has opened, where it is in no network of this
     /// host.
-    elsewhere: Option<Elsewhere>,
+    pub(super) elsewhere: Option<Elsewhere>,
     /// The last node that said that the job runs.
     running: Option<SocketAddr>,
 }
@@ -220,10 +220,6 @@ impl Memory {
             && self.versions.is_empty()
             && self.unauthentic.is_empty()
             && self.running.is_none()
-    }
-
-    pub(super) fn knows(&self, id: NodeId) -> bool {
-        self.nodes.contains_key(&id)
     }
 
     /// The leader has named these hosts.
@@ -312,11 +308,6 @@ impl Memory {
         *count >= FOREIGN.0 && now >= *since + FOREIGN.1
     }
 
-    /// These jobs form on the link, and nobody of this one was heard.
-    pub(super) fn silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
-        (self.tried, self.jobs, self.is_deaf) = (Some(tried), jobs, is_deaf);
-    }
-
     /// Other jobs form on the link. Of one world's size, and with few nodes, one may have a mistaken name.
     pub(super) fn jobs(&mut self, mut jobs: Vec<OtherJob>, world: WorldSize) {
         jobs.retain(|job| match &job.notice {
@@ -324,15 +315,6 @@ impl Memory {
             Notice::Sealed(_) => false,
         });
         self.jobs = jobs;
-    }
-
-    /// A multicast of this node has arrived.
-    pub(super) fn echo(&mut self) {
-        self.hears_itself = true;
-    }
-
-    pub(super) fn hears_itself(&self) -> bool {
-        self.hears_itself
     }
 
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
@@ -371,20 +353,6 @@ impl Memory {
         self.apart.values().filter(is_apart).map(|apart| apart.peer.clone()).collect()
     }
 
-    /// How many nodes were here at once, at most.
-    pub(super) fn most(&self) -> u32 {
-        self.most.joined
-    }
-
-    pub(super) fn here(&mut self, here: Here) {
-        self.most = here;
-    }
-
-    /// A node that may lead was heard.
-    pub(super) fn candidate(&mut self) {
-        self.candidate = true;
-    }
-
     /// This node was heard, in whatever it says.
     pub(super) fn hear(&mut self, id: NodeId, now: Time) {
         self.unanswered.iter_mut().for_each(|failed| failed.hear(id, now));
@@ -418,21 +386,6 @@ impl Memory {
     ) -> bool {
         let was = self.unreached.replace(Failed { id, what: (leader, endpoints), heard: now });
         was.is_none_or(|was| was.id != id)
-    }
-
-    /// A connection of another node has arrived.
-    pub(super) fn connected(&mut self) {
-        self.unconnectable = None;
-    }
-
-    /// Others join, but none of them can connect to this endpoint of this node.
-    pub(super) fn unconnectable(&mut self, endpoint: SocketAddr) {
-        self.unconnectable = Some(endpoint);
-    }
-
-    /// The address of a node with which no connection opens, where it is in no network of this host.
-    pub(super) fn elsewhere(&mut self, elsewhere: Option<Elsewhere>) {
-        self.elsewhere = elsewhere;
     }
 
     /// A node has said that the job runs. Returns whether that is news.
@@ -567,7 +520,7 @@ mod tests {
             memory.node(id(number), host, address(1), None);
             memory.named(std::slice::from_ref(host));
         }
-        let known: Vec<u16> = (0..300).filter(|&number| memory.knows(id(number))).collect();
+        let known: Vec<u16> = (0..300).filter(|&number| memory.nodes.contains_key(&id(number))).collect();
         assert_eq!(known, (0..256).collect::<Vec<_>>());
         assert_eq!(memory.hosts, hosts[..256].iter().cloned().collect());
         memory.node(id(255), &hosts[255], address(2), Some(7));

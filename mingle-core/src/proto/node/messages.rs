@@ -63,7 +63,8 @@ impl Node {
             let (host, theirs) = (running.host.clone(), running.user.clone());
             let reason = Unfit::User(theirs.clone());
             self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
-            let is_alone = self.lead.book.seated <= 1 && !self.follow.as_ref().is_some_and(Follow::is_joined);
+            let is_alone =
+                self.lead.book.seated <= 1 && !self.follow.as_ref().is_some_and(|follow| follow.joined);
             if is_sure && is_alone {
                 let node = Peer { host, address: source };
                 let (ours, theirs) = (Box::new(ours), Box::new(theirs));
@@ -78,14 +79,14 @@ impl Node {
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
         self.hear_at(&candidate.host, candidate.id, source, &candidate.endpoints);
-        self.memory.candidate();
+        self.memory.candidate = true;
         let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
         if recipient == Recipient::This {
-            self.seek.answered(candidate.id);
+            self.seek.blocklist.answered(candidate.id);
         }
-        if let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(candidate.id)) {
+        if let Some(follow) = self.follow.as_mut().filter(|follow| follow.leader_id() == candidate.id) {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
-            if follow.is_joined() {
+            if follow.joined {
                 self.memory.named(&announce.count.newest);
                 announce.count.newest.iter().for_each(|host| self.memory.fits(host));
             }
@@ -95,7 +96,7 @@ impl Node {
         }
         if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
             let elsewhere = self.shared.config.node.elsewhere(&candidate.endpoints);
-            self.memory.elsewhere(elsewhere.clone());
+            self.memory.elsewhere.clone_from(&elsewhere);
             let candidate = candidate.peer();
             self.shared.event(Event::Warning(Warning::Apart { candidate, elsewhere }));
         }
@@ -114,10 +115,11 @@ impl Node {
         endpoints: &[SocketAddr],
     ) {
         let now = self.shared.now;
-        let leads_there =
-            |follow: &&Follow| !follow.is_led_by(id) && follow.leader().candidate.endpoints.contains(&source);
-        let leader = self.follow.as_ref().filter(|follow| follow.is_joined()).filter(leads_there);
-        let leader = leader.map(|follow| follow.leader().candidate.host.clone());
+        let leads_there = |follow: &&Follow| {
+            follow.leader_id() != id && follow.leader.candidate.endpoints.contains(&source)
+        };
+        let leader = self.follow.as_ref().filter(|follow| follow.joined).filter(leads_there);
+        let leader = leader.map(|follow| follow.leader.candidate.host.clone());
         // A leader or a member whose connection lives is there, however little it says.
         let twins = match leader.as_ref().or_else(|| self.lead.book.other_at(source, id)) {
             Some(other) if self.memory.twin(id, now) => Some(Misfit::of_twins(host, other, source)),
@@ -168,7 +170,7 @@ impl Node {
 
     /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
-        let is_over = self.seek.has_missed_world() || (self.follow.is_none() && self.lead.has_committed());
+        let is_over = self.seek.formed_already || (self.follow.is_none() && self.lead.has_committed());
         if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
             return;
         }
@@ -188,17 +190,17 @@ impl Node {
 
     fn on_solicit(&mut self, from: NodeId, source: SocketAddr, recipient: Recipient, solicit: &Solicit) {
         let to_all = recipient == Recipient::All;
-        let again = self.memory.knows(from);
+        let again = self.memory.nodes.contains_key(&from);
         self.memory.node(from, &solicit.host, source, solicit.rank);
         self.hear_at(&solicit.host, from, source, &[]);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         match &self.follow {
-            Some(follow) if follow.is_joined() => {
+            Some(follow) if follow.joined => {
                 seek.answer_as_member(from, source, to_all, follow, shared);
             }
             Some(_) => {}
             None if !seek.may_lead(shared) => seek.answer_as_seeker(from, source, recipient, shared),
-            None if !seek.has_announced() || self.lead.has_committed() => {}
+            None if !seek.announced || self.lead.has_committed() => {}
             None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
             None => seek.answer_as_leader(from, source, to_all, again, &self.lead, shared),
         }

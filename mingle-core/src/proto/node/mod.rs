@@ -184,7 +184,7 @@ impl Node {
             _ => return,
         };
         if header.sender == self.shared.me() {
-            self.memory.echo();
+            self.memory.hears_itself = true;
             return;
         }
         tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
@@ -194,7 +194,7 @@ impl Node {
         }
         self.memory.hear(header.sender, self.shared.now);
         if let Some(follow) = &mut self.follow {
-            if !follow.is_led_by(header.sender) {
+            if follow.leader_id() != header.sender {
                 follow.suspect(from, &mut self.shared);
             } else if recipient == Recipient::This {
                 follow.hear(from, &mut self.shared);
@@ -261,7 +261,7 @@ impl Node {
             return;
         }
         self.shared.timers.set(Timer::AskSeeds, self.shared.now);
-        if self.seeks() || self.leads() && self.seek.has_announced() {
+        if self.seeks() || self.leads() && self.seek.announced {
             self.seek.call_at_once(&mut self.shared);
         }
     }
@@ -276,7 +276,8 @@ impl Node {
     /// This node has heard no other node of its job by the means in `tried`; the jobs in `jobs` form on the
     /// link; and if `is_deaf`, this host drops its own multicasts. The report says so.
     pub fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
-        self.memory.silence(tried, jobs, is_deaf);
+        let memory = &mut self.memory;
+        (memory.tried, memory.jobs, memory.is_deaf) = (Some(tried), jobs, is_deaf);
     }
 
     /// This node has waited for `after`, and `jobs` form on the link beside its job. The report names each of
@@ -294,7 +295,7 @@ impl Node {
         if joined >= self.shared.config.world.min().get() {
             return;
         }
-        let is_alone = joined <= 1 && self.memory.most() <= 1;
+        let is_alone = joined <= 1 && self.memory.most.joined <= 1;
         let report = self.memory.report_of(self.here(), &self.shared.config, self.shared.now);
         let is_news = match report.cause() {
             Cause::Incomplete => true,
@@ -309,7 +310,7 @@ impl Node {
 
     /// Whether this node has received a multicast of its own.
     pub fn hears_itself(&self) -> bool {
-        self.memory.hears_itself()
+        self.memory.hears_itself
     }
 
     /// Another node is about to replace this node. The members of this node look for the new node at once,
@@ -348,7 +349,7 @@ impl Node {
             Timer::Call => self.call(),
             Timer::Ask => self.with_follow(Follow::ask),
             Timer::Dial => _ = self.with_proofs(PathProofs::advance),
-            Timer::GiveUpLeader => match self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            Timer::GiveUpLeader => match self.follow.as_ref().filter(|follow| follow.joined) {
                 Some(suspected) => self.look_at(suspected.leader_id()),
                 None => self.give_up_leader(),
             },

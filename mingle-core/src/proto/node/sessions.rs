@@ -47,7 +47,7 @@ impl Node {
         }
         if let Way::Accepted(_) = way {
             self.shared.set_unreached(false);
-            self.memory.connected();
+            self.memory.unconnectable = None;
         }
         self.shared.links.opened(self.shared.now, peer, way, conn, number);
         self.lead.reached(peer, &mut self.shared);
@@ -163,9 +163,9 @@ impl Node {
         self.hear_at(&join.node.host, from, address, &join.node.endpoints);
         self.hear_wish(&join.node.host, address, join.world, &join.node.attributes.user);
         self.memory.together(from);
-        match self.follow.as_ref().filter(|follow| follow.is_joined()) {
+        match self.follow.as_ref().filter(|follow| follow.joined) {
             Some(follow) => {
-                let introduction = follow.leader().clone();
+                let introduction = follow.leader.clone();
                 self.shared.refuse(from, Refusal::Redirect(introduction));
             }
             None => self.lead.on_join(from, join, &mut self.shared),
@@ -193,6 +193,6 @@ impl Node {
 
     /// Whether this process is the leader that this node follows.
     pub(crate) fn follows(&self, id: NodeId) -> bool {
-        self.follow.as_ref().is_some_and(|follow: &Follow| follow.is_led_by(id))
+        self.follow.as_ref().is_some_and(|follow: &Follow| follow.leader_id() == id)
     }
 }

@@ -85,7 +85,7 @@ impl Node {
     pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
-            self.seek.joined(follow.leader_id());
+            self.seek.blocklist.forgive(follow.leader_id());
             self.memory.joined(follow.leader_id());
             self.redirect_members();
         }
@@ -93,38 +93,38 @@ impl Node {
 
     /// Redirects this node's own members to the leader that it has joined.
     pub(super) fn redirect_members(&mut self) {
-        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
-            self.lead.redirect(follow.leader(), &mut self.shared);
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.joined) {
+            self.lead.redirect(&follow.leader, &mut self.shared);
         }
     }
 
     /// The leader did not answer, or could not be reached over TCP: ignores it for a while.
     pub(super) fn give_up_leader(&mut self) {
         let Some(follow) = self.follow.take() else { return };
-        let (id, peer) = (follow.leader_id(), follow.leader().candidate.peer());
-        let elsewhere = self.shared.config.node.elsewhere(&follow.leader().candidate.endpoints);
-        self.memory.elsewhere(elsewhere.clone());
+        let (id, peer) = (follow.leader_id(), follow.leader.candidate.peer());
+        let elsewhere = self.shared.config.node.elsewhere(&follow.leader.candidate.endpoints);
+        self.memory.elsewhere.clone_from(&elsewhere);
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
                 self.memory.not_answered(id, peer.clone(), self.shared.now);
-                self.seek.block(id, GaveUp::Silent, &self.shared);
+                self.seek.blocklist.add(id, GaveUp::Silent, self.shared.now);
             }
             GaveUp::Unreached => {
-                let endpoints = follow.leader().candidate.endpoints.to_vec();
+                let endpoints = follow.leader.candidate.endpoints.to_vec();
                 let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
                 if is_news {
                     let leader = peer.clone();
                     self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
                 }
                 if self.seek.may_lead(&self.shared) {
-                    self.seek.block(id, GaveUp::Unreached, &self.shared);
+                    self.seek.blocklist.add(id, GaveUp::Unreached, self.shared.now);
                 }
                 // A node that may not lead has no other choice: it tries again as soon as it hears the
                 // candidate.
             }
         }
         tracing::debug!(%id, "not joined");
-        if follow.is_joined() {
+        if follow.joined {
             self.shared.event(Event::LostLeader(peer));
         }
         self.leave(follow);
@@ -184,7 +184,7 @@ impl Node {
             return;
         }
         if follow.is_bound(&self.shared) {
-            let leader = follow.leader().candidate.peer();
+            let leader = follow.leader.candidate.peer();
             self.end(Event::Failed(Failure::OutcomeUnknown { leader }));
         } else {
             self.give_up_leader();
@@ -219,8 +219,8 @@ impl Node {
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
         let elsewhere = self.lead.elsewhere(&self.shared);
-        self.memory.unconnectable(endpoint);
-        self.memory.elsewhere(elsewhere.clone());
+        self.memory.unconnectable = Some(endpoint);
+        self.memory.elsewhere.clone_from(&elsewhere);
         self.shared.event(Event::Warning(Warning::Unconnectable { endpoint, elsewhere }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
@@ -239,7 +239,7 @@ impl Node {
         if !self.seek.miss_world() {
             return;
         }
-        if self.follow.is_none() && self.seek.has_announced() {
+        if self.follow.is_none() && self.seek.announced {
             self.shared.event(Event::SteppedDown);
         }
         self.lead.dismiss(&mut self.shared);

@@ -63,7 +63,7 @@ impl Seek {
         shared: &mut Shared,
     ) {
         if !to_all || self.rivals.is_unaware(from, Learned::ByItself, shared.now) {
-            shared.send(source, from, &Message::Hint(follow.leader().clone()));
+            shared.send(source, from, &Message::Hint(follow.leader.clone()));
         }
     }
 
@@ -88,7 +88,7 @@ impl Seek {
     pub(crate) fn relay(&mut self, follow: &Follow, shared: &mut Shared) {
         if follow.waits() && self.relayed.is_none_or(|at| shared.now >= at + RELAY) {
             self.relayed = Some(shared.now);
-            shared.multicast(&Message::Hint(follow.leader().clone()));
+            shared.multicast(&Message::Hint(follow.leader.clone()));
         }
     }
 

@@ -17,7 +17,7 @@ const REMEMBERED: usize = 256;
 
 /// The candidates that are ignored.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Blocklist(BTreeMap<NodeId, Blocked>);
+pub(crate) struct Blocklist(BTreeMap<NodeId, Blocked>);
 
 #[derive(Debug, Clone, Copy)]
 struct Blocked {
@@ -28,7 +28,7 @@ struct Blocked {
 
 impl Blocklist {
     /// The candidate could not be joined.
-    pub(super) fn add(&mut self, id: NodeId, why: GaveUp, now: Time) {
+    pub(crate) fn add(&mut self, id: NodeId, why: GaveUp, now: Time) {
         let length = self.0.get(&id).map_or(FIRST, |blocked| (blocked.length * 2).min(LONGEST));
         self.0.insert(id, Blocked { until: now + length, length, why });
         if self.0.len() > REMEMBERED {
@@ -42,14 +42,14 @@ impl Blocklist {
     }
 
     /// The candidate has answered this node: it is removed if its silence was all that was held against it.
-    pub(super) fn answered(&mut self, id: NodeId) {
+    pub(crate) fn answered(&mut self, id: NodeId) {
         if self.0.get(&id).is_some_and(|blocked| blocked.why == GaveUp::Silent) {
             self.0.remove(&id);
         }
     }
 
     /// The candidate was joined after all.
-    pub(super) fn forgive(&mut self, id: NodeId) {
+    pub(crate) fn forgive(&mut self, id: NodeId) {
         self.0.remove(&id);
     }
 }

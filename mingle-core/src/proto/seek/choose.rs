@@ -107,11 +107,11 @@ impl Seek {
         follow: &Follow,
         shared: &mut Shared,
     ) -> bool {
-        if follow.is_led_by(candidate.id) || follow.in_round() {
+        if follow.leader_id() == candidate.id || follow.in_round() {
             return false;
         }
-        if !follow.is_joined() {
-            let is_better = ElectionKey::of(candidate) > ElectionKey::of(&follow.leader().candidate);
+        if !follow.joined {
+            let is_better = ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate);
             return is_better && !self.is_blocked(candidate.id, shared);
         }
         self.introduce(candidate, source, learned, follow, shared);
@@ -125,7 +125,7 @@ impl Seek {
 
     /// The leader sends this node to another candidate. Returns whether to follow that one.
     pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
-        let is_better = ElectionKey::of(&to.candidate) > ElectionKey::of(&follow.leader().candidate);
+        let is_better = ElectionKey::of(&to.candidate) > ElectionKey::of(&follow.leader.candidate);
         let is_other = to.candidate.id != shared.me();
         is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
     }
@@ -145,11 +145,11 @@ impl Seek {
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
             return;
         }
-        if ElectionKey::of(candidate) > ElectionKey::of(&follow.leader().candidate) {
+        if ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate) {
             let better = Introduction { candidate: candidate.clone(), source };
-            shared.send(follow.leader().source, follow.leader_id(), &Message::Hint(better));
+            shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(better));
         } else {
-            shared.send(source, candidate.id, &Message::Hint(follow.leader().clone()));
+            shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
         }
     }
 }

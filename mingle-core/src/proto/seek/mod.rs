@@ -17,12 +17,11 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::backoff::Backoff;
-use super::follow::{Follow, GaveUp};
+use super::follow::Follow;
 use super::lead::Lead;
 use super::report::Event;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::NodeId;
 use crate::wire::{Candidate, Message};
 use blocklist::Blocklist;
 pub(crate) use election::ElectionKey;
@@ -43,7 +42,7 @@ const SEED_ANSWER: Duration = Duration::from_secs(1);
 pub(crate) struct Seek {
     calls: Backoff,
     /// This node has announced itself since it started to look for the others.
-    announced: bool,
+    pub(crate) announced: bool,
     /// When this node last announced itself to all.
     called: Option<Time>,
     /// Until when this node only listens, and so do others that started with it.
@@ -52,7 +51,7 @@ pub(crate) struct Seek {
     best: Option<(Candidate, SocketAddr)>,
     /// Until when this node leaves leading to others.
     stepped_down_until: Time,
-    blocklist: Blocklist,
+    pub(crate) blocklist: Blocklist,
     rivals: Rivals,
     /// How often this node's own solicit may still be put off.
     put_off: u32,
@@ -61,7 +60,7 @@ pub(crate) struct Seek {
     /// When a member, this node or another, last multicast a hint to the leader.
     relayed: Option<Time>,
     /// The world has formed without this node.
-    formed_already: bool,
+    pub(crate) formed_already: bool,
     seeds: Seeds,
     /// When all that this node looks for beside multicast was known for the first time.
     searched: Option<Time>,
@@ -119,18 +118,9 @@ impl Seek {
         shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
     }
 
-    pub(crate) fn has_announced(&self) -> bool {
-        self.announced
-    }
-
     /// Leaves leading to others for a while.
     pub(crate) fn step_down(&mut self, shared: &Shared) {
         self.stepped_down_until = shared.now + STEPPED_DOWN;
-    }
-
-    /// Whether the world has formed without this node.
-    pub(crate) fn has_missed_world(&self) -> bool {
-        self.formed_already
     }
 
     /// The world has formed without this node, which follows and leads nobody any more.
@@ -178,21 +168,6 @@ impl Seek {
         if shared.now < self.stepped_down_until {
             shared.timers.set_earlier(Timer::Call, self.stepped_down_until);
         }
-    }
-
-    /// Ignores a candidate for a while that could not be joined, or that refuses all nodes.
-    pub(crate) fn block(&mut self, id: NodeId, why: GaveUp, shared: &Shared) {
-        self.blocklist.add(id, why, shared.now);
-    }
-
-    /// A candidate has answered this node.
-    pub(crate) fn answered(&mut self, id: NodeId) {
-        self.blocklist.answered(id);
-    }
-
-    /// This node has joined the candidate.
-    pub(crate) fn joined(&mut self, id: NodeId) {
-        self.blocklist.forgive(id);
     }
 
     /// Replaces the seeds. Returns whether any of them is new.

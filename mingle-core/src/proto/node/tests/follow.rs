@@ -75,7 +75,7 @@ fn a_member_says_again_what_it_is_to_a_leader_whose_session_has_begun_anew() {
     node.open(Time::from_millis(10), 1, &all);
     // The other process names the same session as before: it has forgotten nothing.
     assert!(!said(&node.outputs()).iter().any(|(_, said)| is_join(said)));
-    assert!(node.follow.as_ref().is_some_and(Follow::is_joined));
+    assert!(node.follow.as_ref().is_some_and(|follow| follow.joined));
 }
 
 #[test]

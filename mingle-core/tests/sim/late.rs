@@ -59,8 +59,7 @@ fn a_ready_of_an_earlier_round_does_not_count_in_a_later_one() {
     }
     net.pause_at(2, ms(315), ms(2000));
     net.kill_at(2, ms(1000));
-    // 2 reads the prepare after it has acknowledged the welcome.
-    net.cut_at(1, 0, ms(321), ms(1500));
+    net.cut_at(1, 0, ms(317), ms(1500));
     finish(&mut net);
     assert_eq!(net.broken, [""; 0], "{}", tail(&net.trace));
     assert_eq!([0, 1, 3].map(|host| formed(&net, host).rank.get()), [0, 1, 2]);

@@ -20,7 +20,7 @@ use super::forming::{
     UNREADY, Welcome, encode_roster,
 };
 use super::message::{
-    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit, Status, take,
+    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit, take,
 };
 use super::{Codec, Dropped, Header, fitting};
 use crate::model::{
@@ -30,7 +30,7 @@ use crate::model::{
 
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] =
-    &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query"), (6, "Status")];
+    &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query"), (6, "Reply")];
 
 /// The kinds of frames of a world that has not formed: the number on the wire and the name.
 pub const SAID: &[(u8, &str)] =
@@ -468,7 +468,7 @@ fn draw_message(kind: u8, from: &mut Source<'_>) -> Option<Message> {
         3 => Message::Hint(Introduction::draw(from)),
         4 => Message::Running(Running::draw(from)),
         5 => Message::Query,
-        6 => Message::Status(Status::draw(from)),
+        6 => Message::Reply(Reply::draw(from)),
         _ => return None,
     };
     Some(message)

@@ -1,6 +1,6 @@
 //! The bodies of the messages of running worlds.
 
-use super::super::message::{Running, Status};
+use super::super::message::{Reply, Running};
 use super::{Draw, Source};
 use crate::model::{End, Lineage};
 
@@ -11,7 +11,7 @@ impl Draw for Running {
     }
 }
 
-impl Draw for Status {
+impl Draw for Reply {
     fn draw(from: &mut Source<'_>) -> Self {
         Self {
             epoch: Lineage { generation: from.short(), origin: from.number() },

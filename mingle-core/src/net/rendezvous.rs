@@ -45,7 +45,6 @@ pub struct Rendezvous {
     pub(super) timeout: Option<Duration>,
     pub(super) last_call: Duration,
     pub(super) stop_timeout: Duration,
-    /// The node's part in the world before; none for a newcomer.
     pub(super) secret: Option<Secret>,
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,

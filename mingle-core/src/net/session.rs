@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use crate::model::{JobId, Secret};
     use crate::proto::Time;
-    use crate::proto::session::{Output, Role, Session};
+    use crate::proto::session::{Role, SessionEnd, SessionOutput};
 
     const PATIENCE: Duration = Duration::from_millis(60);
 
@@ -275,7 +275,7 @@ mod tests {
     struct End {
         id: NodeId,
         other: NodeId,
-        session: Session,
+        session: SessionEnd,
         hellos: Hellos,
         listener: TcpListener,
         to: SocketAddr,
@@ -306,14 +306,14 @@ mod tests {
         fn carry_out(&mut self) {
             while let Some(output) = self.session.poll_output() {
                 match output {
-                    Output::Dial(number) => {
+                    SessionOutput::Dial(number) => {
                         let (conn, hello) = self.hello();
                         tokio::spawn(dial(Dial { number, conn, to: self.to, hello }, self.carrier()));
                     }
-                    Output::Write(conn, frame) => {
+                    SessionOutput::Write(conn, frame) => {
                         self.frames.get(&conn).map(|frames| frames.try_send(frame));
                     }
-                    Output::Close(conn) => {
+                    SessionOutput::Close(conn) => {
                         self.frames.remove(&conn);
                     }
                 }
@@ -393,7 +393,7 @@ mod tests {
         [(Role::Leader, 0), (Role::Member, 1)].map(|(role, index)| End {
             id: NodeId([1 + index; 16]),
             other: NodeId([2 - index; 16]),
-            session: Session::new(role, PATIENCE),
+            session: SessionEnd::new(role, PATIENCE),
             hellos: Hellos::new(job.tag(), keys.as_ref()),
             listener: listeners.next().unwrap(),
             to: addresses[usize::from(1 - index)],

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::timer::Time;
 use crate::model::NodeId;
 use crate::wire::world::Contact;
-use crate::wire::{Message, Running, Status};
+use crate::wire::{Message, Reply, Running};
 
 /// The most hosts whose observers are answered at once, one on each.
 const OBSERVERS: usize = 4;
@@ -113,13 +113,13 @@ impl Desk {
     }
 
     /// Answers the observers that have asked, if it is time to.
-    pub(crate) fn handle_timeout(&mut self, now: Time, status: impl FnOnce() -> Status) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, status: impl FnOnce() -> Reply) {
         self.shared.now = self.shared.now.max(now);
         if self.due.take_if(|due| *due <= now).is_none() {
             return;
         }
         self.next = now + PAUSE;
-        let status = Message::Status(status());
+        let status = Message::Reply(status());
         for (observer, source) in std::mem::take(&mut self.observers).into_values() {
             self.shared.send(source, observer, &status);
         }
@@ -179,12 +179,12 @@ mod tests {
         fn answered(&mut self, now: Time) -> Vec<SocketAddr> {
             self.handle_timeout(now, || status(0));
             let sent = self.sent().into_iter();
-            sent.filter(|(_, message)| *message == Message::Status(status(0))).map(|(to, _)| to).collect()
+            sent.filter(|(_, message)| *message == Message::Reply(status(0))).map(|(to, _)| to).collect()
         }
     }
 
-    fn status(rank: u32) -> Status {
-        Status {
+    fn status(rank: u32) -> Reply {
+        Reply {
             epoch: Lineage::default(),
             rank,
             world: 4,

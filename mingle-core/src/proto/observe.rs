@@ -86,7 +86,7 @@ impl Observer {
         let observed = match message {
             Message::Announce(announce) => Observed::Leads(announce.count.progress(&announce.candidate)),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
-            Message::Status(status) => Observed::Runs(Runs {
+            Message::Reply(status) => Observed::Runs(Runs {
                 epoch: status.epoch,
                 host: status.host,
                 rank: status.rank,

@@ -13,7 +13,7 @@ use super::config::Config;
 use super::output::{DialId, Output, PathDial};
 use super::report::Event;
 use super::scale::Scale;
-use super::session::Links;
+use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::{
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) timers: Timers,
     pub(crate) codec: Codec,
     /// The sessions with other nodes.
-    pub(crate) links: Links<()>,
+    pub(crate) links: PeerLinks<()>,
     /// Other nodes have tried to connect to this one, and none has succeeded since.
     unreached: bool,
     /// Endpoints that this node has published and lost, the latest last.
@@ -60,7 +60,7 @@ impl Shared {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self {
             codec: Codec::new(config.tag, config.keys.as_ref()).for_world(config.world),
-            links: Links::new(config.id, rng.random()),
+            links: PeerLinks::new(config.id, rng.random()),
             config,
             now,
             rng,

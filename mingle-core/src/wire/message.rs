@@ -34,7 +34,7 @@ pub(crate) enum Message {
     /// An observer, which is no node, asks the members of a running world for their status.
     Query,
     /// The answer to that.
-    Status(Status),
+    Reply(Reply),
 }
 
 /// The kind of [`Message::Query`].
@@ -48,7 +48,7 @@ impl Message {
             Self::Hint(_) => 3,
             Self::Running(_) => 4,
             Self::Query => QUERY,
-            Self::Status(_) => 6,
+            Self::Reply(_) => 6,
         }
     }
 
@@ -59,7 +59,7 @@ impl Message {
             Self::Announce(_) | Self::Solicit(_) => true,
             Self::Hint(_) => recipient != NodeId::ANYONE,
             Self::Query => recipient == NodeId::ALL,
-            Self::Running(_) | Self::Status(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
+            Self::Running(_) | Self::Reply(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
         }
     }
 
@@ -150,7 +150,7 @@ pub(crate) struct Running {
 
 /// A member of a running world, as an observer shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub(crate) struct Reply {
     /// Which world of the job it is in.
     pub(crate) epoch: Lineage,
     pub(crate) rank: u32,

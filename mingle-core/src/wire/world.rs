@@ -1,6 +1,6 @@
 //! What the processes of a world that stays tell each other on their sessions.
 //!
-//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Join`]), what it
+//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Arrival`]), what it
 //! is doing ([`Status`]), what the leader has decided ([`Reign`]), and the next world ([`Plan`]). A later
 //! frame of a kind says all that an earlier one said, as far as it still holds. So a frame that was replaced
 //! before it was read is no loss, and a process that was stopped for an hour reads four frames.
@@ -34,7 +34,7 @@ pub(crate) struct Contact {
 
 /// What a process tells of itself to the process that leads, or that may know who leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Join {
+pub(crate) struct Arrival {
     pub(crate) contact: Contact,
     /// The rank that the user gave to it: it takes no other seat.
     pub(crate) rank: Option<u32>,
@@ -47,7 +47,7 @@ pub(crate) struct Status {
     pub(crate) epoch: Lineage,
     pub(crate) command: Command,
     /// The last round whose paths it has proved, or has failed to prove.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<RoundAnswer>,
     /// It has lost this leader.
     pub(crate) lost: Option<NodeId>,
     /// The nodes that have lost the leader and have come to this process, and what they do in this epoch.
@@ -74,14 +74,14 @@ pub(crate) enum Command {
 
 /// Whether the paths of a round are proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct RoundAnswer {
     pub(crate) round: RoundId,
     /// The nodes to which a path is broken, at most [`BROKEN`], or the node itself where it cannot say which.
     /// None: it is ready.
     pub(crate) broken: Vec<NodeId>,
 }
 
-impl Answer {
+impl RoundAnswer {
     pub(crate) fn is_ready_for(&self, round: RoundId) -> bool {
         self.broken.is_empty() && self.round == round
     }
@@ -128,16 +128,16 @@ pub(crate) enum Phase {
     /// The commands run.
     Runs,
     /// The world is over, and all commands stop.
-    Over(Cause),
+    Over(FirstCause),
     /// The same, and the members of the leader's last round prove their paths.
-    Round(Cause),
+    Round(FirstCause),
     /// All commands have ended well.
     Released,
 }
 
 /// Why a world is over: the command of this rank has ended so, or its node is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cause {
+pub(crate) struct FirstCause {
     pub(crate) rank: Option<u32>,
     pub(crate) end: End,
 }
@@ -166,8 +166,8 @@ impl Plan {
 
 /// What a frame says, whose kind is the number of the variant, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Said {
-    Join(Join),
+pub(crate) enum WorldSaid {
+    Arrival(Arrival),
     Status(Status),
     Reign(Reign),
     Plan(Plan),
@@ -176,7 +176,7 @@ pub(crate) enum Said {
 /// The kind of a frame that says what the leader has decided.
 pub(crate) const REIGN: u8 = 2;
 
-impl Said {
+impl WorldSaid {
     pub(crate) fn encode(&self) -> Body {
         let mut bytes = Vec::new();
         message::put(self, super::frame_config(), &mut bytes);
@@ -191,7 +191,7 @@ impl Said {
     fn is_bounded(&self) -> bool {
         let fits = |contact: &Contact| (1..=ADDRESSES).contains(&contact.addresses.len());
         match self {
-            Self::Join(join) => fits(&join.contact),
+            Self::Arrival(arrival) => fits(&arrival.contact),
             Self::Status(status) => status.answer.iter().all(|answer| answer.broken.len() <= BROKEN),
             Self::Reign(reign) => {
                 fits(&reign.leader)
@@ -216,11 +216,11 @@ mod tests {
         }
     }
 
-    fn all() -> Vec<Said> {
+    fn all() -> Vec<WorldSaid> {
         let epoch = Lineage { generation: 3, origin: 9 };
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
-        let cause = Cause { rank: Some(2), end: End::Killed(9) };
-        let answer = Some(Answer { round, broken: vec![NodeId([8; 16])] });
+        let cause = FirstCause { rank: Some(2), end: End::Killed(9) };
+        let answer = Some(RoundAnswer { round, broken: vec![NodeId([8; 16])] });
         let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
         let reign = Reign {
             epoch,
@@ -238,16 +238,16 @@ mod tests {
             heirs: vec![contact(2), contact(3)],
         };
         vec![
-            Said::Join(Join { contact: contact(5), rank: Some(3) }),
-            Said::Status(Status {
+            WorldSaid::Arrival(Arrival { contact: contact(5), rank: Some(3) }),
+            WorldSaid::Status(Status {
                 epoch,
                 command: Command::Stops,
                 answer,
                 lost: Some(NodeId([2; 16])),
                 guests,
             }),
-            Said::Reign(reign),
-            Said::Plan(Plan { round, epoch, seats: (0..40).map(contact).collect() }),
+            WorldSaid::Reign(reign),
+            WorldSaid::Plan(Plan { round, epoch, seats: (0..40).map(contact).collect() }),
         ]
     }
 
@@ -255,11 +255,11 @@ mod tests {
     fn every_state_comes_back_and_no_other_bytes_are_one() {
         for said in all() {
             let body = said.encode();
-            assert_eq!(Said::decode(&body), Some(said));
+            assert_eq!(WorldSaid::decode(&body), Some(said));
             for length in 0..body.len() {
-                assert_eq!(Said::decode(&body[..length]), None, "{length} bytes");
+                assert_eq!(WorldSaid::decode(&body[..length]), None, "{length} bytes");
             }
-            assert_eq!(Said::decode(&[&body[..], &[0]].concat()), None);
+            assert_eq!(WorldSaid::decode(&[&body[..], &[0]].concat()), None);
         }
     }
 
@@ -267,9 +267,9 @@ mod tests {
     fn a_plan_of_10_000_nodes_with_four_addresses_each_is_read() {
         let round = RoundId { leader: NodeId([1; 16]), number: 1 };
         let seat = Contact { addresses: vec![contact(1).addresses[0]; 4], ..contact(1) };
-        let plan = Said::Plan(Plan { round, epoch: Lineage::default(), seats: vec![seat; 10_000] });
+        let plan = WorldSaid::Plan(Plan { round, epoch: Lineage::default(), seats: vec![seat; 10_000] });
         let body = plan.encode();
-        assert_eq!(Said::decode(&body), Some(plan));
+        assert_eq!(WorldSaid::decode(&body), Some(plan));
     }
 
     #[test]
@@ -281,9 +281,9 @@ mod tests {
                 epoch: Lineage::default(),
                 seats: vec![contact.clone()],
             };
-            for said in [Said::Join(Join { contact, rank: None }), Said::Plan(plan)] {
+            for said in [WorldSaid::Arrival(Arrival { contact, rank: None }), WorldSaid::Plan(plan)] {
                 let body = said.encode();
-                assert_eq!(Said::decode(&body), None, "{count} addresses");
+                assert_eq!(WorldSaid::decode(&body), None, "{count} addresses");
             }
         }
     }

@@ -33,7 +33,7 @@ const ASK: Duration = Duration::from_secs(1);
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
 /// The proof of a plan's paths.
-pub(super) struct Round {
+pub(super) struct Proving {
     plan: Plan,
     pub(super) node: Node,
     formed: Option<Formed>,
@@ -42,7 +42,7 @@ pub(super) struct Round {
 impl RunningWorld {
     /// Waits until the next world has formed.
     pub(super) async fn meet(mut self) -> Result<Assignment, Error> {
-        let mut round: Option<Round> = None;
+        let mut round: Option<Proving> = None;
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
         // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
@@ -150,11 +150,11 @@ impl RunningWorld {
     }
 
     /// Begins a round that is planned, and goes on with the one that is under way.
-    async fn advance_round(&mut self, round: &mut Option<Round>) -> Result<(), Error> {
+    async fn advance_round(&mut self, round: &mut Option<Proving>) -> Result<(), Error> {
         if let Some(plan) = self.planned.take() {
             *round = self.begin_round(plan).await?;
         }
-        let Some(Round { plan, node, formed }) = round else { return Ok(()) };
+        let Some(Proving { plan, node, formed }) = round else { return Ok(()) };
         self.driver.fire_timers(node).await;
         let (mut has_formed, mut has_failed) = (false, false);
         while let Some(output) = node.poll_output() {
@@ -185,7 +185,7 @@ impl RunningWorld {
         Ok(())
     }
 
-    async fn begin_round(&mut self, plan: Plan) -> Result<Option<Round>, Error> {
+    async fn begin_round(&mut self, plan: Plan) -> Result<Option<Proving>, Error> {
         let size = Size::new(u32::try_from(plan.seats.len()).unwrap_or(u32::MAX)).ok();
         let rank = plan.rank_of(self.world.own().id);
         let (Some(size), Some(rank)) = (size, rank) else { return Ok(None) };
@@ -215,7 +215,7 @@ impl RunningWorld {
             let seeds = first.addresses.iter().map(|address| SocketAddr::new(address.ip(), first.port));
             node.handle_seeds(self.driver.now(), seeds.collect());
         }
-        Ok(Some(Round { plan, node, formed: None }))
+        Ok(Some(Proving { plan, node, formed: None }))
     }
 
     fn assignment(mut self, mut formed: Formed) -> Assignment {

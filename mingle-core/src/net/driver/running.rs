@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{GRACE, usable};
 use super::receive::{BATCH, SETTLE};
-use super::round::{QUIET, Round};
+use super::round::{Proving, QUIET};
 use super::{Driver, SMALL, ending, failed};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
@@ -19,11 +19,11 @@ use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, Incoming, LONGEST};
 use crate::net::sockets::watched::{Watched, readable};
 use crate::proto::desk::{Desk, Sign};
-use crate::proto::world::{self, Action, World};
+use crate::proto::world::{Action, World, WorldChange, WorldSettings};
 use crate::proto::{Change, Ending, Formed, Order, Over, was_stopped};
-use crate::wire::Status;
+use crate::wire::Reply;
 use crate::wire::session::Hellos;
-use crate::wire::world::{Cause, Contact, Plan, RoundId};
+use crate::wire::world::{Contact, FirstCause, Plan, RoundId};
 
 /// The most addresses of this node that others learn.
 const ADDRESSES: usize = 16;
@@ -74,7 +74,7 @@ pub(crate) struct RunningWorld {
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
     /// The cause of the end of the last world.
-    ended: Option<Cause>,
+    ended: Option<FirstCause>,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -213,7 +213,7 @@ impl RunningWorld {
         }
         let (world, rank, restarts_left, ended) = (&self.world, self.rank, self.restarts_left, self.ended);
         let (members, host) = (&self.members, rank.and_then(|rank| self.members.get(rank.get() as usize)));
-        self.desk.handle_timeout(now, || Status {
+        self.desk.handle_timeout(now, || Reply {
             epoch: world.epoch(),
             rank: rank.map_or(0, Rank::get),
             world: u32::try_from(members.len()).unwrap_or(u32::MAX),
@@ -251,14 +251,14 @@ impl RunningWorld {
         }
     }
 
-    fn report(&mut self, change: world::Change) {
+    fn report(&mut self, change: WorldChange) {
         let peer = |rank: u32| {
             let peer = self.members.get(usize::try_from(rank).ok()?)?;
             Some((Rank(rank), peer.clone()))
         };
         match change {
-            world::Change::Formed(plan) => self.formed = Some(plan),
-            world::Change::Over(cause) => {
+            WorldChange::Formed(plan) => self.formed = Some(plan),
+            WorldChange::Over(cause) => {
                 let over = self.over(cause);
                 if !self.has_failed || over.rank != self.rank {
                     self.changes.push_back(Change::Over(over));
@@ -271,29 +271,29 @@ impl RunningWorld {
                     self.changes.push_back(Change::Notified);
                 }
             }
-            world::Change::FirstCause(cause) => {
+            WorldChange::FirstCause(cause) => {
                 self.ended = Some(cause);
                 self.changes.push_back(Change::Cause(self.over(cause)));
                 if self.settles.take().is_some() {
                     self.changes.push_back(Change::Notified);
                 }
             }
-            world::Change::Suspected(rank) => {
+            WorldChange::Suspected(rank) => {
                 self.changes.extend(peer(rank).map(|(rank, peer)| Change::Suspected(rank, peer)));
             }
-            world::Change::Back(rank) => {
+            WorldChange::Back(rank) => {
                 self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
             }
-            world::Change::CutOff => self.changes.push_back(Change::CutOff),
+            WorldChange::CutOff => self.changes.push_back(Change::CutOff),
             // It may end once the others have read that.
-            world::Change::Released => {}
-            world::Change::MayEnd => {
+            WorldChange::Released => {}
+            WorldChange::MayEnd => {
                 self.may_end = true;
                 let is_over = self.world.is_over() || self.leaves;
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
-            world::Change::Lost if self.world.leads() => {}
-            world::Change::Lost => {
+            WorldChange::Lost if self.world.leads() => {}
+            WorldChange::Lost => {
                 self.is_lost = true;
                 if !self.world.is_over() {
                     let over = Over { rank: None, peer: None, end: End::Unknown };
@@ -303,7 +303,7 @@ impl RunningWorld {
         }
     }
 
-    fn over(&self, cause: Cause) -> Over {
+    fn over(&self, cause: FirstCause) -> Over {
         let rank = cause.rank.map(Rank);
         let peer = cause.rank.and_then(|rank| self.members.get(usize::try_from(rank).ok()?));
         Over { rank, peer: peer.cloned(), end: cause.end }
@@ -357,7 +357,7 @@ impl RunningWorld {
     }
 
     /// Waits for whatever comes first, and hears it.
-    pub(super) async fn wait(&mut self, round: &mut Option<Round>) {
+    pub(super) async fn wait(&mut self, round: &mut Option<Proving>) {
         let node_due = round.as_ref().and_then(|round| round.node.poll_timeout());
         let due = [self.world.poll_timeout(), self.desk.poll_timeout(), node_due];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
@@ -381,7 +381,7 @@ impl RunningWorld {
                 self.hear_all();
             }
             incoming = self.driver.connections.next(), if round.is_some() => {
-                if let Some(Round { node, .. }) = round {
+                if let Some(Proving { node, .. }) = round {
                     match incoming {
                         Incoming::Event(event) => self.driver.handle(node, event),
                         Incoming::Accepted(accepted) => self.driver.accepted(accepted),
@@ -397,14 +397,14 @@ impl RunningWorld {
         }
     }
 
-    fn read(&mut self, round: &mut Option<Round>) {
+    fn read(&mut self, round: &mut Option<Proving>) {
         let (world, desk) = (&self.world, &mut self.desk);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let sign = world.who_knows().map(|leader| Sign { leader, leads: world.leads(), members });
             desk.handle_datagram(now, from, datagram, rank, sign);
-            if let Some(Round { node, .. }) = round {
+            if let Some(Proving { node, .. }) = round {
                 node.handle_datagram(now, from, datagram);
             }
         });
@@ -501,9 +501,9 @@ impl Driver {
         Contact { id: self.id, addresses, port: self.port }
     }
 
-    fn world_settings(&self) -> world::Settings {
+    fn world_settings(&self) -> WorldSettings {
         let settings = &self.settings;
-        world::Settings {
+        WorldSettings {
             size: settings.world,
             rank: settings.rank.map(Rank::get),
             gone_after: settings.gone_after,

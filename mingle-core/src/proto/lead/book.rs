@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::model::{HostName, NodeId, Peer, Rank, Traits, User};
 use crate::proto::report::RankRange;
-use crate::proto::session::Links;
+use crate::proto::session::PeerLinks;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
@@ -227,7 +227,7 @@ impl Book {
 
     /// The first standby, but for those that are `taken` or were replaced themselves, that may take the seat
     /// of this member: its given rank is free then.
-    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], links: &Links<()>) -> Option<NodeId> {
+    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], links: &PeerLinks<()>) -> Option<NodeId> {
         self.member(of)?;
         let fits = |id: &NodeId| {
             let Some(entry) = self.get(*id).filter(|entry| !entry.replaced) else { return false };

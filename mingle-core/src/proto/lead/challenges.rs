@@ -6,7 +6,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::time::Duration;
 
 use crate::model::NodeId;
-use crate::proto::session::Links;
+use crate::proto::session::PeerLinks;
 use crate::proto::timer::Time;
 
 /// How long a challenged member may be silent.
@@ -55,7 +55,7 @@ impl Challenges {
 
     /// Something was read of this member: if it was challenged, and has read the question, the challenge is
     /// over. Returns the nodes that were given its rank.
-    pub(super) fn answered(&mut self, member: NodeId, links: &Links<()>) -> BTreeSet<NodeId> {
+    pub(super) fn answered(&mut self, member: NodeId, links: &PeerLinks<()>) -> BTreeSet<NodeId> {
         let Entry::Occupied(challenge) = self.0.entry(member) else { return BTreeSet::new() };
         let link = links.get(member).map(|peer| &peer.link).filter(|link| link.is_there());
         let has_answered = link.is_some_and(|link| link.session.has_read(challenge.get().question));

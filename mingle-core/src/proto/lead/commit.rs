@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::book::{Book, Entry};
-use super::plan::Plan;
+use super::plan::RoundPlan;
 use crate::model::{NodeId, World};
 use crate::proto::report::Formed;
 use crate::proto::session::Linked;
@@ -22,7 +22,7 @@ const LOOKS: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
-    plan: Plan,
+    plan: RoundPlan,
     since: Time,
     unaware: Unaware,
     /// How many standbys there were.
@@ -48,7 +48,7 @@ impl Unaware {
 
 impl Committed {
     /// The world has formed: tells the master, and all if this node is the master.
-    pub(super) fn start(plan: Plan, book: &Book, shared: &mut Shared) -> Self {
+    pub(super) fn start(plan: RoundPlan, book: &Book, shared: &mut Shared) -> Self {
         shared.timers.stop(Timer::ProofFailed);
         shared.timers.set(Timer::Round, shared.now);
         if plan.master == shared.me() {
@@ -156,6 +156,6 @@ impl Committed {
 
 /// A world that has formed with fewer nodes than it may have is not full: a latecomer looks for the next one
 /// until its time is up.
-fn no_seat(plan: &Plan, shared: &Shared) -> Refusal {
+fn no_seat(plan: &RoundPlan, shared: &Shared) -> Refusal {
     if plan.world() < shared.most() { Refusal::Closing } else { Refusal::WorldFull }
 }

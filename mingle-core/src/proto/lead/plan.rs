@@ -14,7 +14,7 @@ use crate::proto::shared::Shared;
 use crate::wire::{BrokenTo, Partner, Prepare};
 
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct RoundPlan {
     pub(super) number: u64,
     pub(super) roster: Roster,
     pub(super) digest: Digest,
@@ -69,7 +69,7 @@ pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
     std::iter::once(own).chain(members).collect()
 }
 
-impl Plan {
+impl RoundPlan {
     /// The plan for nodes in the order of their ranks, the master first.
     pub(super) fn new(
         number: u64,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::book::Book;
-use super::plan::Plan;
+use super::plan::RoundPlan;
 use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
 use crate::proto::shared::Shared;
@@ -17,7 +17,7 @@ const MORE_FAILURES: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone)]
 pub(super) struct Round {
-    pub(super) plan: Plan,
+    pub(super) plan: RoundPlan,
     pub(super) proofs: PathProofs,
     pub(super) started: Time,
     /// How many members are ready.
@@ -28,7 +28,7 @@ pub(super) struct Round {
 
 impl Round {
     /// Tells the members, and starts to prove the leader's own paths.
-    pub(super) fn start(plan: Plan, book: &Book, shared: &mut Shared) -> Self {
+    pub(super) fn start(plan: RoundPlan, book: &Book, shared: &mut Shared) -> Self {
         let roster = Said::Roster(plan.number, encode_roster(&plan.roster)).encode();
         for (id, entry) in book.members() {
             if entry.node.attributes.wants_roster {

@@ -8,7 +8,7 @@ use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
 use super::networks::RoundNetwork;
-use super::plan::{self, Plan};
+use super::plan::{self, RoundPlan};
 use super::ranks::{self, Apart, Applicant};
 use super::round::Round;
 use super::unfit::{self, Excluded, Planned};
@@ -191,7 +191,7 @@ impl Lead {
     }
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
-    fn plan(&mut self, shared: &mut Shared) -> Planned<Plan> {
+    fn plan(&mut self, shared: &mut Shared) -> Planned<RoundPlan> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST || self.has_other_master(shared);
         if let Some(broken) = self.rounds.broken.settle(persists) {
@@ -203,7 +203,7 @@ impl Lead {
         let spare = unfit::spare(&self.book, shared) + spare;
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
         let sameness = alike::compare(&assigned, &verdict).map_err(Some)?;
-        Plan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
+        RoundPlan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.

@@ -45,14 +45,14 @@ struct Stranger {
 
 /// A candidate that this node could not join.
 #[derive(Debug, Clone)]
-struct Failed<T> {
+struct NotJoined<T> {
     id: NodeId,
     what: T,
     /// When it was heard last.
     heard: Time,
 }
 
-impl<T: Clone> Failed<T> {
+impl<T: Clone> NotJoined<T> {
     fn hear(&mut self, id: NodeId, now: Time) {
         if self.id == id {
             self.heard = now;
@@ -143,9 +143,9 @@ pub(super) struct Memory {
     /// The leaders that this node has joined.
     leaders: BTreeSet<NodeId>,
     /// The last candidate that did not answer.
-    unanswered: Option<Failed<Peer>>,
+    unanswered: Option<NotJoined<Peer>>,
     /// The last leader that answered, but was not reached over TCP at these endpoints.
-    unreached: Option<Failed<(Peer, Vec<SocketAddr>)>>,
+    unreached: Option<NotJoined<(Peer, Vec<SocketAddr>)>>,
     /// This node's endpoint, where others joined and none could connect to it.
     pub(super) unconnectable: Option<SocketAddr>,
     /// An address of the last node with which no connection has opened, where it is in no network of this
@@ -372,7 +372,7 @@ impl Memory {
     /// A leader that this node had joined has ended; of any other, something keeps the answers away.
     pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, now: Time) {
         if !self.leaders.contains(&id) {
-            self.unanswered = Some(Failed { id, what: candidate, heard: now });
+            self.unanswered = Some(NotJoined { id, what: candidate, heard: now });
         }
     }
 
@@ -384,7 +384,7 @@ impl Memory {
         endpoints: Vec<SocketAddr>,
         now: Time,
     ) -> bool {
-        let was = self.unreached.replace(Failed { id, what: (leader, endpoints), heard: now });
+        let was = self.unreached.replace(NotJoined { id, what: (leader, endpoints), heard: now });
         was.is_none_or(|was| was.id != id)
     }
 

@@ -189,7 +189,7 @@ impl Node {
         }
         tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
         // Between an observer and a running world.
-        if matches!(message, Message::Query | Message::Status(_)) {
+        if matches!(message, Message::Query | Message::Reply(_)) {
             return;
         }
         self.memory.hear(header.sender, self.shared.now);

@@ -52,7 +52,7 @@ enum Step {
 struct State {
     now: Time,
     budget: Budget,
-    ends: [Session; 2],
+    ends: [SessionEnd; 2],
     /// The kinds that each end has said, by number, and those that it will say.
     said: [Vec<u8>; 2],
     to_say: [VecDeque<u8>; 2],
@@ -65,7 +65,7 @@ struct State {
 
 impl State {
     fn new(budget: Budget, to_say: [&[u8]; 2]) -> Self {
-        let ends = [Role::Leader, Role::Member].map(|role| Session::new(role, PATIENCE));
+        let ends = [Role::Leader, Role::Member].map(|role| SessionEnd::new(role, PATIENCE));
         let mut state = Self {
             now: Time::ZERO,
             budget,
@@ -209,16 +209,16 @@ impl State {
         for end in 0..2 {
             while let Some(output) = self.ends[end].poll_output() {
                 match output {
-                    Output::Dial(dial) => {
+                    SessionOutput::Dial(dial) => {
                         self.dials.insert((end, dial));
                     }
                     // The driver may have read the end of a connection before it writes to it.
-                    Output::Write(ConnId(conn), frame) => {
+                    SessionOutput::Write(ConnId(conn), frame) => {
                         if let Some(wire) = self.wires.get_mut(&conn).filter(|wire| wire.open[end]) {
                             wire.to[1 - end].push_back(Segment::Frame(frame));
                         }
                     }
-                    Output::Close(ConnId(conn)) => self.close(end, conn),
+                    SessionOutput::Close(ConnId(conn)) => self.close(end, conn),
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Impossible, LOST, Output, Role, Session};
+use super::{Impossible, LOST, Role, SessionEnd, SessionOutput};
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame, kind_of};
 
@@ -68,8 +68,8 @@ pub(crate) enum Presence {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
-    pub(crate) session: Session,
+pub(crate) struct PeerLink {
+    pub(crate) session: SessionEnd,
     /// Names this end's session: the other process begins anew where it has heard another number.
     own_number: u64,
     other_number: Option<u64>,
@@ -109,11 +109,11 @@ struct Question {
     refused_again: bool,
 }
 
-impl Link {
+impl PeerLink {
     /// A link to a process to which no connection is open.
     pub(crate) fn new(role: Role, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
         Self {
-            session: Session::new(role, PATIENCE),
+            session: SessionEnd::new(role, PATIENCE),
             own_number: number,
             other_number: None,
             addresses,
@@ -374,12 +374,12 @@ impl Link {
     }
 
     /// What is to be done, and for a dial where to.
-    pub(crate) fn poll_output(&mut self) -> Option<(Output, Option<SocketAddr>)> {
+    pub(crate) fn poll_output(&mut self) -> Option<(SessionOutput, Option<SocketAddr>)> {
         let output = self.session.poll_output()?;
-        if let Output::Close(conn) = output {
+        if let SessionOutput::Close(conn) = output {
             self.connections.retain(|(open, _)| *open != conn);
         }
-        let Output::Dial(dial) = output else { return Some((output, None)) };
+        let SessionOutput::Dial(dial) = output else { return Some((output, None)) };
         let to = self.addresses.get(self.next_address).copied();
         self.dialled.extend(to.map(|to| (dial, to)));
         if self.met.is_none() {
@@ -418,19 +418,19 @@ mod tests {
     }
 
     /// A link whose only connection has ended so, at second 1.
-    fn ended(ending: Ending) -> Link {
-        let mut link = Link::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+    fn ended(ending: Ending) -> PeerLink {
+        let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 2);
         assert_eq!(link.presence(Time::ZERO), Presence::There);
         link.closed(Time::from_secs(1), ConnId(1), ending);
         link
     }
 
-    fn refuse(link: &mut Link, ms: u64) -> Presence {
+    fn refuse(link: &mut PeerLink, ms: u64) -> Presence {
         refuse_at(link, THERE, ms)
     }
 
-    fn refuse_at(link: &mut Link, to: SocketAddr, ms: u64) -> Presence {
+    fn refuse_at(link: &mut PeerLink, to: SocketAddr, ms: u64) -> Presence {
         let now = Time::from_millis(ms);
         link.dialled.insert(DialId(0), to);
         link.dial_failed(now, DialId(0), Failed::Refused);
@@ -475,10 +475,10 @@ mod tests {
 
     #[test]
     fn a_process_at_another_address_takes_no_name_of_a_process_that_is_there_or_has_just_gone() {
-        let mut link = Link::new(Role::Member, 1, Vec::new(), Time::ZERO);
+        let mut link = PeerLink::new(Role::Member, 1, Vec::new(), Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 5);
         link.set_addresses(&[THERE]);
-        let begins = |link: &Link, second, way| !link.is_outdated(Time::from_secs(second), way, 6);
+        let begins = |link: &PeerLink, second, way| !link.is_outdated(Time::from_secs(second), way, 6);
         assert!(!begins(&link, 9, accepted_from(ELSEWHERE)), "a stranger");
         assert!(!link.is_outdated(Time::ZERO, accepted_from(ELSEWHERE), 5), "its own session goes on");
         assert!(begins(&link, 0, accepted_from(THERE)) && begins(&link, 0, Way::Dialled(DialId(1))));
@@ -490,9 +490,9 @@ mod tests {
 
     #[test]
     fn a_process_where_it_is_known_to_be_gets_its_name_back_whatever_number_a_stranger_has_said() {
-        let mut link = Link::new(Role::Member, 1, vec![THERE], Time::ZERO);
+        let mut link = PeerLink::new(Role::Member, 1, vec![THERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(ELSEWHERE), ConnId(1), 1 << 62);
-        let is_outdated = |link: &Link, way, number| link.is_outdated(Time::ZERO, way, number);
+        let is_outdated = |link: &PeerLink, way, number| link.is_outdated(Time::ZERO, way, number);
         assert!(is_outdated(&link, accepted_from(ELSEWHERE), 5), "an earlier session");
         for way in [accepted_from(THERE), Way::Dialled(DialId(1))] {
             assert!(!is_outdated(&link, way, 5), "{way:?}");
@@ -505,11 +505,11 @@ mod tests {
     fn a_process_that_has_come_from_elsewhere_is_dialled_where_it_is_known_to_be() {
         let now = Time::ZERO;
         for (from, is_dialled) in [(ELSEWHERE, true), (THERE, false)] {
-            let mut link = Link::new(Role::Member, 1, vec![THERE], now);
+            let mut link = PeerLink::new(Role::Member, 1, vec![THERE], now);
             link.opened(now, accepted_from(from), ConnId(1), 5);
             let outputs: Vec<_> = std::iter::from_fn(|| link.poll_output()).collect();
             let dialled = outputs.iter().find_map(|(output, to)| match output {
-                Output::Dial(dial) => Some((*dial, *to)),
+                SessionOutput::Dial(dial) => Some((*dial, *to)),
                 _ => None,
             });
             assert_eq!(dialled.map(|(_, to)| to), is_dialled.then_some(Some(THERE)));

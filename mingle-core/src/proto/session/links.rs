@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::link::{Ending, Failed, Link, Way};
-use super::{Impossible, Output, Role};
+use super::link::{Ending, Failed, PeerLink, Way};
+use super::{Impossible, Role, SessionOutput};
 use crate::model::NodeId;
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
@@ -37,7 +37,7 @@ pub enum Order {
 
 /// The links of one process, and what it knows of each other process.
 #[derive(Debug, Clone)]
-pub(crate) struct Links<P> {
+pub(crate) struct PeerLinks<P> {
     me: NodeId,
     /// The number of the session with a process that was never forgotten.
     number: u64,
@@ -56,13 +56,13 @@ pub(crate) struct Links<P> {
 /// Another process.
 #[derive(Debug, Clone)]
 pub(crate) struct Linked<P> {
-    pub(crate) link: Link,
+    pub(crate) link: PeerLink,
     /// When `due` has it.
     due: Option<Time>,
     pub(crate) known: P,
 }
 
-impl<P> Links<P> {
+impl<P> PeerLinks<P> {
     /// The links of the process `me`. `number` is random.
     pub(crate) fn new(me: NodeId, number: u64) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl<P> Links<P> {
     /// Begins a session with a process that has these addresses. It is dialled when the link is next
     /// advanced.
     pub(crate) fn add(&mut self, now: Time, id: NodeId, addresses: Vec<SocketAddr>, known: P) {
-        let link = Link::new(self.role(id), self.number_for(id), addresses, now);
+        let link = PeerLink::new(self.role(id), self.number_for(id), addresses, now);
         self.peers.insert(id, Linked { link, due: None, known });
         self.touched.insert(id);
     }
@@ -187,7 +187,7 @@ impl<P> Links<P> {
         Some(id)
     }
 
-    fn with(&mut self, id: NodeId, act: impl FnOnce(&mut Link)) {
+    fn with(&mut self, id: NodeId, act: impl FnOnce(&mut PeerLink)) {
         if let Some(peer) = self.peers.get_mut(&id) {
             act(&mut peer.link);
             self.touched.insert(id);
@@ -234,7 +234,7 @@ impl<P> Links<P> {
         self.with(id, |link| link.set_addresses(addresses));
     }
 
-    /// When [`Links::next_due`] has something to do.
+    /// When [`PeerLinks::next_due`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -256,14 +256,14 @@ impl<P> Links<P> {
         let number = peer.link.number();
         while let Some((output, to)) = peer.link.poll_output() {
             let order = match (output, to) {
-                (Output::Dial(dial), Some(to)) => Order::Dial { to, peer: id, dial, number },
-                (Output::Dial(dial), None) => {
+                (SessionOutput::Dial(dial), Some(to)) => Order::Dial { to, peer: id, dial, number },
+                (SessionOutput::Dial(dial), None) => {
                     // It has not said yet where it is.
                     peer.link.dial_failed(now, dial, Failed::Silent);
                     continue;
                 }
-                (Output::Write(conn, frame), _) => Order::Write(conn, frame),
-                (Output::Close(conn), _) => {
+                (SessionOutput::Write(conn, frame), _) => Order::Write(conn, frame),
+                (SessionOutput::Close(conn), _) => {
                     self.connections.remove(&conn);
                     Order::Close(conn)
                 }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     /// Begins a session with a process, and forgets it. Returns the session's number.
-    fn meet(links: &mut Links<()>, id: NodeId) -> u64 {
+    fn meet(links: &mut PeerLinks<()>, id: NodeId) -> u64 {
         let asked = links.number_for(id);
         links.add(Time::ZERO, id, Vec::new(), ());
         assert_eq!(links.number_for(id), asked);
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_session_changes_when_its_process_is_forgotten_and_not_when_others_are() {
-        let mut links = Links::new(id(0), 7);
+        let mut links = PeerLinks::new(id(0), 7);
         for number in 1..1000 {
             assert_eq!(meet(&mut links, id(number)), 7, "{number}");
             assert_eq!(links.number_for(id(number)), 8, "{number}");
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn no_two_sessions_with_a_process_have_the_same_number_however_many_others_are_forgotten() {
-        let mut links = Links::new(id(0), 7);
+        let mut links = PeerLinks::new(id(0), 7);
         let mut seen = BTreeSet::new();
         links.add(Time::ZERO, id(1), Vec::new(), ());
         for turn in 0..20_000u16 {

@@ -41,7 +41,7 @@ use crate::wire::{Body, Frame, kind_of};
 pub use link::{Ending, Ends, Failed, Way};
 pub(crate) use link::{PATIENCE, Presence};
 pub use links::Order;
-pub(crate) use links::{Linked, Links};
+pub(crate) use links::{Linked, PeerLinks};
 
 /// A process to which no connection is open for so long, or that owes an acknowledgement for so long, is lost
 /// to what cannot wait for it.
@@ -62,7 +62,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// One end of a session.
 #[derive(Debug, Clone)]
-pub(crate) struct Session {
+pub(crate) struct SessionEnd {
     role: Role,
     patience: Duration,
     /// The frames that the other process has not acknowledged, by number, at most one of a kind.
@@ -89,7 +89,7 @@ pub(crate) struct Session {
     dials_beside: bool,
     /// The dials since the other process was heard last.
     attempts: u32,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SessionOutput>,
 }
 
 /// Which end of the session this is, by the IDs of the two. They open connections alike, and order them
@@ -103,9 +103,9 @@ pub(crate) enum Role {
 
 /// What a session asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// Open a connection to the other process, and exchange hellos; then call [`Session::opened`] or
-    /// [`Session::dial_failed`].
+pub(crate) enum SessionOutput {
+    /// Open a connection to the other process, and exchange hellos; then call [`SessionEnd::opened`] or
+    /// [`SessionEnd::dial_failed`].
     Dial(DialId),
     /// Write this frame. Frames of one connection are written in the order in which they were given.
     Write(ConnId, Frame),
@@ -144,7 +144,7 @@ struct Connection {
     owes: bool,
 }
 
-impl Session {
+impl SessionEnd {
     /// A session with a process to which no connection is open yet. `patience` is how long the other process
     /// may take to acknowledge a batch before another connection is tried.
     pub(crate) fn new(role: Role, patience: Duration) -> Self {
@@ -185,7 +185,7 @@ impl Session {
     /// The other process has begun anew: it has read nothing, and what its old connections bring is nobody's.
     pub(crate) fn begin_anew(&mut self) {
         let old = std::mem::take(&mut self.connections).into_iter();
-        self.outputs.extend(old.map(|connection| Output::Close(connection.conn)));
+        self.outputs.extend(old.map(|connection| SessionOutput::Close(connection.conn)));
         self.waiting.clear();
         (self.last, self.written, self.acknowledged, self.read, self.attempts) = (0, 0, 0, 0, 0);
     }
@@ -304,15 +304,15 @@ impl Session {
         }
     }
 
-    /// When [`Session::advance`] has something to do.
+    /// When [`SessionEnd::advance`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let silent = self.superfluous().map(|connection| connection.heard + SILENT).min();
         self.next_dial().into_iter().chain(silent).min()
     }
 
     /// The next thing to do. An acknowledgement is due once all that has arrived was given to
-    /// [`Session::receive`], so the driver reads first and then asks.
-    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+    /// [`SessionEnd::receive`], so the driver reads first and then asks.
+    pub(crate) fn poll_output(&mut self) -> Option<SessionOutput> {
         if let Some(now) = self.unwritten.take() {
             self.write(now);
             self.advance(now);
@@ -322,7 +322,7 @@ impl Session {
         }
         let owing = self.connections.iter_mut().find(|connection| connection.owes)?;
         owing.owes = false;
-        Some(Output::Write(owing.conn, Frame::acknowledgement(owing.read)))
+        Some(SessionOutput::Write(owing.conn, Frame::acknowledgement(owing.read)))
     }
 
     /// Does what is due: dials, and closes what is superfluous.
@@ -333,7 +333,7 @@ impl Session {
             (self.dials_at_once, self.dials_beside) = (false, false);
             self.attempts += 1;
             self.dials.insert(dial);
-            self.outputs.push_back(Output::Dial(dial));
+            self.outputs.push_back(SessionOutput::Dial(dial));
         }
         let silent: Vec<ConnId> = self
             .superfluous()
@@ -351,7 +351,7 @@ impl Session {
         for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
             for Waiting { number, body, .. } in self.waiting.iter().cloned() {
                 let frame = Frame { number, read: connection.read, body };
-                self.outputs.push_back(Output::Write(connection.conn, frame));
+                self.outputs.push_back(SessionOutput::Write(connection.conn, frame));
             }
             self.written = newest;
             connection.carries = Some(newest);
@@ -414,6 +414,6 @@ impl Session {
 
     fn close(&mut self, conn: ConnId) {
         self.connections.retain(|connection| connection.conn != conn);
-        self.outputs.push_back(Output::Close(conn));
+        self.outputs.push_back(SessionOutput::Close(conn));
     }
 }

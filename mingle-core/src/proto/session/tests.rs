@@ -46,7 +46,7 @@ struct Pair {
     now: Time,
     random: Xoshiro256PlusPlus,
     loss: f64,
-    ends: [Session; 2],
+    ends: [SessionEnd; 2],
     /// A process that is stopped until then. Its kernel goes on.
     stopped: [Time; 2],
     is_dead: [bool; 2],
@@ -65,7 +65,7 @@ impl Pair {
             now: Time::ZERO,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             loss,
-            ends: [Role::Leader, Role::Member].map(|role| Session::new(role, PATIENCE)),
+            ends: [Role::Leader, Role::Member].map(|role| SessionEnd::new(role, PATIENCE)),
             stopped: [Time::ZERO; 2],
             is_dead: [false; 2],
             arrivals: BTreeMap::new(),
@@ -75,21 +75,21 @@ impl Pair {
             written: [0, 0],
             read: [vec![], vec![]],
         };
-        pair.with(MEMBER, Session::advance);
+        pair.with(MEMBER, SessionEnd::advance);
         pair
     }
 
     /// Runs a step of one end, and carries out what it asks for.
-    fn with<T>(&mut self, end: usize, step: impl FnOnce(&mut Session, Time) -> T) -> T {
+    fn with<T>(&mut self, end: usize, step: impl FnOnce(&mut SessionEnd, Time) -> T) -> T {
         let done = step(&mut self.ends[end], self.now);
         while let Some(output) = self.ends[end].poll_output() {
             match output {
-                Output::Dial(dial) => self.dial(end, dial),
-                Output::Write(ConnId(conn), frame) => {
+                SessionOutput::Dial(dial) => self.dial(end, dial),
+                SessionOutput::Write(ConnId(conn), frame) => {
                     self.written[end] += 1;
                     self.send(conn, 1 - end, Arrival::Frame(conn, frame));
                 }
-                Output::Close(ConnId(conn)) => self.close(end, conn),
+                SessionOutput::Close(ConnId(conn)) => self.close(end, conn),
             }
         }
         if let Some(at) = self.ends[end].poll_timeout() {
@@ -232,7 +232,7 @@ impl Pair {
                     self.with(end, |session, now| session.closed(now, ConnId(conn)));
                 }
             }
-            Arrival::Timer => self.with(end, Session::advance),
+            Arrival::Timer => self.with(end, SessionEnd::advance),
         }
     }
 
@@ -325,7 +325,7 @@ fn a_connection_that_one_end_alone_has_lost_is_replaced_without_waiting_for_the_
 
 #[test]
 fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
-    let mut session = Session::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
     session.say(Time::ZERO, [1, 7].into());
     let before = format!("{session:?}");
@@ -363,7 +363,7 @@ fn in_any_weather_what_was_said_last_is_read_and_few_connections_are_left() {
             let bodies = pair.read[end].iter().map(|(_, body)| body[1]);
             assert!(bodies.is_sorted(), "seed {seed}: the order at end {end}");
         }
-        assert!(pair.ends.iter().all(Session::is_read), "seed {seed}");
+        assert!(pair.ends.iter().all(SessionEnd::is_read), "seed {seed}");
         // A connection is kept until a frame was read on another.
         assert!((1..=MOST).contains(&pair.open()), "seed {seed}: {}", pair.open());
     }
@@ -387,20 +387,20 @@ fn a_lost_packet_delays_four_exchanges_by_the_patience_and_not_by_a_kernels_time
 
 #[test]
 fn all_that_is_said_in_one_turn_is_one_batch() {
-    let mut session = Session::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
     while session.poll_output().is_some() {}
     for kind in [1, 2] {
         session.say(Time::ZERO, [kind, 0].into());
     }
     let written = std::iter::from_fn(|| session.poll_output());
-    assert_eq!(written.filter(|output| matches!(output, Output::Write(..))).count(), 2);
+    assert_eq!(written.filter(|output| matches!(output, SessionOutput::Write(..))).count(), 2);
 }
 
 #[test]
 fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
     let ms = Time::from_millis;
-    let mut session = Session::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
     session.opened(ms(0), None, ConnId(1));
     // It is told something new faster than it can answer.
     for at in (0..5000).step_by(10) {

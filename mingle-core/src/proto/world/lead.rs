@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Change, LOST, Peer, Presence, Time, World};
+use super::{LOST, Presence, Process, Time, World, WorldChange};
 use crate::model::{End, NodeId};
 use crate::proto::session::Linked;
 use crate::wire::Body;
-use crate::wire::world::{ABSENT, Cause, Command, Contact, Phase, Plan, REIGN, Reign, RoundId, Said};
+use crate::wire::world::{
+    ABSENT, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, WorldSaid,
+};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -37,7 +39,7 @@ const MASTER_FIRST: Duration = Duration::from_secs(1);
 
 /// What a leader knows beside what its members say.
 #[derive(Debug, Clone)]
-pub(super) struct Lead {
+pub(super) struct WorldLead {
     stage: Stage,
     /// When this stage began.
     since: Time,
@@ -64,14 +66,14 @@ pub(super) struct Lead {
 enum Stage {
     /// Until the time that is given, the first rank alone learns of it.
     Runs(Option<Time>),
-    Over(Cause),
-    Round(Cause, Arc<Plan>, Body),
+    Over(FirstCause),
+    Round(FirstCause, Arc<Plan>, Body),
     Released,
 }
 
 /// A member as the leader sees it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
+pub(super) struct MemberView {
     rank: u32,
     id: NodeId,
     pub(super) command: Command,
@@ -80,7 +82,7 @@ pub(super) struct Member {
     is_heard: bool,
 }
 
-impl Member {
+impl MemberView {
     fn is_lost(&self) -> bool {
         self.presence == Presence::Dead || matches!(self.command, Command::Leaves | Command::Quits)
     }
@@ -94,7 +96,7 @@ impl Member {
     }
 }
 
-impl Lead {
+impl WorldLead {
     /// The leader of a world that has just formed.
     pub(super) fn formed(now: Time) -> Self {
         let stage = Stage::Runs(None);
@@ -114,7 +116,7 @@ impl Lead {
     }
 
     /// The leader in the place of another one.
-    fn succeed(reign: &Reign, over: Option<Cause>, now: Time) -> Self {
+    fn succeed(reign: &Reign, over: Option<FirstCause>, now: Time) -> Self {
         let stage = match (over, reign.phase) {
             (_, Phase::Released) => Stage::Released,
             (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
@@ -182,7 +184,7 @@ impl World {
     pub(super) fn succeed(&mut self, term: u32) {
         let Some(plan) = self.current_plan() else { return };
         let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
-        self.lead = Some(Lead::succeed(&self.reign, self.over, self.now));
+        self.lead = Some(WorldLead::succeed(&self.reign, self.over, self.now));
         self.walk = None;
         self.reign = Reign {
             epoch: self.epoch,
@@ -195,7 +197,7 @@ impl World {
         for seat in &seats {
             self.link_to(seat);
         }
-        if let Some(Lead { stage: Stage::Over(cause), .. }) = self.lead {
+        if let Some(WorldLead { stage: Stage::Over(cause), .. }) = self.lead {
             self.end_world(cause);
         }
     }
@@ -234,7 +236,7 @@ impl World {
         self.lead = Some(lead);
     }
 
-    pub(super) fn members(&self, lead: &Lead) -> Vec<Member> {
+    pub(super) fn members(&self, lead: &WorldLead) -> Vec<MemberView> {
         let seats = self.plan.iter().flat_map(|plan| &plan.seats);
         let mut heard = BTreeMap::new();
         for peer in seats.clone().filter_map(|seat| self.peers.get(seat.id)) {
@@ -247,7 +249,7 @@ impl World {
             if id == self.own.id {
                 let command = if lead.enters { Command::Runs } else { self.command };
                 let presence = Presence::There;
-                return Member { rank, id, command, presence, is_heard: true };
+                return MemberView { rank, id, command, presence, is_heard: true };
             }
             let presence = match self.peers.get(id) {
                 _ if self.dead.contains(&id) => Presence::Dead,
@@ -261,14 +263,14 @@ impl World {
                 None if self.succeeded.contains(&id) => Command::Succeeded,
                 None => Command::Runs,
             };
-            Member { rank, id, command, presence, is_heard: heard.contains_key(&id) }
+            MemberView { rank, id, command, presence, is_heard: heard.contains_key(&id) }
         };
         (0..).zip(seats).map(member).collect()
     }
 
     /// What has become of a member's command, as it says itself; none where it has not read yet that the
     /// world has formed.
-    fn command_of(&self, peer: &Linked<Peer>) -> Option<Command> {
+    fn command_of(&self, peer: &Linked<Process>) -> Option<Command> {
         let status = peer.known.status.as_ref()?;
         let answer = status.answer.as_ref();
         let is_ready =
@@ -283,11 +285,12 @@ impl World {
     }
 
     /// Members come by themselves at first; those that do not are dialled.
-    fn link_to_absent(&mut self, members: &[Member], lead: &mut Lead) {
+    fn link_to_absent(&mut self, members: &[MemberView], lead: &mut WorldLead) {
         // Of a world that is over, a member that has not come may be the first cause.
         let due = if matches!(lead.stage, Stage::Runs(_)) { lead.begun + LOST } else { lead.begun };
-        let is_absent =
-            |member: &&Member| !member.is_lost() && member.id != self.own.id && !self.peers.has(member.id);
+        let is_absent = |member: &&MemberView| {
+            !member.is_lost() && member.id != self.own.id && !self.peers.has(member.id)
+        };
         let absent: Vec<u32> = members.iter().filter(is_absent).map(|member| member.rank).collect();
         if !absent.is_empty() && self.now < due {
             lead.wake(self.now, due);
@@ -303,7 +306,7 @@ impl World {
     }
 
     /// Whether this node and those that it reaches are more than half of the members that are not lost.
-    fn has_most(members: &[Member]) -> bool {
+    fn has_most(members: &[MemberView]) -> bool {
         let living = members.iter().filter(|member| !member.is_lost());
         let there =
             living.clone().filter(|member| member.presence == Presence::There || member.is_heard).count();
@@ -318,9 +321,9 @@ impl World {
     /// Members that have been silent for too long are gone: as far as most are there, or enough for a world.
     /// An open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are
     /// asked.
-    fn give_up_silent(&mut self, members: &[Member], lead: &mut Lead) {
+    fn give_up_silent(&mut self, members: &[MemberView], lead: &mut WorldLead) {
         let mut is_due = false;
-        for since in members.iter().filter_map(Member::silent) {
+        for since in members.iter().filter_map(MemberView::silent) {
             let gone = self.gone_at(since);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
@@ -351,7 +354,7 @@ impl World {
 
     /// Whether most of the members that are not lost have read all that this node has said, or as many nodes
     /// as a world needs.
-    fn most_answer(&self, members: &[Member]) -> bool {
+    fn most_answer(&self, members: &[MemberView]) -> bool {
         let answers = |id: &NodeId| {
             *id == self.own.id
                 || self.peers.get(*id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
@@ -364,7 +367,7 @@ impl World {
     }
 
     /// Why the running world is over, if it is.
-    fn decide_running(&mut self, members: &[Member], lead: &mut Lead) -> Option<Stage> {
+    fn decide_running(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Option<Stage> {
         let Stage::Runs(master_first) = &mut lead.stage else { return None };
         let knows = members.first().is_none_or(|first| {
             let status = self.peers.get(first.id).and_then(|peer| peer.known.status.as_ref());
@@ -397,21 +400,26 @@ impl World {
             let stays = spares.map(|spare| since(&spare).saturating_add(self.settings.last_call)).min();
             let due = stays.map(|stays| stays.max(lead.begun.saturating_add(after)))?;
             if self.now >= due {
-                return Some(self.over(Cause { rank: self.reign.rank, end: End::Grows }, lead));
+                return Some(self.over(FirstCause { rank: self.reign.rank, end: End::Grows }, lead));
             }
             lead.wake(self.now, due);
         }
         None
     }
 
-    fn over(&mut self, cause: Cause, lead: &mut Lead) -> Stage {
+    fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Stage {
         (lead.over, lead.enters) = (self.now, false);
         self.end_world(cause);
         Stage::Over(cause)
     }
 
     /// The commands stop. Once all that live have come back, the next world is planned.
-    fn decide_over(&mut self, cause: Cause, members: &[Member], lead: &mut Lead) -> Option<Stage> {
+    fn decide_over(
+        &mut self,
+        cause: FirstCause,
+        members: &[MemberView],
+        lead: &mut WorldLead,
+    ) -> Option<Stage> {
         let may_be_earlier =
             self.now < lead.over + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
         let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
@@ -423,7 +431,7 @@ impl World {
             return None;
         }
         let patience = lead.over.saturating_add(self.settings.stop_timeout);
-        let is_awaited = |member: &Member| match member.command {
+        let is_awaited = |member: &MemberView| match member.command {
             _ if member.is_lost() => false,
             Command::Waits => member.presence != Presence::There && !member.is_heard,
             _ => true,
@@ -447,7 +455,7 @@ impl World {
         }
         self.proving = None;
         self.prove(plan.clone());
-        let body = Said::Plan(plan.clone()).encode();
+        let body = WorldSaid::Plan(plan.clone()).encode();
         Some(Stage::Round(cause, Arc::new(plan), body))
     }
 
@@ -457,10 +465,10 @@ impl World {
     }
 
     /// Nobody is left but this node: others have to be looked for, as at the start.
-    fn report_if_alone(&mut self, lead: &mut Lead) {
+    fn report_if_alone(&mut self, lead: &mut WorldLead) {
         let is_alone = !self.peers.iter().any(|(_, peer)| peer.link.is_there());
         if is_alone && !std::mem::replace(&mut lead.is_alone, is_alone) {
-            self.actions.push_back(super::Action::Report(Change::Lost));
+            self.actions.push_back(super::Action::Report(WorldChange::Lost));
         }
         lead.is_alone = is_alone;
     }
@@ -486,9 +494,9 @@ impl World {
 
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
     /// lost go to nodes that wait. None where the nodes are too few.
-    fn plan_next(&mut self, members: &[Member], lead: &Lead) -> Option<Plan> {
+    fn plan_next(&mut self, members: &[MemberView], lead: &WorldLead) -> Option<Plan> {
         let answers = |id: &NodeId| self.peers.get(*id).is_none_or(|peer| peer.link.answers(self.now));
-        let is_back = |member: &&Member| {
+        let is_back = |member: &&MemberView| {
             let is_there = member.presence == Presence::There && answers(&member.id);
             member.command == Command::Waits && is_there && !member.is_lost()
         };
@@ -557,7 +565,7 @@ impl World {
     }
 
     /// The nodes of the plan prove their paths.
-    fn decide_round(&mut self, cause: Cause, plan: &Arc<Plan>, lead: &mut Lead) -> Option<Stage> {
+    fn decide_round(&mut self, cause: FirstCause, plan: &Arc<Plan>, lead: &mut WorldLead) -> Option<Stage> {
         let mut all_ready = true;
         lead.wake(self.now, (lead.since + ROUND).min(self.now + LOOKS));
         let is_late = self.now >= lead.since + ROUND;
@@ -597,7 +605,7 @@ impl World {
         all_ready.then(|| self.commit(plan, lead))
     }
 
-    fn commit(&mut self, plan: &Arc<Plan>, lead: &mut Lead) -> Stage {
+    fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Stage {
         (self.reign.term, lead.begun) = (0, self.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
@@ -608,7 +616,7 @@ impl World {
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }
 
-    fn decided(&self, lead: &Lead, members: &[Member], has_most: bool) -> Reign {
+    fn decided(&self, lead: &WorldLead, members: &[MemberView], has_most: bool) -> Reign {
         let plan = self.plan.as_ref();
         let phase = match &lead.stage {
             Stage::Runs(_) => Phase::Runs,
@@ -618,11 +626,11 @@ impl World {
         };
         let spares = self.spares().len();
         let is_over = matches!(lead.stage, Stage::Over(_) | Stage::Round(..));
-        let is_back = |member: &Member| member.command == Command::Waits && !member.is_lost();
+        let is_back = |member: &MemberView| member.command == Command::Waits && !member.is_lost();
         let absent = members.iter().filter(|member| !is_back(member));
         let here = if is_over { members.len() - absent.clone().count() + spares } else { 0 };
         let here = u32::try_from(here).unwrap_or(u32::MAX);
-        let is_suspected = |member: &Member| {
+        let is_suspected = |member: &MemberView| {
             !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
         };
         Reign {
@@ -673,7 +681,7 @@ impl World {
             rounds: 0,
             ..self.reign.clone()
         };
-        let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+        let reign = WorldSaid::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
         let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
             self.say(id, &reign);
@@ -693,10 +701,10 @@ impl World {
         };
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
         let members = self.seats();
-        let to_members = Said::Reign(self.reign.clone()).encode();
+        let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let phase = if lead.frees { Phase::Released } else { self.reign.phase };
-        let to_others = Said::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
-        let is_told = |id: &NodeId, peer: &Peer| {
+        let to_others = WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
+        let is_told = |id: &NodeId, peer: &Process| {
             let listens = members.contains(id) || peer.join.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))
         };
@@ -712,8 +720,8 @@ impl World {
 }
 
 /// The first cause among what has become of the members: one that is dead or leaves makes others fail.
-fn first_cause(members: &[Member]) -> Option<Cause> {
-    let cause = |member: &Member| {
+fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
+    let cause = |member: &MemberView| {
         let end = match (member.presence, member.command) {
             (_, Command::Succeeded) => return None,
             (_, Command::Leaves) => End::Left,
@@ -723,9 +731,9 @@ fn first_cause(members: &[Member]) -> Option<Cause> {
             (_, Command::Waits | Command::Stops) => End::Unknown,
             (_, Command::Runs) => return None,
         };
-        Some(Cause { rank: Some(member.rank), end })
+        Some(FirstCause { rank: Some(member.rank), end })
     };
-    let weight = |cause: &Cause| match cause.end {
+    let weight = |cause: &FirstCause| match cause.end {
         End::Gone => 0,
         End::Left => 1,
         End::Unknown => 3,

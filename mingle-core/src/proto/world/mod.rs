@@ -31,14 +31,15 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::pause::was_stopped;
 pub(crate) use super::session::{Ending, Failed, Way};
-use super::session::{Impossible, LOST, Linked, Links, Order, Presence};
+use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::{ConnId, DialId, Time};
 use crate::model::{End, Lineage, NodeId, WorldSize};
 use crate::wire::Frame;
 use crate::wire::world::{
-    Answer, BROKEN, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
+    Arrival, BROKEN, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status,
+    WorldSaid,
 };
-use lead::Lead;
+use lead::WorldLead;
 use walk::Walk;
 
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
@@ -54,7 +55,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// What a node brings to its worlds.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub(crate) struct WorldSettings {
     pub(crate) size: WorldSize,
     /// The rank that the user gave to it: it takes no other seat.
     pub(crate) rank: Option<u32>,
@@ -75,18 +76,18 @@ pub(crate) enum Action {
     Carry(Order),
     /// Prove this node's paths of the plan, then call [`World::proved`]. A later plan takes its place.
     Prove(Plan),
-    Report(Change),
+    Report(WorldChange),
 }
 
 /// What the caller learns of its world.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum WorldChange {
     /// The node is a member of this world: its command starts.
     Formed(Plan),
     /// The world is over: the command, if it runs, must stop. Call [`World::stopped`] when it has.
-    Over(Cause),
+    Over(FirstCause),
     /// The world was over before, and this is the first cause.
-    FirstCause(Cause),
+    FirstCause(FirstCause),
     /// The node of this rank is silent, or is there again.
     Suspected(u32),
     Back(u32),
@@ -104,7 +105,7 @@ pub(crate) enum Change {
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     own: Contact,
-    settings: Settings,
+    settings: WorldSettings,
     now: Time,
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
@@ -116,19 +117,19 @@ pub(crate) struct World {
     /// The plan whose paths this node proves or has proved.
     proving: Option<Plan>,
     /// Whether they are proved, until its world begins.
-    answer: Option<Answer>,
+    answer: Option<RoundAnswer>,
     /// The cause of the end of `epoch`, as this node has reported it.
-    over: Option<Cause>,
+    over: Option<FirstCause>,
     /// What the leader that this node follows, or this node itself, has decided.
     reign: Reign,
     /// Since when this node has followed the leader of `reign`.
     followed: Time,
-    lead: Option<Lead>,
+    lead: Option<WorldLead>,
     /// How many rounds this node has led: no two have one name.
     rounds: u32,
     /// The leader is lost, and this node asks the heirs.
     walk: Option<Walk>,
-    peers: Links<Peer>,
+    peers: PeerLinks<Process>,
     /// The processes that are known to be dead, have left, or have ended well in this epoch.
     dead: BTreeSet<NodeId>,
     /// How they have left: while their world ran, or when it was over.
@@ -147,8 +148,8 @@ pub(crate) struct World {
 
 /// Another process.
 #[derive(Debug, Clone)]
-struct Peer {
-    join: Option<Join>,
+struct Process {
+    join: Option<Arrival>,
     /// Since when it waits for a seat.
     since: Time,
     status: Option<Status>,
@@ -182,7 +183,7 @@ impl From<&Reign> for Standing {
     }
 }
 
-impl Peer {
+impl Process {
     fn new(now: Time) -> Self {
         Self { join: None, since: now, status: None, reign: None, is_behind: false, was_planned: false }
     }
@@ -211,7 +212,7 @@ impl World {
     /// A member of a world that has just formed, whose leader has planned it.
     pub(crate) fn member(
         own: Contact,
-        settings: Settings,
+        settings: WorldSettings,
         plan: impl Into<Arc<Plan>>,
         seed: u64,
         now: Time,
@@ -228,7 +229,7 @@ impl World {
         world.command = Command::Runs;
         if leads {
             world.rounds = world.reign.rounds;
-            world.lead = Some(Lead::formed(now));
+            world.lead = Some(WorldLead::formed(now));
         } else {
             world.follow();
         }
@@ -236,15 +237,21 @@ impl World {
     }
 
     /// A node that waits for a seat, and has heard of this leader.
-    pub(crate) fn guest(own: Contact, settings: Settings, leader: Contact, seed: u64, now: Time) -> Self {
+    pub(crate) fn guest(
+        own: Contact,
+        settings: WorldSettings,
+        leader: Contact,
+        seed: u64,
+        now: Time,
+    ) -> Self {
         let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader) };
         let mut world = Self::new(own, settings, reign, seed, now);
         world.follow();
         world
     }
 
-    fn new(own: Contact, settings: Settings, reign: Reign, seed: u64, now: Time) -> Self {
-        let peers = Links::new(own.id, Xoshiro256PlusPlus::seed_from_u64(seed).random());
+    fn new(own: Contact, settings: WorldSettings, reign: Reign, seed: u64, now: Time) -> Self {
+        let peers = PeerLinks::new(own.id, Xoshiro256PlusPlus::seed_from_u64(seed).random());
         Self {
             own,
             settings,
@@ -314,7 +321,7 @@ impl World {
         self.at(now);
         if self.proving.as_ref().is_some_and(|plan| plan.round == round) {
             broken.truncate(BROKEN);
-            self.answer = Some(Answer { round, broken });
+            self.answer = Some(RoundAnswer { round, broken });
         }
     }
 
@@ -377,11 +384,11 @@ impl World {
         self.at(now);
         let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
-            match Said::decode(&frame.body).ok_or(Impossible)? {
-                Said::Join(join) => self.on_join(id, join),
-                Said::Status(status) => self.on_status(id, status),
-                Said::Reign(reign) => self.on_reign(id, reign),
-                Said::Plan(plan) => self.on_plan(id, plan),
+            match WorldSaid::decode(&frame.body).ok_or(Impossible)? {
+                WorldSaid::Arrival(join) => self.on_join(id, join),
+                WorldSaid::Status(status) => self.on_status(id, status),
+                WorldSaid::Reign(reign) => self.on_reign(id, reign),
+                WorldSaid::Plan(plan) => self.on_plan(id, plan),
             }
         }
         Ok(())
@@ -454,7 +461,7 @@ impl World {
         let first = if addresses.is_empty() { known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
-        self.peers.add(self.now, id, first.to_vec(), Peer::new(self.now));
+        self.peers.add(self.now, id, first.to_vec(), Process::new(self.now));
         if let Some((peer, reached)) = self.peers.get_mut(id).zip(reached) {
             peer.link.met_at(reached);
         }
@@ -496,7 +503,7 @@ impl World {
         self.left.retain(|id, _| seats.contains(id));
     }
 
-    fn say(&mut self, to: NodeId, said: &Said) {
+    fn say(&mut self, to: NodeId, said: &WorldSaid) {
         self.peers.say(self.now, to, &said.encode());
     }
 
@@ -504,7 +511,7 @@ impl World {
         id == self.own.id || self.peers.is_there(id)
     }
 
-    fn on_join(&mut self, from: NodeId, join: Join) {
+    fn on_join(&mut self, from: NodeId, join: Arrival) {
         if join.contact.id == from {
             self.hear_addresses(from, &join.contact.addresses);
             if let Some(peer) = self.peers.get_mut(from) {
@@ -599,7 +606,7 @@ impl World {
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
         // A leader may have no command itself.
-        let leads_commands = self.lead.as_ref().is_some_and(Lead::leads_commands);
+        let leads_commands = self.lead.as_ref().is_some_and(WorldLead::leads_commands);
         let runs_beside =
             is_another && (leads_commands || matches!(self.command, Command::Runs | Command::Succeeded));
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
@@ -680,7 +687,7 @@ impl World {
         {
             self.epoch = plan.epoch;
             self.plan = Some(Arc::new(plan));
-            self.over = Some(Cause { rank: None, end: End::Unknown });
+            self.over = Some(FirstCause { rank: None, end: End::Unknown });
         }
     }
 
@@ -709,7 +716,7 @@ impl World {
         let cause = match reign.phase {
             Phase::Over(cause) | Phase::Round(cause) if is_own => Some(cause),
             _ if reign.epoch.generation > self.epoch.generation && self.plan.is_some() => {
-                Some(Cause { rank: None, end: End::Unknown })
+                Some(FirstCause { rank: None, end: End::Unknown })
             }
             _ => None,
         };
@@ -767,11 +774,11 @@ impl World {
         self.forget_former();
         self.suspected.clear();
         self.is_cut_off = false;
-        self.actions.push_back(Action::Report(Change::Formed(plan)));
+        self.actions.push_back(Action::Report(WorldChange::Formed(plan)));
     }
 
     /// The world of `epoch` is over.
-    fn end_world(&mut self, cause: Cause) {
+    fn end_world(&mut self, cause: FirstCause) {
         match self.over {
             None => {
                 self.over = Some(cause);
@@ -781,12 +788,12 @@ impl World {
                     self.command = Command::Stops;
                 }
                 if has_begun {
-                    self.actions.push_back(Action::Report(Change::Over(cause)));
+                    self.actions.push_back(Action::Report(WorldChange::Over(cause)));
                 }
             }
             Some(known) if known != cause && cause.end != End::Unknown => {
                 self.over = Some(cause);
-                self.actions.push_back(Action::Report(Change::FirstCause(cause)));
+                self.actions.push_back(Action::Report(WorldChange::FirstCause(cause)));
             }
             Some(_) => {}
         }
@@ -794,25 +801,25 @@ impl World {
 
     fn release(&mut self) {
         self.farewell = Some(self.now + FAREWELL);
-        self.actions.push_back(Action::Report(Change::Released));
+        self.actions.push_back(Action::Report(WorldChange::Released));
     }
 
     fn report_suspects(&mut self, suspected: &[u32], is_cut_off: bool) {
         let suspected: BTreeSet<u32> = suspected.iter().copied().collect();
-        let new = suspected.difference(&self.suspected).map(|rank| Change::Suspected(*rank));
+        let new = suspected.difference(&self.suspected).map(|rank| WorldChange::Suspected(*rank));
         // A rank that is gone is suspected no more either.
         let is_back = |_: &&u32| self.over.is_none();
-        let back = self.suspected.difference(&suspected).filter(is_back).map(|rank| Change::Back(*rank));
+        let back = self.suspected.difference(&suspected).filter(is_back).map(|rank| WorldChange::Back(*rank));
         self.actions.extend(new.chain(back).map(Action::Report));
         self.suspected = suspected;
         if is_cut_off && !self.is_cut_off {
-            self.actions.push_back(Action::Report(Change::CutOff));
+            self.actions.push_back(Action::Report(WorldChange::CutOff));
         }
         self.is_cut_off = is_cut_off;
     }
 
     fn status(&self) -> Status {
-        let is_guest = |(id, peer): (&NodeId, &Linked<Peer>)| {
+        let is_guest = |(id, peer): (&NodeId, &Linked<Process>)| {
             let status =
                 peer.known.status.as_ref().filter(|_| peer.known.join.is_some() && peer.link.is_there())?;
             let command = match status.epoch.cmp(&self.epoch) {
@@ -835,8 +842,8 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let join = Said::Join(Join { contact: self.own.clone(), rank: self.settings.rank });
-        let status = Said::Status(self.status());
+        let join = WorldSaid::Arrival(Arrival { contact: self.own.clone(), rank: self.settings.rank });
+        let status = WorldSaid::Status(self.status());
         for host in hosts {
             self.say(host, &join);
             self.say(host, &status);
@@ -847,7 +854,7 @@ impl World {
                 (peer.known.join.is_some() && peer.known.status.is_some()) || peer.known.is_behind
             });
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
-            let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+            let reign = WorldSaid::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
             for guest in guests {
                 self.say(guest, &reign);
             }
@@ -880,7 +887,7 @@ impl World {
         if (is_read && !awaits) || self.now >= latest {
             self.has_ended = true;
             self.farewell = None;
-            self.actions.push_back(Action::Report(Change::MayEnd));
+            self.actions.push_back(Action::Report(WorldChange::MayEnd));
         }
     }
 }

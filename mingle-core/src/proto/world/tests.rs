@@ -35,7 +35,7 @@ enum Event {
     Elsewhere(usize, u32, NodeId, DialId),
     /// The hello of a connection has reached the process that was dialled, and its answer the dialer.
     Hello(u64),
-    Answer(u64),
+    RoundAnswer(u64),
     /// To this end of a connection.
     Frame(u64, usize, Frame),
     Closed(u64, usize, Ending),
@@ -150,8 +150,8 @@ fn address(host: usize, life: u32) -> SocketAddr {
     ))
 }
 
-fn settings(size: WorldSize) -> Settings {
-    Settings {
+fn settings(size: WorldSize) -> WorldSettings {
+    WorldSettings {
         size,
         rank: None,
         gone_after: GONE_AFTER,
@@ -303,7 +303,7 @@ impl Net {
                 }
             }
             Event::Hello(conn) => self.hello(conn),
-            Event::Answer(conn) => self.answer(conn),
+            Event::RoundAnswer(conn) => self.answer(conn),
             Event::Frame(conn, end, frame) => self.frame(conn, end, frame),
             Event::Closed(conn, end, ending) => self.closed(conn, end, ending),
             Event::GivenUp(conn, end) => {
@@ -415,15 +415,15 @@ impl Net {
         }
     }
 
-    fn report(&mut self, host: usize, change: Change) {
+    fn report(&mut self, host: usize, change: WorldChange) {
         self.note(|| format!("host {host} reports {change:?}"));
         let life = self.hosts[host].life;
         match change {
-            Change::Formed(plan) => {
+            WorldChange::Formed(plan) => {
                 self.saw("formed again");
                 self.begin(host, &plan);
             }
-            Change::Over(cause) => {
+            WorldChange::Over(cause) => {
                 self.check_cause(host, cause);
                 let is_slow = self.slow_stops && self.chance(0.1);
                 let most = if is_slow { Duration::from_secs(15) } else { self.stop_time };
@@ -434,18 +434,18 @@ impl Net {
                 }
                 self.at(self.now + after, Event::Stopped(host, life, epoch));
             }
-            Change::FirstCause(cause) => {
+            WorldChange::FirstCause(cause) => {
                 self.saw("first cause");
                 self.check_cause(host, cause);
             }
-            Change::Suspected(_) => self.saw("suspected"),
-            Change::Back(_) => self.saw("back"),
-            Change::CutOff => self.saw("cut off"),
-            Change::Released => {
+            WorldChange::Suspected(_) => self.saw("suspected"),
+            WorldChange::Back(_) => self.saw("back"),
+            WorldChange::CutOff => self.saw("cut off"),
+            WorldChange::Released => {
                 self.saw("released");
                 self.hosts[host].finished = true;
             }
-            Change::Lost => {
+            WorldChange::Lost => {
                 self.saw("lost");
                 // The search goes on until it finds a leader.
                 self.end_process(host, false);
@@ -454,7 +454,7 @@ impl Net {
                     self.restart(host);
                 }
             }
-            Change::MayEnd => self.end_process(host, false),
+            WorldChange::MayEnd => self.end_process(host, false),
         }
     }
 
@@ -471,7 +471,7 @@ impl Net {
         (0..self.hosts.len()).filter(leads).max_by_key(epoch)
     }
 
-    fn check_cause(&mut self, host: usize, cause: Cause) {
+    fn check_cause(&mut self, host: usize, cause: FirstCause) {
         if cause.end != End::Gone {
             return;
         }
@@ -701,7 +701,7 @@ impl Net {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.arrives[0] = arrives;
         }
-        self.at(arrives, Event::Answer(conn));
+        self.at(arrives, Event::RoundAnswer(conn));
         self.has_read(to);
     }
 
@@ -715,7 +715,7 @@ impl Net {
             return;
         }
         if self.hosts[host].is_stopped {
-            self.hosts[host].unread.push(Event::Answer(conn));
+            self.hosts[host].unread.push(Event::RoundAnswer(conn));
             return;
         }
         let number = connection.answered;
@@ -1507,18 +1507,18 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let (leader, ms) = (others[0], Time::from_millis);
     let (dial, number) = actions(&mut world).1.unwrap();
     world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
-    let read = |world: &mut World, number: u64, said: Said| {
+    let read = |world: &mut World, number: u64, said: WorldSaid| {
         let body = said.encode();
         world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
     };
-    let cause = Cause { rank: Some(2), end: End::Exited(1) };
+    let cause = FirstCause { rank: Some(2), end: End::Exited(1) };
     let phase = Phase::Round(cause);
     let plan = world.plan.clone().unwrap();
     let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
     let next = Plan { round, epoch, seats: plan.seats.clone() };
     let reign = Reign { phase, rounds: 2, ..world.reign.clone() };
-    read(&mut world, 1, Said::Plan(next.clone()));
-    read(&mut world, 2, Said::Reign(reign));
+    read(&mut world, 1, WorldSaid::Plan(next.clone()));
+    read(&mut world, 2, WorldSaid::Reign(reign));
     assert!(!actions(&mut world).0.contains(&Action::Prove(next.clone())), "its command still stops");
     world.stopped(ms(20));
     assert!(actions(&mut world).0.contains(&Action::Prove(next)));
@@ -1536,10 +1536,10 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
     world.opened(ms(1), spare.id, accepted_from(address(9, 0).ip()), ConnId(1), number, 9);
     world.peers.get_mut(spare.id).unwrap().known.was_planned = true;
-    let phase = Phase::Over(Cause { rank: None, end: End::Unknown });
+    let phase = Phase::Over(FirstCause { rank: None, end: End::Unknown });
     let round = Some(RoundId { number: 0, ..plan.round });
     let reign = Reign { term: 1, leader: spare, round, phase, ..world.reign.clone() };
-    let body = Said::Reign(reign).encode();
+    let body = WorldSaid::Reign(reign).encode();
     world.read(ms(2), ConnId(1), Frame { number: 1, read: 0, body }).unwrap();
     actions(&mut world);
     assert!(world.lead.is_some() && world.plan.is_some(), "{:?}", world.reign);
@@ -1564,7 +1564,7 @@ fn a_node_that_waits_and_is_refused_by_the_leader_that_was_named_to_it_looks_for
     let mut now = Time::ZERO;
     loop {
         let (all, dial) = actions(&mut world);
-        if all.contains(&Action::Report(Change::Lost)) {
+        if all.contains(&Action::Report(WorldChange::Lost)) {
             break;
         }
         if let Some((dial, _)) = dial {
@@ -1593,28 +1593,28 @@ fn the_next_world_forms_soon_when_a_leader_leaves_or_dies_that_has_led_rounds() 
 }
 
 /// Anything that a process may say of a world, with what it knows of this one.
-fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> Said {
+fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSaid {
     let plan = world.plan.clone().unwrap();
     let seat = |random: &mut Xoshiro256PlusPlus| plan.seats[random.random_range(0..plan.seats.len())].clone();
     let later = random.random_range(0..3);
     let epoch = Lineage { generation: plan.epoch.generation + later, ..plan.epoch };
     let leader = if random.random_bool(0.6) { own.clone() } else { seat(random) };
     let end = [End::Exited(1), End::Gone, End::Left, End::Grows][random.random_range(0..4)];
-    let cause = Cause { rank: Some(0), end };
+    let cause = FirstCause { rank: Some(0), end };
     let number = random.random_range(0..9);
     let round = RoundId { leader: if later == 0 { plan.round.leader } else { leader.id }, number };
     let command = [Command::Waits, Command::Failed(end), Command::Leaves, Command::Succeeded]
         [random.random_range(0..4)];
     match random.random_range(0..3) {
-        0 => Said::Plan(Plan { round, epoch, seats: vec![own.clone(), seat(random)] }),
-        1 => Said::Status(Status {
+        0 => WorldSaid::Plan(Plan { round, epoch, seats: vec![own.clone(), seat(random)] }),
+        1 => WorldSaid::Status(Status {
             epoch,
             command,
-            answer: Some(Answer { round, broken: vec![own.id, seat(random).id] }),
+            answer: Some(RoundAnswer { round, broken: vec![own.id, seat(random).id] }),
             lost: Some(seat(random).id),
             guests: plan.seats.iter().map(|seat| (seat.id, command)).collect(),
         }),
-        _ => Said::Reign(Reign {
+        _ => WorldSaid::Reign(Reign {
             epoch,
             term: random.random_range(0..99),
             rank: Some(random.random_range(0..2)),
@@ -1652,7 +1652,7 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
             for host in 0..5 {
                 let conn = ConnId(u64::MAX - u64::try_from(host).unwrap());
                 let said = match number {
-                    1 => Said::Join(Join { contact: own.clone(), rank: None }),
+                    1 => WorldSaid::Arrival(Arrival { contact: own.clone(), rank: None }),
                     _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
                 };
                 let body = said.encode();
@@ -1714,7 +1714,7 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
             let conn = ConnId(u64::MAX);
             world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
             let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)], port: 9 };
-            let body = Said::Join(Join { contact, rank: None }).encode();
+            let body = WorldSaid::Arrival(Arrival { contact, rank: None }).encode();
             world.read(now, conn, Frame { number: 1, read: 0, body }).unwrap();
         });
         net.trouble(Trouble::Kill(leader));
@@ -1739,7 +1739,7 @@ fn a_stranger_that_says_that_a_member_leads_at_its_own_address_is_not_taken_for_
     world.opened(Time::ZERO, heir.id, accepted_from(stranger), ConnId(7), number, 9);
     let leader = Contact { addresses: vec![SocketAddr::new(stranger, 9)], ..heir.clone() };
     let (term, rank) = (world.reign.term + 1, Some(2));
-    let body = Said::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
+    let body = WorldSaid::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
     world.read(Time::ZERO, ConnId(7), Frame { number: 1, read: 0, body }).unwrap();
     assert!(world.reign.leader.id == heir.id && !world.has_met(heir.id));
     let dials = actions(&mut world).0;
@@ -1914,14 +1914,14 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
                     assert_eq!(to, other.addresses[0]);
                     world.dial_failed(now, peer, dial, Failed::Refused);
                 }
-                Action::Report(Change::Over(cause)) => over = Some(cause),
+                Action::Report(WorldChange::Over(cause)) => over = Some(cause),
                 _ => {}
             }
         }
         now += Duration::from_millis(20);
         world.advance(now);
     }
-    assert_eq!(over, Some(Cause { rank: Some(1), end: End::Gone }));
+    assert_eq!(over, Some(FirstCause { rank: Some(1), end: End::Gone }));
     assert!(now < Time::from_millis(1400), "{now:?}");
 }
 
@@ -1950,9 +1950,9 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
         now += Duration::from_millis(20);
         world.advance(now);
     }
-    let own = Cause { rank: Some(0), end: End::Exited(1) };
-    let first = Cause { rank: Some(1), end: End::Gone };
-    assert!(reported.starts_with(&[Change::Over(own), Change::FirstCause(first)]), "{reported:?}");
+    let own = FirstCause { rank: Some(0), end: End::Exited(1) };
+    let first = FirstCause { rank: Some(1), end: End::Gone };
+    assert!(reported.starts_with(&[WorldChange::Over(own), WorldChange::FirstCause(first)]), "{reported:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Change, LOST, OWES, Time, World};
+use super::{LOST, OWES, Time, World, WorldChange};
 use crate::model::NodeId;
 use crate::wire::world::Contact;
 
@@ -23,7 +23,7 @@ pub(super) struct Walk {
     since: Time,
     /// It is this node's turn, and it asks the other heirs whether they hear the leader.
     asks_all: bool,
-    reported: Option<Change>,
+    reported: Option<WorldChange>,
 }
 
 impl Walk {
@@ -201,7 +201,7 @@ impl World {
         let is_refused = |id: &NodeId| self.peers.get(*id).is_some_and(|peer| peer.link.is_refused());
         let is_dead = |id| self.dead.contains(id) || (self.plan.is_none() && is_refused(id));
         let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || is_dead(&heir.id));
-        let change = if are_dead { Change::Lost } else { Change::CutOff };
+        let change = if are_dead { WorldChange::Lost } else { WorldChange::CutOff };
         if walk.reported.replace(change.clone()) != Some(change.clone()) {
             self.actions.push_back(super::Action::Report(change));
         }

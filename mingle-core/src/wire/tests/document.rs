@@ -170,7 +170,7 @@ fn datagrams() -> Vec<(&'static str, Message)> {
         host: HostName::new("b"),
         user: User::new(None, Some(7)),
     };
-    let status = Status {
+    let reply = Reply {
         epoch: Lineage { generation: 1, origin: 9 },
         rank: 1,
         world: 4,
@@ -187,7 +187,7 @@ fn datagrams() -> Vec<(&'static str, Message)> {
         ("Hint", Message::Hint(introduction)),
         ("Running", Message::Running(running)),
         ("Query", Message::Query),
-        ("Status", Message::Status(status)),
+        ("Reply", Message::Reply(reply)),
     ]
 }
 
@@ -283,14 +283,16 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
 }
 
 /// A frame of each kind that is said in a world that stays.
-fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
-    use world::{Answer, Cause, Command, Contact, Join, Phase, Plan, Reign, RoundId, Said, Status};
+fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
+    use world::{
+        Arrival, Command, Contact, FirstCause, Phase, Plan, Reign, RoundAnswer, RoundId, Status, WorldSaid,
+    };
     let contact = |id, last| Contact { id, addresses: vec![at_paths(last)], port: 29500 };
     let (epoch, round) = (Lineage { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
     let status = Status {
         epoch,
         command: Command::Failed(End::Exited(1)),
-        answer: Some(Answer { round, broken: vec![C] }),
+        answer: Some(RoundAnswer { round, broken: vec![C] }),
         lost: Some(A),
         guests: vec![(C, Command::Runs)],
     };
@@ -301,7 +303,7 @@ fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
         leader: contact(A, 1),
         is_cut_off: false,
         round: Some(round),
-        phase: Phase::Over(Cause { rank: Some(1), end: End::Killed(9) }),
+        phase: Phase::Over(FirstCause { rank: Some(1), end: End::Killed(9) }),
         rounds: 7,
         suspected: vec![2],
         waiting: 1,
@@ -310,10 +312,10 @@ fn frames_of_worlds() -> Vec<(&'static str, world::Said)> {
         heirs: vec![contact(B, 2)],
     };
     vec![
-        ("Join", Said::Join(Join { contact: contact(B, 2), rank: None })),
-        ("Status", Said::Status(status)),
-        ("Reign", Said::Reign(reign)),
-        ("Plan", Said::Plan(Plan { round, epoch, seats: vec![contact(A, 1), contact(B, 2)] })),
+        ("Arrival", WorldSaid::Arrival(Arrival { contact: contact(B, 2), rank: None })),
+        ("Status", WorldSaid::Status(status)),
+        ("Reign", WorldSaid::Reign(reign)),
+        ("Plan", WorldSaid::Plan(Plan { round, epoch, seats: vec![contact(A, 1), contact(B, 2)] })),
     ]
 }
 
@@ -380,7 +382,6 @@ fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
                 examples.block("A datagram", &written);
             }
             Message::Query => assert!(body.is_empty()),
-            Message::Status(_) => examples.row("Bytes", "datagram Status", &body),
             _ => examples.row("Bytes", title, &body),
         }
     }
@@ -413,7 +414,7 @@ fn the_codec_writes_and_reads_the_frames_of_the_document() {
     }
     for (title, said) in frames_of_worlds() {
         let body = said.encode();
-        assert_eq!(world::Said::decode(&body), Some(said), "{title}");
+        assert_eq!(world::WorldSaid::decode(&body), Some(said), "{title}");
         examples.row("A world that stays", title, &body);
     }
     examples.finish();

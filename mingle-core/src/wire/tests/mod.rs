@@ -227,7 +227,7 @@ fn largest() -> Vec<Message> {
             user: longest_user(),
         }),
         Message::Query,
-        Message::Status(Status {
+        Message::Reply(Reply {
             epoch: Lineage { generation: u32::MAX, origin: u64::MAX },
             rank: u32::MAX,
             world: u32::MAX,

@@ -1,9 +1,9 @@
 //! What the processes of a world that stays tell each other on their sessions.
 //!
-//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Arrival`]), what it
-//! is doing ([`Status`]), what the leader has decided ([`Reign`]), and the next world ([`Plan`]). A later
-//! frame of a kind says all that an earlier one said, as far as it still holds. So a frame that was replaced
-//! before it was read is no loss, and a process that was stopped for an hour reads four frames.
+//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Arrival`]),
+//! what it is doing ([`Status`]), what the leader has decided ([`Reign`]), and the next world ([`Plan`]). A
+//! later frame of a kind says all that an earlier one said, as far as it still holds. So a frame that was
+//! replaced before it was read is no loss, and a process that was stopped for an hour reads four frames.
 
 use std::net::SocketAddr;
 

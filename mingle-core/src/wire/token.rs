@@ -46,7 +46,7 @@ pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER
 
 /// Whether a connection that begins with these bytes proves a path. It may be a session's.
 pub(crate) fn begins_path(bytes: &[u8; TOKEN]) -> bool {
-    header::kind(bytes) == PATH
+    header::kind(bytes) == PATH && !header::is_sealed(bytes)
 }
 
 impl Token {

@@ -143,6 +143,14 @@ impl Follow {
         shared.say(self.leader_id(), &join);
     }
 
+    /// The session is open: says it anew to a leader that has not welcomed this node, whose patience is
+    /// shorter by now.
+    pub(crate) fn say_join_again(&mut self, shared: &mut Shared) {
+        if !self.joined {
+            self.say_join(shared);
+        }
+    }
+
     fn say_part(&mut self, shared: &mut Shared) {
         shared.say(self.leader_id(), &Said::Part(self.part.clone()));
         self.set_doubt(shared);
@@ -384,6 +392,10 @@ impl Follow {
         self.leave_round(shared);
         for timer in [Timer::Ask, Timer::GiveUpLeader, Timer::Relay] {
             shared.timers.stop(timer);
+        }
+        // Whoever was not bound when it left must not be bound by a word that is written then.
+        if let Some(peer) = shared.links.get_mut(self.leader_id()) {
+            peer.link.session.drop_unwritten();
         }
         shared.links.forget(shared.now, self.leader_id());
     }

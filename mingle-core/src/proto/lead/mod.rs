@@ -266,6 +266,11 @@ impl Lead {
         self.call.count(&self.book, None, shared);
     }
 
+    /// This node does not lead for a while.
+    pub(crate) fn cancel_call(&mut self, shared: &mut Shared) {
+        self.call.cancel(shared);
+    }
+
     /// A node is heard that leads and has no seat here.
     pub(crate) fn hear_candidate(&mut self, id: NodeId, shared: &Shared) {
         if self.book.member(id).is_none() {

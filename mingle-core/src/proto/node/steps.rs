@@ -35,10 +35,13 @@ impl Node {
         if self.seeks() {
             self.seek.solicit(&mut self.shared);
         } else if self.leads() && !self.lead.has_committed() {
-            match self.seek.take_best(&self.lead, &self.shared) {
-                Some((best, source)) => self.follow(&best, source),
-                None => self.seek.announce(&self.lead, &mut self.shared),
+            if let Some((best, source)) = self.seek.take_best(&self.lead, &self.shared) {
+                return self.follow(&best, source);
             }
+            if !self.seek.announced {
+                self.lead.begin_call(&mut self.shared);
+            }
+            self.seek.announce(&self.lead, &mut self.shared);
         }
     }
 
@@ -151,6 +154,11 @@ impl Node {
 
     /// The last call may be over: the nodes that are here form the world.
     pub(super) fn on_last_call(&mut self) {
+        if !self.leads() {
+            // It begins anew when this node leads again.
+            self.lead.cancel_call(&mut self.shared);
+            return;
+        }
         if self.lead.call_goes_on(&mut self.shared) {
             return;
         }

@@ -313,8 +313,7 @@ impl SessionEnd {
     /// The next thing to do. An acknowledgement is due once all that has arrived was given to
     /// [`SessionEnd::receive`], so the driver reads first and then asks.
     pub(crate) fn poll_output(&mut self) -> Option<SessionOutput> {
-        if let Some(now) = self.unwritten.take() {
-            self.write(now);
+        if let Some(now) = self.unwritten {
             self.advance(now);
         }
         if let Some(output) = self.outputs.pop_front() {
@@ -325,8 +324,16 @@ impl SessionEnd {
         Some(SessionOutput::Write(owing.conn, Frame::acknowledgement(owing.read)))
     }
 
-    /// Does what is due: dials, and closes what is superfluous.
+    /// What was said in this turn is not written any more: this process leaves the other one.
+    pub(crate) fn drop_unwritten(&mut self) {
+        self.unwritten = None;
+    }
+
+    /// Does what is due: writes what was said, dials, and closes what is superfluous.
     pub(crate) fn advance(&mut self, now: Time) {
+        if self.unwritten.take().is_some() {
+            self.write(now);
+        }
         if self.next_dial().is_some_and(|due| due <= now) {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));

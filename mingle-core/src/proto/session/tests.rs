@@ -398,6 +398,27 @@ fn all_that_is_said_in_one_turn_is_one_batch() {
 }
 
 #[test]
+fn what_is_said_when_a_batch_is_acknowledged_late_is_written_and_needs_no_dial() {
+    let written = |session: &mut SessionEnd| {
+        let outputs: Vec<SessionOutput> = std::iter::from_fn(|| session.poll_output()).collect();
+        let dials = outputs.iter().filter(|output| matches!(output, SessionOutput::Dial(_))).count();
+        (outputs.len() - dials, dials)
+    };
+    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
+    session.opened(Time::ZERO, None, ConnId(1));
+    session.say(Time::ZERO, [1, 0].into());
+    assert_eq!(written(&mut session), (1, 0));
+    session.receive(PATIENCE, ConnId(1), Frame::acknowledgement(1)).unwrap();
+    session.say(PATIENCE, [1, 1].into());
+    // The timer of the first batch is due.
+    session.advance(PATIENCE);
+    assert_eq!(written(&mut session), (1, 0));
+    session.say(PATIENCE, [2, 1].into());
+    session.drop_unwritten();
+    assert_eq!(written(&mut session), (0, 0), "it has left");
+}
+
+#[test]
 fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
     let ms = Time::from_millis;
     let mut session = SessionEnd::new(Role::Leader, PATIENCE);

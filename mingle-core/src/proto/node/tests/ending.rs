@@ -97,6 +97,17 @@ fn what_a_node_says_while_it_waits_is_of_those_who_are_here_and_changes_no_later
 }
 
 #[test]
+fn a_node_that_leads_again_after_it_stood_aside_forms_its_world_when_the_call_is_over() {
+    let mut node = of_a_range("1:4");
+    hear_datagram(&mut node, 9, &running());
+    node.run(Time::from_secs(20));
+    assert!(!node.leads());
+    let early = node.run(Time::from_secs(44));
+    assert!(node.leads() && !has_formed(&early), "{early:?}");
+    assert!(has_formed(&node.run(Time::from_secs(46))));
+}
+
+#[test]
 fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs() {
     let mut node = of_a_range("3:4");
     // It has had a member by then.

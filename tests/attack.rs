@@ -164,7 +164,9 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
     let start = |node: usize| {
         // Only a node with a given rank can be refused, and the attacker must be the only one that may lead.
         let rank = if how == "refuse" { format!("--rank {}", node.max(1)) } else { String::new() };
-        let more = format!("--timeout 3s {} {rank}", formats[node]);
+        // A busy machine may need seconds until the attack has reached a node.
+        let timeout = if node < 3 { "10s" } else { "3s" };
+        let more = format!("--timeout {timeout} {} {rank}", formats[node]);
         spawn(lab, node, &line_with(&job, 4, &more), NO_SECRET)
     };
     let mut procs: Vec<Proc> = (0..3).map(start).collect();

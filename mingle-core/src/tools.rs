@@ -5,5 +5,5 @@ pub use crate::host::{Interface, Kind, host_name};
 pub use crate::net::{
     Cast, HeldPorts, Judged, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
 };
-pub use crate::proto::observe::{Observed, Observer, Runs, Sighting};
-pub use crate::wire::Notice;
+pub use crate::proto::observe::{Observed, Observer, Sighting};
+pub use crate::wire::{Notice, Reply};

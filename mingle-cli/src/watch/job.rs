@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Keys, Lineage, NodeId, Progress};
-use mingle_core::tools::{Observed, Observer, Runs, Sighting};
+use mingle_core::tools::{Observed, Observer, Reply, Sighting};
 use mingle_core::{HostName, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl WatchedJob {
         if !self.admits(now, epoch) {
             return;
         }
-        if let Observed::Runs(Runs { ended: Some((rank, end)), .. }) = observed {
+        if let Observed::Runs(Reply { ended: Some((rank, end)), .. }) = observed {
             self.over = Some(format!("the world ended: rank {rank}, {end}"));
         }
         if self.epoch != epoch {
@@ -163,12 +163,12 @@ impl WatchedJob {
             Observed::Runs(runs) => Some(runs),
             _ => None,
         });
-        let members: Vec<&Runs> = members.collect();
+        let members: Vec<&Reply> = members.collect();
         Some(RunState {
-            world: members.first()?.world.get(),
+            world: members.first()?.world,
             answered: members.len(),
             restarts_left: members.iter().filter_map(|runs| runs.restarts_left).min(),
-            suspected: members.iter().flat_map(|runs| &runs.suspected).copied().collect(),
+            suspected: members.iter().flat_map(|runs| runs.suspected.iter()).copied().collect(),
             waiting: members.iter().map(|runs| runs.waiting).max().unwrap_or_default(),
         })
     }
@@ -276,8 +276,8 @@ impl Scene for WatchedJob {
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::End;
     use mingle_core::proto::Peer;
-    use mingle_core::{End, World};
 
     use super::*;
 
@@ -295,14 +295,14 @@ mod tests {
 
     /// A member of a world of the run of the job that has this origin.
     fn runs(node: u8, origin: u64, generation: u32) -> Sighting {
-        let runs = Runs {
+        let runs = Reply {
             epoch: Lineage { generation, origin },
             host: HostName::new(&format!("node-{node}")),
             rank: 0,
-            world: World::new(3).unwrap(),
+            world: 3,
             has_finished: false,
             restarts_left: Some(2),
-            suspected: Vec::new(),
+            suspected: [].into_iter().collect(),
             waiting: 0,
             ended: Some((2, End::Exited(3))),
         };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// list from the network is an error. The length that a sender claims allocates nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub(crate) struct List<T, const MAX: usize>(Vec<T>);
+pub struct List<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> List<T, MAX> {
     pub(crate) fn into_vec(self) -> Vec<T> {

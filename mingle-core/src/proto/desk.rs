@@ -113,15 +113,15 @@ impl Desk {
     }
 
     /// Answers the observers that have asked, if it is time to.
-    pub(crate) fn handle_timeout(&mut self, now: Time, status: impl FnOnce() -> Reply) {
+    pub(crate) fn handle_timeout(&mut self, now: Time, reply: impl FnOnce() -> Reply) {
         self.shared.now = self.shared.now.max(now);
         if self.due.take_if(|due| *due <= now).is_none() {
             return;
         }
         self.next = now + PAUSE;
-        let status = Message::Reply(status());
+        let reply = Message::Reply(reply());
         for (observer, source) in std::mem::take(&mut self.observers).into_values() {
-            self.shared.send(source, observer, &status);
+            self.shared.send(source, observer, &reply);
         }
     }
 
@@ -177,13 +177,13 @@ mod tests {
 
         /// The observers that are answered at this time.
         fn answered(&mut self, now: Time) -> Vec<SocketAddr> {
-            self.handle_timeout(now, || status(0));
+            self.handle_timeout(now, || reply(0));
             let sent = self.sent().into_iter();
-            sent.filter(|(_, message)| *message == Message::Reply(status(0))).map(|(to, _)| to).collect()
+            sent.filter(|(_, message)| *message == Message::Reply(reply(0))).map(|(to, _)| to).collect()
         }
     }
 
-    fn status(rank: u32) -> Reply {
+    fn reply(rank: u32) -> Reply {
         Reply {
             epoch: Lineage::default(),
             rank,

@@ -1,8 +1,8 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
 use super::report::Progress;
-use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, World};
-use crate::wire::{Codec, Dropped, Header, Message};
+use crate::model::{HostName, JobTag, Keys, NodeId, World};
+use crate::wire::{Codec, Dropped, Header, Message, Reply};
 
 /// Reads the datagrams of a job without being a node of that job.
 ///
@@ -35,31 +35,7 @@ pub enum Observed {
     /// The node looks for a leader. Holds the name of its host.
     Seeks(HostName),
     /// The node is a member of a running world, and has answered an observer.
-    Runs(Runs),
-}
-
-/// The answer of a member of a running world to an observer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Runs {
-    /// Which world of the job the member is in.
-    pub epoch: Lineage,
-    /// The name of the member's host.
-    pub host: HostName,
-    /// The member's rank.
-    pub rank: u32,
-    /// The size of the member's world.
-    pub world: World,
-    /// Whether the member's command has succeeded, while commands of other members run.
-    pub has_finished: bool,
-    /// After how many further failures the job still restarts; none if the member's launcher does not say so.
-    pub restarts_left: Option<u32>,
-    /// The ranks that the member knows to be suspected: the lowest 16 at most.
-    pub suspected: Vec<u32>,
-    /// How many newcomers wait for a seat.
-    pub waiting: u32,
-    /// Why the last world ended: the rank, and how the command of that rank ended. None if no world has
-    /// ended, or if the rank is not known.
-    pub ended: Option<(u32, End)>,
+    Runs(Reply),
 }
 
 impl Observer {
@@ -86,18 +62,8 @@ impl Observer {
         let observed = match message {
             Message::Announce(announce) => Observed::Leads(announce.count.progress(&announce.candidate)),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
-            Message::Reply(status) => Observed::Runs(Runs {
-                epoch: status.epoch,
-                host: status.host,
-                rank: status.rank,
-                world: World::new(status.world).ok()?,
-                has_finished: status.has_finished,
-                restarts_left: status.restarts_left,
-                suspected: status.suspected.into_vec(),
-                waiting: status.waiting,
-                ended: status.ended,
-            }),
-            Message::Hint(_) | Message::Running(_) | Message::Query => return None,
+            Message::Reply(reply) if World::new(reply.world).is_ok() => Observed::Runs(reply),
+            Message::Reply(_) | Message::Hint(_) | Message::Running(_) | Message::Query => return None,
         };
         Some(Sighting::Node(header.sender, observed))
     }

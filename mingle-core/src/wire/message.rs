@@ -148,24 +148,28 @@ pub(crate) struct Running {
     pub(crate) user: User,
 }
 
-/// A member of a running world, as an observer shows it.
+/// The answer of a member of a running world to an observer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reply {
-    /// Which world of the job it is in.
-    pub(crate) epoch: Lineage,
-    pub(crate) rank: u32,
-    pub(crate) world: u32,
-    pub(crate) host: HostName,
-    /// Whether its command has ended well.
-    pub(crate) has_finished: bool,
-    /// How many failures may still be followed by a restart; none where the caller has not said it.
-    pub(crate) restarts_left: Option<u32>,
-    /// The lowest ranks that it knows to be suspected.
-    pub(crate) suspected: List<u32, SUSPECTED>,
+pub struct Reply {
+    /// Which world of the job the member is in.
+    pub epoch: Lineage,
+    /// The member's rank.
+    pub rank: u32,
+    /// The size of the member's world.
+    pub world: u32,
+    /// The name of the member's host.
+    pub host: HostName,
+    /// Whether the member's command has succeeded, while commands of other members run.
+    pub has_finished: bool,
+    /// After how many further failures the job still restarts; none if the member's launcher does not say so.
+    pub restarts_left: Option<u32>,
+    /// The lowest ranks that the member knows to be suspected.
+    pub suspected: List<u32, SUSPECTED>,
     /// How many newcomers wait for a seat.
-    pub(crate) waiting: u32,
-    /// Why the last world that is over has ended: the rank, and how its command has.
-    pub(crate) ended: Option<(u32, End)>,
+    pub waiting: u32,
+    /// Why the last world ended: the rank, and how the command of that rank ended. None if no world has
+    /// ended, or if the rank is not known.
+    pub ended: Option<(u32, End)>,
 }
 
 pub(super) fn put<T: Serialize>(body: &T, config: impl Config, bytes: &mut Vec<u8>) {

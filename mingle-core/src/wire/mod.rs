@@ -39,7 +39,7 @@ pub(crate) use forming::{
 pub(crate) use header::Header;
 pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
-pub(crate) use message::Reply;
+pub use message::Reply;
 pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};

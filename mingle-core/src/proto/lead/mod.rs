@@ -202,7 +202,7 @@ impl Lead {
         if !self.knows(holder) {
             return;
         }
-        let welcome = self.welcome_with(self.count(shared));
+        let welcome = self.welcome_now(shared);
         self.challenges.add(holder, contender, shared.now, || {
             shared.say_again(holder, &welcome);
             shared.timers.set_earlier(Timer::Challenge, shared.now + SILENCE);
@@ -234,7 +234,7 @@ impl Lead {
     /// Welcomes all nodes that have joined, as far as something has changed.
     pub(crate) fn welcome_all(&self, shared: &mut Shared) {
         if !self.frozen && !self.is_decided() {
-            let welcome = self.welcome_with(self.count(shared)).encode();
+            let welcome = self.welcome_now(shared).encode();
             for (id, _) in self.book.entries() {
                 shared.links.say(shared.now, id, &welcome);
             }
@@ -252,12 +252,14 @@ impl Lead {
 
     fn welcome(&self, id: NodeId, shared: &mut Shared) {
         if self.knows(id) {
-            let welcome = self.welcome_with(self.count(shared));
+            let welcome = self.welcome_now(shared);
             shared.say(id, &welcome);
         }
     }
 
-    fn welcome_with(&self, count: Count) -> Said {
+    /// What this node tells all that have joined, as things stand.
+    fn welcome_now(&self, shared: &Shared) -> Said {
+        let count = self.count(shared);
         Said::Welcome(Welcome { count, trouble: self.trouble.clone(), void: self.rounds.voided })
     }
 
@@ -285,6 +287,11 @@ impl Lead {
             self.call.schedule(&self.book, shared);
         }
         goes_on
+    }
+
+    /// Whether a path keeps the world from forming, as far as this leader knows.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self.trouble, Some(Trouble::Broken(_)))
     }
 
     /// Whether a member's time is nearly up.

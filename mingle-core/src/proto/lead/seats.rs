@@ -112,7 +112,9 @@ impl Lead {
             self.book.seat(id);
             self.call.count(&self.book, Some(id), shared);
             self.report_change(shared);
-            self.forget_trouble(id);
+            self.forget_misfit(id);
+            // The next round proves all paths anew.
+            self.trouble.take_if(|trouble| matches!(trouble, Trouble::Broken(_)));
             return;
         }
         self.book.add_standby(id);
@@ -129,14 +131,14 @@ impl Lead {
         }
     }
 
-    /// A node of this host has come or gone: what kept another one of it from a seat, or a path of it from
-    /// being proved, explains nothing more.
-    fn forget_trouble(&mut self, id: NodeId) {
+    /// A node of this host has come or gone: what kept another one of it from a seat explains nothing more. A
+    /// broken path still does where a node has gone: it has kept the world from forming while all were here.
+    fn forget_misfit(&mut self, id: NodeId) {
         let Some(host) = self.book.get(id).map(|entry| &entry.node.host) else { return };
         self.trouble.take_if(|trouble| match trouble {
             Trouble::Misfit(Misfit { reason: Unfit::Address(other), .. }) if other == host => true,
             Trouble::Misfit(misfit) => misfit.host == *host,
-            Trouble::Broken(path) => [&path.from.host, &path.to.host].contains(&host),
+            Trouble::Broken(_) => false,
         });
     }
 
@@ -153,7 +155,7 @@ impl Lead {
             return;
         }
         self.rounds.void_for_change(shared);
-        self.forget_trouble(id);
+        self.forget_misfit(id);
         self.book.vacate(id);
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.

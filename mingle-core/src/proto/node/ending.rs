@@ -72,6 +72,9 @@ impl Node {
 
     fn report(&mut self) -> Report {
         self.note_most(true);
+        if self.leads() {
+            self.memory.is_broken = self.lead.is_broken();
+        }
         let mut report = self.memory.report(&self.shared.config, self.shared.now);
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
             if follow.joined {

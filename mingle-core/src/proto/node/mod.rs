@@ -125,7 +125,7 @@ impl Node {
 
     /// Whether this node has heard another node of its job so far.
     #[must_use]
-    pub fn has_heard(&self) -> bool {
+    pub(crate) fn has_heard(&self) -> bool {
         !self.memory.is_empty()
     }
 
@@ -275,7 +275,7 @@ impl Node {
 
     /// This node has heard no other node of its job by the means in `tried`; the jobs in `jobs` form on the
     /// link; and if `is_deaf`, this host drops its own multicasts. The report says so.
-    pub fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
+    pub(crate) fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
         let memory = &mut self.memory;
         (memory.tried, memory.jobs, memory.is_deaf) = (Some(tried), jobs, is_deaf);
     }
@@ -284,7 +284,7 @@ impl Node {
     /// these jobs that has the same size and no more nodes than are missing here, since its nodes may have
     /// been meant for this job. The user learns which nodes are here and, if this node is still alone, why it
     /// may be alone.
-    pub fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
+    pub(crate) fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
         self.at(now);
         self.memory.jobs(jobs, self.shared.config.world);
         if self.ended {

@@ -127,7 +127,7 @@ impl Report {
         let is_alone = self.joined <= 1;
         let causes = [
             (Cause::Running, self.running.is_some() && is_alone),
-            (Cause::Unproved, self.joined >= self.world.min().get()),
+            (Cause::Unproved, self.joined >= self.world.min().get() || self.broken.is_some()),
             (Cause::Misfit, !self.misfits.is_empty()),
             (Cause::Unreached, self.unreached.is_some() || self.unconnectable.is_some()),
             (Cause::Apart, !self.apart.is_empty()),

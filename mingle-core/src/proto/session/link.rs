@@ -280,6 +280,14 @@ impl PeerLink {
         self.session.dial_failed(now, dial);
     }
 
+    /// The process opens a connection to this one. It may have closed the port where it was met meanwhile, so
+    /// that earlier refusals say nothing of it.
+    pub(crate) fn asked(&mut self) {
+        if let Some(question) = &mut self.question {
+            (question.refused, question.refused_again) = (None, false);
+        }
+    }
+
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
         let was_open = self.has(conn);
         self.connections.retain(|(open, _)| *open != conn);
@@ -454,6 +462,16 @@ mod tests {
         assert_eq!(link.presence(Time::from_secs(2)), Presence::Dead);
         link.opened(Time::from_secs(4), accepted_from(THERE), ConnId(2), 2);
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
+    }
+
+    #[test]
+    fn a_process_that_dials_this_one_is_not_dead_by_the_refusals_before() {
+        let mut link = ended(Ending::Closed);
+        let silent = Presence::Silent(Time::from_secs(1));
+        assert_eq!(refuse(&mut link, 1010), silent);
+        link.asked();
+        assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1299)), (silent, silent));
+        assert_eq!(refuse(&mut link, 1300), Presence::Dead);
     }
 
     #[test]

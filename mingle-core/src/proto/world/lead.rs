@@ -355,10 +355,7 @@ impl World {
     /// Whether most of the members that are not lost have read all that this node has said, or as many nodes
     /// as a world needs.
     fn most_answer(&self, members: &[MemberView]) -> bool {
-        let answers = |id: &NodeId| {
-            *id == self.own.id
-                || self.peers.get(*id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
-        };
+        let answers = |id: &NodeId| *id == self.own.id || self.has_read_all(*id);
         let living = members.iter().filter(|member| !member.is_lost());
         let there = living.clone().filter(|member| answers(&member.id)).count();
         let spares = self.spares().into_iter().filter(|spare| answers(&spare.id)).count();
@@ -479,10 +476,10 @@ impl World {
         let is_member = |id| seats.contains(&id);
         let mut spares: Vec<(Time, &Contact)> = Vec::new();
         for (id, peer) in self.peers.iter() {
-            let Some(join) = peer.known.join.as_ref().filter(|_| !is_member(*id)) else { continue };
+            let Some(arrival) = peer.known.arrival.as_ref().filter(|_| !is_member(*id)) else { continue };
             let waits = peer.known.status.as_ref().is_some_and(|status| status.command == Command::Waits);
             if waits && peer.link.answers(self.now) {
-                spares.push((peer.known.since, &join.contact));
+                spares.push((peer.known.since, &arrival.contact));
             }
         }
         if !is_member(self.own.id) && self.command == Command::Waits {
@@ -552,7 +549,7 @@ impl World {
         let Some(peer) = self.peers.get(seat.id) else {
             return if seat.id == self.own.id { self.own.clone() } else { seat.clone() };
         };
-        let contact = peer.known.join.as_ref().map_or(seat, |join| &join.contact);
+        let contact = peer.known.arrival.as_ref().map_or(seat, |arrival| &arrival.contact);
         Contact { addresses: peer.link.met_first(&contact.addresses), ..contact.clone() }
     }
 
@@ -561,7 +558,7 @@ impl World {
         if id == self.own.id {
             return self.settings.rank;
         }
-        self.peers.get(id)?.known.join.as_ref()?.rank
+        self.peers.get(id)?.known.arrival.as_ref()?.rank
     }
 
     /// The nodes of the plan prove their paths.
@@ -705,7 +702,7 @@ impl World {
         let phase = if lead.frees { Phase::Released } else { self.reign.phase };
         let to_others = WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
         let is_told = |id: &NodeId, peer: &Process| {
-            let listens = members.contains(id) || peer.join.is_some() || peer.is_behind;
+            let listens = members.contains(id) || peer.arrival.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))
         };
         let told = self.peers.iter().filter(|(id, peer)| is_told(id, &peer.known)).map(|(id, _)| *id);

@@ -149,7 +149,7 @@ pub(crate) struct World {
 /// Another process.
 #[derive(Debug, Clone)]
 struct Process {
-    join: Option<Arrival>,
+    arrival: Option<Arrival>,
     /// Since when it waits for a seat.
     since: Time,
     status: Option<Status>,
@@ -185,7 +185,7 @@ impl From<&Reign> for Standing {
 
 impl Process {
     fn new(now: Time) -> Self {
-        Self { join: None, since: now, status: None, reign: None, is_behind: false, was_planned: false }
+        Self { arrival: None, since: now, status: None, reign: None, is_behind: false, was_planned: false }
     }
 }
 
@@ -356,8 +356,8 @@ impl World {
             self.dead.remove(&peer);
         }
         // It may be at home only now.
-        let join = self.peers.get(peer).and_then(|peer| peer.known.join.as_ref());
-        if let Some(addresses) = join.map(|join| join.contact.addresses.clone()) {
+        let arrival = self.peers.get(peer).and_then(|peer| peer.known.arrival.as_ref());
+        if let Some(addresses) = arrival.map(|arrival| arrival.contact.addresses.clone()) {
             self.hear_addresses(peer, &addresses);
         }
         self.look_at(peer);
@@ -385,7 +385,7 @@ impl World {
         let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
             match WorldSaid::decode(&frame.body).ok_or(Impossible)? {
-                WorldSaid::Arrival(join) => self.on_join(id, join),
+                WorldSaid::Arrival(arrival) => self.on_arrival(id, arrival),
                 WorldSaid::Status(status) => self.on_status(id, status),
                 WorldSaid::Reign(reign) => self.on_reign(id, reign),
                 WorldSaid::Plan(plan) => self.on_plan(id, plan),
@@ -511,14 +511,19 @@ impl World {
         id == self.own.id || self.peers.is_there(id)
     }
 
-    fn on_join(&mut self, from: NodeId, join: Arrival) {
-        if join.contact.id == from {
-            self.hear_addresses(from, &join.contact.addresses);
+    /// Whether this other process is there, and has read all that this node has said to it.
+    fn has_read_all(&self, id: NodeId) -> bool {
+        self.peers.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
+    }
+
+    fn on_arrival(&mut self, from: NodeId, arrival: Arrival) {
+        if arrival.contact.id == from {
+            self.hear_addresses(from, &arrival.contact.addresses);
             if let Some(peer) = self.peers.get_mut(from) {
-                if peer.known.join.is_none() {
+                if peer.known.arrival.is_none() {
                     peer.known.since = self.now;
                 }
-                peer.known.join = Some(join);
+                peer.known.arrival = Some(arrival);
             }
         }
     }
@@ -820,8 +825,8 @@ impl World {
 
     fn status(&self) -> Status {
         let is_guest = |(id, peer): (&NodeId, &Linked<Process>)| {
-            let status =
-                peer.known.status.as_ref().filter(|_| peer.known.join.is_some() && peer.link.is_there())?;
+            let known = &peer.known;
+            let status = known.status.as_ref().filter(|_| known.arrival.is_some() && peer.link.is_there())?;
             let command = match status.epoch.cmp(&self.epoch) {
                 Ordering::Less => Command::Runs,
                 Ordering::Equal => status.command,
@@ -842,16 +847,16 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let join = WorldSaid::Arrival(Arrival { contact: self.own.clone(), rank: self.settings.rank });
+        let arrival = WorldSaid::Arrival(Arrival { contact: self.own.clone(), rank: self.settings.rank });
         let status = WorldSaid::Status(self.status());
         for host in hosts {
-            self.say(host, &join);
+            self.say(host, &arrival);
             self.say(host, &status);
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.hears_the_leader() {
             let guests = self.peers.iter().filter(|(_, peer)| {
-                (peer.known.join.is_some() && peer.known.status.is_some()) || peer.known.is_behind
+                (peer.known.arrival.is_some() && peer.known.status.is_some()) || peer.known.is_behind
             });
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
             let reign = WorldSaid::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });

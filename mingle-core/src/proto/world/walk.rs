@@ -85,9 +85,7 @@ impl World {
 
     /// Whether the leader's process has read all that this node has said.
     pub(super) fn hears_the_leader(&self) -> bool {
-        self.peers
-            .get(self.reign.leader.id)
-            .is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
+        self.has_read_all(self.reign.leader.id)
     }
 
     /// All are released, so nobody needs a leader any more.
@@ -112,7 +110,7 @@ impl World {
             super::Presence::Dead => Some(Time::ZERO),
             super::Presence::There => {
                 let has_guests =
-                    self.peers.iter().any(|(id, peer)| *id != leader && peer.known.join.is_some());
+                    self.peers.iter().any(|(id, peer)| *id != leader && peer.known.arrival.is_some());
                 let patience = if has_guests { OWES_GUESTS } else { OWES };
                 peer.link.owes_since().map(|since| since + patience)
             }

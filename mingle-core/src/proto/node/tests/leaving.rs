@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear_datagram, hear_from, join,
-    leading, patient, rounds, running, said, says, sent, to_all,
+    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear, hear_datagram, hear_from,
+    here, join, joined, leading, patient, rounds, running, said, says, sent, to_all,
 };
-use crate::model::{NodeId, Rank};
-use crate::proto::report::{Failure, Report};
+use crate::model::{BrokenPath, Fault, HostName, NodeId, Peer, Rank};
+use crate::proto::report::{Cause, Failure, Report};
 use crate::proto::tests::{Hand, codec, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{Config, Event, Node, Output};
-use crate::wire::{Candidate, Header, Message, Refusal, Said, Solicit};
+use crate::proto::{Config, Ending, Event, Node, Output};
+use crate::wire::{Candidate, Header, Message, Refusal, Said, Solicit, Trouble, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -68,7 +68,7 @@ fn a_datagram_to_another_node_or_of_this_node_itself_is_dropped() {
         [(id(3), ME, 1), (id(3), id(9), 0), (ME, ME, 0), (id(3), NodeId([0xfe; 16]), 0)]
     {
         let header = Header { sender, recipient };
-        let solicit = Message::Solicit(Solicit { rank: None, host: crate::model::HostName::new("c") });
+        let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("c") });
         let now = node.shared.now;
         node.handle_datagram(now, endpoint(3), &codec().encode(header, &solicit));
         let answered = sent(&node.outputs()).len();
@@ -93,6 +93,52 @@ fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     assert!(says(&told, |said| matches!(said, Said::Refuse(Refusal::PathsBroken(..)))));
     let told = node.run(ms(20_000));
     assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
+}
+
+fn broken_path() -> BrokenPath {
+    let [from, to] = [3, 4].map(|last| Peer { host: HostName::new("host"), address: endpoint(last) });
+    BrokenPath { from, to, fault: Fault::Silent, answers: None, to_master: false, mtus: (1500, 1500) }
+}
+
+/// The report of a member whose leader has said this of a broken path, and that so many of two are here, when
+/// its time is up.
+fn report_of_member(here_at_last: u32, last: Option<Trouble>) -> Report {
+    let (mut node, _) = joined(Config { timeout: Some(Duration::from_secs(2)), ..config(2) });
+    for (number, trouble) in [(2, Some(Trouble::Broken(broken_path()))), (here_at_last, last)] {
+        hear(&mut node, &Said::Welcome(Welcome { count: here(number), trouble, void: 0 }));
+    }
+    let all = node.run(ms(2000));
+    deadline(&all).clone()
+}
+
+#[test]
+fn a_path_that_the_leader_still_names_is_the_reason_after_others_have_left_and_no_other_path_is() {
+    let named = report_of_member(1, Some(Trouble::Broken(broken_path())));
+    assert_eq!((named.cause(), named.broken), (Cause::Unproved, Some(Box::new(broken_path()))));
+    let forgotten = report_of_member(1, None);
+    assert_eq!((forgotten.cause(), forgotten.broken), (Cause::Incomplete, None));
+    assert_eq!(report_of_member(2, None).cause(), Cause::Unproved);
+}
+
+#[test]
+fn a_leader_names_a_broken_path_until_another_node_gets_a_seat() {
+    let is_named = |all: &[Output]| {
+        let welcomes = said(all).into_iter().filter_map(|(_, said)| match said {
+            Said::Welcome(welcome) => Some(welcome.trouble.is_some()),
+            _ => None,
+        });
+        welcomes.collect::<Vec<_>>().pop()
+    };
+    let (mut node, all) = leading(3);
+    assert_eq!(rounds(&all), [1]);
+    hear_from(&mut node, 3, &broken(1, ME, endpoint(2)));
+    let mut now = node.shared.now + Duration::from_secs(5);
+    assert_eq!(is_named(&node.run(now)), Some(true));
+    let mut all = node.close(now, 3, Ending::Closed);
+    now += Duration::from_secs(2);
+    all.extend(node.run(now));
+    assert_eq!(is_named(&all), Some(true), "it has left, and the path was broken");
+    assert_eq!(is_named(&join(&mut node, 5)), Some(false));
 }
 
 /// Node 2 of a world of this size, which has five seconds.

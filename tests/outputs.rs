@@ -144,11 +144,12 @@ fn a_template_with_a_mistake_ends_the_node_before_it_waits() {
 #[test]
 fn a_template_and_the_words_of_a_command_have_the_values_of_the_world() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let line = r#"export MINGLE_JOB_ID=t MINGLE_WORLD=2 MINGLE_RANK=$0; cd /run
+    let line = r#"export MINGLE_JOB_ID=t MINGLE_WORLD=2 MINGLE_RANK=$0 TMPDIR=/run/t-$0; mkdir $TMPDIR; cd /run
         echo '[{each node}"{node.addr}"{between}, {end}] {rank}/{world} {host}' >t$0
         $mingle --format template=t$0 -o template=t$0=out$0 && cat out$0
         $mingle run --max-restarts 1 --workers 2 --format template=t$0 -- \
-            sh -c 'cat "$0"; echo "$@"' {hostfile} {rank}/{world} {addrs} '{each other}{node.rank}{end}' '{{x}}'"#;
+            sh -c 'cat "$0"; echo "$@"' {hostfile} {rank}/{world} {addrs} '{each other}{node.rank}{end}' '{{x}}'
+        ls $TMPDIR"#;
     let procs: Vec<Proc> = (0..2)
         .map(|node| {
             let mut command = lab.command(node, "sh");
@@ -159,6 +160,7 @@ fn a_template_and_the_words_of_a_command_have_the_values_of_the_world() {
     for (rank, outcome) in finish_all(procs).into_iter().enumerate() {
         let filled = format!("[\"10.77.0.10\", \"10.77.0.11\"] {rank}/2 {}", lab.host(rank));
         let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert!(!outcome.stdout.contains("mingle-t-"), "a file is left: {}", outcome.render());
         assert_eq!(lines.iter().filter(|line| **line == filled).count(), 2, "{}", outcome.render());
         for worker in [2 * rank, 2 * rank + 1] {
             let words = format!("[{worker}] {worker}/4 10.77.0.10,10.77.0.11 {} {{{{x}}}}", 1 - rank);
@@ -207,6 +209,9 @@ fn jobs_at_once_lose_no_block_of_a_hosts_file() {
     // As in a container, where /etc/hosts cannot be replaced.
     script(&lab, "touch /run/mounted && mount --bind /run/mounted /run/mounted");
     jobs_at_once(&lab, "/run/mounted");
+    let line =
+        "seq 999 >/run/mounted; $mingle -q -j a -w 1 -o hostfile=/run/mounted >/dev/null; cat /run/mounted";
+    assert_eq!(script(&lab, line).stdout.lines().count(), 1, "nothing of a longer text stays");
 }
 
 #[test]

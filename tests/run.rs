@@ -82,12 +82,15 @@ fn if_one_command_fails_all_restart_with_the_same_ranks() {
 #[test]
 fn without_restarts_left_all_end_with_the_code_of_the_failed_command() {
     let Some(lab) = Options::nodes(3).start() else { return };
-    let script = "echo \"$MINGLE_GENERATION\"; [ \"$1\" = 1 ] && { sleep 1; exit 9; }; sleep 100";
+    // What a command has left behind must not outlive the job, on any node: it holds the output.
+    let script = "[ \"$1\" = 1 ] || setsid sleep 1000 &
+        echo \"$MINGLE_GENERATION\"; [ \"$1\" = 1 ] && { sleep 1; exit 9; }; sleep 100";
     let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
     assert_ended(&outcomes, 9);
     for outcome in &outcomes {
         assert_eq!(outcome.stdout, "0\n1\n", "{}", outcome.render());
         assert!(outcome.stderr.contains("no restart is left of --max-restarts 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("the commands ran for "), "{}", outcome.render());
     }
 }
 
@@ -249,10 +252,13 @@ fn a_drained_node_costs_no_restart_and_ends_with_143_although_its_command_ends_w
 #[test]
 fn a_drained_node_has_the_stop_timeout_and_no_longer() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let script = "trap '' TERM; echo started; while :; do sleep 0.1; done";
+    let script = "trap '' TERM; trap 'echo int' INT; echo started; while :; do sleep 0.1; done";
     let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "300ms"], script);
     let deadline = Instant::now() + Duration::from_secs(60);
     assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    // A command that survives Ctrl-C has been asked for nothing that it must do in time.
+    node.signal("INT");
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("int")));
     node.signal("TERM");
     let outcome = node.finish();
     assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
@@ -343,6 +349,7 @@ fn the_events_name_the_process_and_the_signal_that_has_ended_it_and_quiet_says_n
     let outcome = run(&lab, 0, &more, "echo $$; kill -KILL $$").finish();
     assert_eq!((outcome.status.code(), &*outcome.stderr), (Some(137), ""), "{}", outcome.render());
     let events = lab.shell(0, "sh", "cat /run/events").stdout;
+    assert!(events.contains("\"event\":\"goodput\"") && events.contains("\"worlds\":2"), "{events}");
     let pids: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(pids.len(), 2, "{events}");
     for pid in pids {
@@ -367,8 +374,9 @@ fn a_signal_ends_the_pause_before_a_restart() {
 #[test]
 fn after_a_time_without_a_failure_restarts_are_counted_anew() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 1; exit 9; }; sleep 1000";
-    let more = ["--max-restarts", "1/200ms"];
+    let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 1.5; exit 9; }; sleep 1000";
+    // The timeout is that of each formation.
+    let more = ["--max-restarts", "1/200ms", "--timeout", "4s"];
     let outcomes = finish_all(run_all(&lab, &more, script));
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {
@@ -405,10 +413,14 @@ fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
         setsid sleep 1000 &
         setsid sh -c \"trap '' TERM; while :; do sleep 0.1; done\" &
         echo started; while :; do sleep 0.1; done";
-    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "1s"], script);
+    // mingle is the first of its process group, and the whole group is killed.
+    let mut command = lab.command(0, "setsid");
+    command.args([MINGLE, "run", "-j", "train", "-w", "1", "--max-restarts", "1", "--stop-timeout", "1s"]);
+    command.args(["--", "sh", "-c", script]);
+    let node = lab.start(0, command);
     let deadline = Instant::now() + Duration::from_secs(60);
     assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
-    node.signal("KILL");
+    lab.shell(0, "sh", &format!("kill -KILL -{}", node.id()));
     // Its outputs close when the last process that has them ends.
     let outcome = node.finish();
     assert!(outcome.stderr.contains("mingle was killed; its command is stopped"), "{}", outcome.render());
@@ -485,12 +497,14 @@ fn a_child_of_the_command_can_save_its_work_before_the_restart() {
 fn a_process_started_before_mingle_survives_a_restart() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let mut command = lab.command(0, "sh");
-    let line = "sleep 1000 & echo $! >/run/sidecar
-        exec \"$mingle\" run -j train -w 1 --max-restarts 1 -- \\
-            sh -c '[ $MINGLE_GENERATION = 0 ] && exit 1; kill -0 $(cat /run/sidecar) && echo lives; kill $(cat /run/sidecar)'";
+    // Each world has its files, and commands have the limit of open files that mingle was given.
+    let line = "sleep 1000 & echo $! >/run/sidecar; ulimit -Sn 99
+        exec \"$mingle\" run -j train -w 1 --max-restarts 1 -o hostfile=/run/out -- sh -c '
+            [ $MINGLE_GENERATION = 0 ] && { rm /run/out; exit 1; }
+            [ -s /run/out ] && kill -0 $(cat /run/sidecar) && echo lives $(ulimit -n); kill $(cat /run/sidecar)'";
     command.args(["-c", line]).env("mingle", MINGLE);
     let outcome = lab.start(0, command).finish();
-    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "lives\n"), "{}", outcome.render());
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "lives 99\n"), "{}", outcome.render());
 }
 
 #[test]

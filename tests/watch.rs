@@ -93,7 +93,7 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     let script = "[ $MINGLE_GENERATION = 0 ] || { [ $RANK = 1 ] || exec sleep 1000; exit 0; }
         [ $RANK = 2 ] || exec sleep 1000
         while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3";
-    let nodes = run_all(&lab, 3, "", script);
+    let mut nodes = run_all(&lab, 3, "", script);
     let shot = || {
         let timeout = limit(Duration::from_millis(1200)).as_millis();
         let shot = watch(&lab, 3, &format!("--job-id ran --format json --timeout {timeout}ms")).finish();
@@ -120,6 +120,10 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     assert_eq!(states(&seen), ["0 runs", "1 finished", "2 runs"], "{seen}");
     assert_eq!(seen["generation"], 1, "{seen}");
 
+    // Rank 1 has nothing to stop.
+    nodes[1].signal("TERM");
+    let left = nodes.remove(1).finish_within(limit(Duration::from_secs(15)));
+    assert_eq!(left.status.code(), Some(143), "{}", left.render());
     for node in &nodes {
         node.signal("KILL");
     }
@@ -307,6 +311,11 @@ fn restarts_are_written_to_the_file_of_events() {
     }
     for (rank, file) in files.iter().enumerate() {
         let all = events(file);
+        assert!(all.is_sorted_by_key(|event| event["ms"].as_u64().unwrap()), "{all:?}");
+        let last = |name: &str| all.iter().rfind(|event| event["event"] == name).unwrap();
+        let ms = |name: &str| last(name)["ms"].as_u64().unwrap();
+        let took = last("formed")["timings"]["formed_ms"].as_u64().unwrap();
+        assert!(ms("restart") + took <= ms("formed") + 1, "each world has its own beginning: {all:?}");
         let ours = ["command_started", "command_ended", "over", "restart", "formed", "finished"];
         let ours: Vec<&str> = names(&all).into_iter().filter(|name| ours.contains(name)).collect();
         let ended: &[&str] = if rank == 0 { &["over", "command_ended"] } else { &["command_ended"] };

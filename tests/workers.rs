@@ -54,18 +54,21 @@ fn auto_is_one_worker_for_each_slot() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let outcome = run(&lab, 0, "auto", &["--slots", "3"], "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE").finish();
     assert_eq!(sorted(&outcome.stdout), ["[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"], "{}", outcome.render());
+    let read = "sh -c 'read -r x; echo \"$x\"'";
+    let line = format!("printf 'a\\nb\\n' | {MINGLE} run -j stdin -w 1 --workers 2 -- {read}");
+    assert_eq!(sorted(&lab.shell(0, "sh", &line).stdout), ["[0] a", "[1] "], "one worker has the input");
 }
 
 #[test]
 fn a_script_without_an_interpreter_is_found_in_path_as_execvp_finds_it() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let line = format!(
-        "mkdir /run/bin; printf 'echo \"script $1\"\n' >/run/bin/job; chmod +x /run/bin/job
+        "mkdir /run/bin; printf 'echo \"script $1 ${{MINGLE_SECRET-none}}\"\n' >/run/bin/job; chmod +x /run/bin/job
         cd /run; echo 'echo another file' >job
-        PATH=/run/bin:$PATH exec {MINGLE} run -j script -w 1 --workers 1 -- job of-path"
+        MINGLE_SECRET=sixteen-bytes-and-more PATH=/run/bin:$PATH exec {MINGLE} run -j script -w 1 --workers 1 -- job of-path"
     );
     let outcome = lab.shell(0, "sh", &line);
-    assert_eq!(outcome.stdout, "[0] script of-path\n", "{}", outcome.render());
+    assert_eq!(outcome.stdout, "[0] script of-path none\n", "{}", outcome.render());
 }
 
 #[test]
@@ -166,6 +169,8 @@ fn lines_of_many_workers_do_not_mix_and_none_is_lost() {
         assert_eq!(lines, wanted);
     }
     assert_eq!(outcome.stdout.lines().count(), 2000);
+    let line = format!("{MINGLE} run -j head -w 1 --workers 1 -- yes | head -n 1");
+    assert_eq!(lab.shell(0, "sh", &line).stdout, "[0] y\n", "nobody reads on, so it ends");
 }
 
 #[test]

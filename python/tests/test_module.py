@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -97,6 +98,7 @@ class Module(unittest.TestCase):
         with meet("listener", 2)[0] as first:
             # Nobody accepts, but the kernel does.
             socket.create_connection(first.master, timeout=PATIENCE).close()
+            self.assertFalse(os.get_inheritable(first.listener))
         self.assertIsNone(first.listener)
         self.assertEqual([node.listener for node in meet("listener", 2, listener=False)], [None, None])
         with self.assertRaises(ConnectionRefusedError):
@@ -141,6 +143,13 @@ class Module(unittest.TestCase):
 
             ran = run(folder)
             self.assertEqual((ran.stdout, ran.returncode), ("run -j x\n", 7), ran.stderr)
+            # The program beside this Python comes before another in PATH.
+            other = Path(folder, "other")
+            other.mkdir()
+            other.joinpath("mingle").symlink_to("/bin/false")
+            command[-1] = command[-1].replace("/none", folder)
+            self.assertEqual(run(str(other)).returncode, 7)
+            command[-1] = command[-1].replace(folder, "/none")
             ran = run("/none")
             self.assertEqual(ran.returncode, 1)
             self.assertIn("neither beside this Python nor in PATH", ran.stderr)
@@ -163,6 +172,8 @@ class Module(unittest.TestCase):
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
+            # The loop has forgotten the descriptor, whose number comes again.
+            await asyncio.wait_for(mingle.join_async(job("cancel again"), 1), PATIENCE)
 
         asyncio.run(cancelled())
         # Rank 0 would be taken if the node were still there.
@@ -236,6 +247,7 @@ class Module(unittest.TestCase):
             with self.assertRaises(mingle.DeadlineError):
                 mingle.join(job("times"), 2, timeout=timedelta(milliseconds=300), events=events, seed_dir=Path(folder))
             self.assertIn("deadline", events.read_text())
+        self.assertEqual(mingle._text("timeout", timedelta(days=1, seconds=1)), "86401.0")
 
     def test_nodes_of_another_secret_have_their_exception(self):
         def ends(letter):
@@ -418,6 +430,9 @@ class Running(unittest.TestCase):
         self.assertIsNone(first.next(timeout=0.2))
         self.assertEqual(first.state, "forming")
         (second,) = self.worlds_of("told", 1, 2)
+        # The world that has formed since is the one that the next call returns.
+        while first.state == "forming":
+            select.select([first], [], [], PATIENCE)
         nodes = self.all([first, second], lambda world: world.next())
         self.assertFalse(first.finish(timeout=0.2))
         self.assertFalse(first.wait(timeout=0.1))
@@ -436,6 +451,7 @@ class Running(unittest.TestCase):
             newcomer.close()
             first.next()
             self.assertEqual(node.result().rank, nodes[1].rank)
+            self.assertEqual([old.listener for old in nodes], [None, None])
         while first.waiting + second.waiting > 0:
             self.assertFalse(first.wait(0.05) or second.wait(0.05))
         kinds = [event["event"] for event in told]
@@ -600,13 +616,21 @@ class Running(unittest.TestCase):
         del second
         self.assertTrue(first.wait(PATIENCE))
         self.assertEqual(first.over.how, "left")
+        self.assertFalse(first.finish())
+        first.fail(9)
+        self.assertEqual(first.state, "left")
 
     def test_ctrl_c_in_a_world_is_a_farewell(self):
         other = python(
             f"""
+            import os
+            reader, writer = os.pipe()
+            os.set_blocking(reader, False)
             try:
                 with mingle.RunningWorld({job("ctrl")!r}, 2, timeout={PATIENCE}) as world:
                     world.next()
+                    os.close(writer)
+                    assert os.read(reader, 1) == b"", "mingle's thread has a copy of the other end"
                     print("runs", flush=True)
                     world.wait()
             except KeyboardInterrupt:
@@ -674,6 +698,10 @@ class Running(unittest.TestCase):
         self.assertEqual((raised.exception.code, raised.exception.facts["joined"]), (3, 1))
         world.fail()
         self.assertEqual(world.state, "failed")
+        (world,) = self.worlds_of("cancelled", 1, 2)
+        with self.assertRaises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(world.next_async(), 0.1))
+        self.assertEqual(world.state, "left")
 
     def test_no_descriptor_is_left_behind(self):
         def once():

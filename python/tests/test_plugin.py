@@ -62,6 +62,7 @@ class Plugin(unittest.TestCase):
         store = info.store.store
         self.assertTrue(store.is_master)
         self.assertFalse(other.store.store.is_master)
+        self.assertEqual([one.store.store.timeout.total_seconds() for one in (info, other)], [900, 900])
         where = info.bootstrap_store_info
         self.assertEqual(store.address, (where.master_addr, where.master_port))
         self.assertEqual((first.num_nodes_waiting(), second.num_nodes_waiting()), (0, 0))
@@ -83,8 +84,10 @@ class Plugin(unittest.TestCase):
             list(pool.map(lambda handler: handler.shutdown(), handlers))
         self.assertEqual(first.get_run_id(), JOB)
         self.assertTrue(first.is_closed())
-        with self.assertRaises(RendezvousClosedError):
-            first.next_rendezvous()
+        # Also where the others have closed it: this agent has met, and is no spare.
+        for first._is_closed in (True, False):
+            with self.assertRaises(RendezvousClosedError):
+                first.next_rendezvous()
 
     def test_an_agent_whose_process_ends_by_a_signal_says_farewell(self):
         # torch makes an exception of it, with which the process ends with code 1.
@@ -107,8 +110,9 @@ class Plugin(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "No rendezvous handler"):
             rendezvous("mingle://x")
         mingle_torch.register()
-        with mock.patch.dict(os.environ):
+        with mock.patch.dict(os.environ, LOCAL_RANK="7"):
             store, rank, world = next(rendezvous(f"mingle://{JOB}-url?world_size=1&interface=lo"))
+            self.assertEqual(os.environ["LOCAL_RANK"], "0")
         self.assertEqual((store.is_master, rank, world), (True, 0, 1))
         # The module that has the handler may be imported as well.
         self.assertIs(sys.modules["mingle.torch"], importlib.import_module("mingle.torch"))

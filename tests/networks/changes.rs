@@ -86,15 +86,18 @@ fn an_interface_that_appears_while_a_node_waits_is_used() {
 #[test]
 fn an_address_that_changes_while_a_member_waits_is_followed() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &line("changed", 4))).collect();
+    lab.at(0, "mkdir /run/seeds");
+    let args = line_with("changed", 4, "--seed-dir /run/seeds");
+    let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &args)).collect();
     for proc in &procs {
         proc.expect_latest(SOON, NODES, "3 of 4");
     }
     lab.at(1, "ip addr flush dev eth0; ip addr add 10.77.0.40/24 brd + dev eth0");
     procs[1].expect_stderr_within(SOON, "the addresses of this host have changed");
     procs[1].expect_latest(SOON, NODES, "3 of 4");
-    procs.push(lab.spawn(3, &line("changed", 4)));
+    procs.push(lab.spawn(3, &args));
     World::of(&finish_all(procs)).expect(&lab, &[0, 3, 1, 2]);
+    assert_eq!(lab.shell(0, "sh", "ls -A /run/seeds").stdout, "", "no node leaves a file");
 }
 
 #[test]

@@ -90,7 +90,8 @@ fn a_name_that_moves_to_another_pod_is_looked_up_again() {
     for i in 0..lab.len() {
         name(i, "10.77.0.99");
     }
-    let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line_with("moved", 4, "--seed pod"))).collect();
+    let procs: Vec<Proc> =
+        (0..4).map(|i| lab.spawn(i, &line_with("moved", 4, "--seed none[01-64],pod"))).collect();
     for proc in &procs {
         proc.expect_stderr("looking for");
     }

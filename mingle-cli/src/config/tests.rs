@@ -63,6 +63,15 @@ fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
     let (before, _) = help.split_once(" by default").unwrap();
     let named = before.rsplit(' ').next().unwrap();
     assert_eq!(timeout(named), Ok(Some(forget("3"))), "{help}");
+    let mut wrong: [RunArgs; 3] = Default::default();
+    let [delay, stop, gone] = &mut wrong;
+    for time in [&mut delay.restart_delay, &mut stop.stop_timeout, &mut gone.gone_after] {
+        *time = Some("x".to_owned());
+    }
+    for (option, args) in ["restart-delay", "stop-timeout", "gone-after"].iter().zip(&wrong) {
+        let error = Restarts::new(args).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("--{option} x: ")), "{error}");
+    }
     assert_eq!((forget("3/30m"), forget("3/0")), (Duration::from_secs(1800), LONGEST));
 }
 

@@ -3,7 +3,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-use mingle_core::Warning;
+use mingle_core::{Warning, World};
 
 use super::*;
 use crate::args::JoinArgs;
@@ -32,6 +32,18 @@ fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
     })
 }
 
+/// The lines of a text, each without its time.
+fn untimed(text: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        let fields = line.as_object_mut().unwrap();
+        assert!(fields.remove("time").is_some_and(|time| time.as_str().unwrap().ends_with('Z')));
+        assert!(fields.remove("ms").is_some_and(|ms| ms.is_u64()));
+        line
+    });
+    lines.collect()
+}
+
 #[test]
 fn every_change_is_one_line_appended_to_the_file() {
     let path = scratch("lines");
@@ -54,26 +66,19 @@ fn every_change_is_one_line_appended_to_the_file() {
         journal.event(&event);
     }
     journal.command_ended(Err(End::Killed(9)));
+    let rank = World::new(4).unwrap().rank(1).unwrap();
+    journal.change(&Change::Suspected(rank, node("z")));
+    journal.change(&Change::Back(rank, node("z")));
     journal.change(&Change::Over(Over { rank: None, peer: Some(node("z")), end: End::Gone }));
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let (before, text) = text.split_at("before\n".len());
     assert_eq!(before, "before\n");
     assert!(text.is_ascii(), "{text}");
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            let fields = line.as_object_mut().unwrap();
-            assert!(fields.remove("time").is_some_and(|time| time.as_str().unwrap().ends_with('Z')));
-            assert!(fields.remove("ms").is_some_and(|ms| ms.is_u64()));
-            line
-        })
-        .collect();
     let leader = json!({ "host": "z", "address": "10.0.0.1", "port": 29503 });
     let none: [u32; 0] = [];
     assert_eq!(
-        lines,
+        untimed(text),
         [
             json!({ "event": "leading" }),
             json!({ "event": "leading_ended" }),
@@ -86,6 +91,8 @@ fn every_change_is_one_line_appended_to_the_file() {
             json!({ "event": "warning", "message": "a \u{9b}\u{202e}b\n" }),
             json!({ "event": "preparing", "round": 2 }),
             json!({ "event": "command_ended", "signal": 9 }),
+            json!({ "event": "suspected", "rank": 1, "node": leader }),
+            json!({ "event": "back", "rank": 1, "node": leader }),
             json!({
                 "event": "over", "rank": null, "node": leader, "how": "the node is gone", "end": "gone", "code": null,
                 "message": "the job has started again on other nodes"
@@ -102,11 +109,16 @@ fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
     for _ in 0..20 {
         journal.event(&Event::Warning(Warning::Interfaces { error: "a".repeat(10_000) }));
     }
+    // Once there is room, the next line comes.
+    let mut some = [0; 1 << 14];
+    reader.read_exact(&mut some).unwrap();
+    journal.event(&Event::Leading);
     drop((journal, writer));
-    let mut all = String::new();
+    let mut all = String::from_utf8(some.to_vec()).unwrap();
     reader.read_to_string(&mut all).unwrap();
     let lines: Vec<&str> = all.split_inclusive('\n').collect();
     assert!(lines.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{:?}", lines.last());
+    assert!(lines.last().unwrap().contains("leading"), "{:?}", lines.last());
     assert!(all.ends_with('\n') && all.len() > 40_000, "{}", all.len());
 }
 

@@ -217,7 +217,7 @@ class RunningWorld:
     def _formed(self):
         if self._error is not None:
             raise self._error
-        self._is_taken = True
+        self._is_taken = self._assignment is not None
         return self._assignment
 
     def _leave(self, code):

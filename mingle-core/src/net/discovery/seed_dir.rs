@@ -20,7 +20,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::libc;
 use tokio::sync::mpsc::UnboundedSender;
@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::model::{JobTag, NodeId};
+use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
@@ -97,8 +98,8 @@ pub(crate) struct SeedDir {
     prefix: String,
     own: String,
     text: String,
-    /// How long ago this node's file was written; none before the first time.
-    untouched: Option<Duration>,
+    /// When this node's file was written last; none before the first time.
+    written: Option<Instant>,
     /// Whether the caller has been warned.
     has_warned: bool,
     /// The addresses of each file, by name and inode: only new files are read.
@@ -116,7 +117,7 @@ impl SeedDir {
             let _ = writeln!(text, "{endpoint}");
         }
         let (folder, known) = (folder.to_owned(), BTreeMap::new());
-        Self { folder, prefix, own, text, untouched: None, has_warned: false, known }
+        Self { folder, prefix, own, text, written: None, has_warned: false, known }
     }
 
     /// The guard that removes this node's file on drop.
@@ -143,8 +144,8 @@ impl SeedDir {
 
     /// Creates this node's file, or renews its time.
     fn write(&mut self) -> io::Result<()> {
-        if self.untouched.is_some() { self.touch() } else { self.create() }?;
-        self.untouched = Some(Duration::ZERO);
+        if self.written.is_some() { self.touch() } else { self.create() }?;
+        self.written = Some(clock());
         Ok(())
     }
 
@@ -202,14 +203,13 @@ impl SeedDir {
                 let _ = events.send(TaskEvent::Warning(warning));
             }
             tokio::time::sleep(KEEP).await;
-            self.untouched = self.untouched.map(|ago| ago + KEEP);
         }
     }
 
     /// Writes this node's file if it is time to. Returns a warning the first time that this fails; the next
     /// call tries again.
     fn renew(&mut self) -> Option<Warning> {
-        if self.untouched.is_some_and(|ago| ago < HEARTBEAT) {
+        if self.written.is_some_and(|written| clock() < written + HEARTBEAT) {
             return None;
         }
         let error = self.write().err()?;
@@ -226,7 +226,6 @@ impl SeedDir {
             Ok(entries) => entries,
             Err(error) => {
                 tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
-                self.untouched = self.untouched.map(|ago| ago + LOOK);
                 return (self.known.values().flatten().copied().collect(), LOOK);
             }
         };
@@ -259,7 +258,6 @@ impl SeedDir {
         self.known = seen;
         let pause = LOOK_EACH.saturating_mul(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
         let pause = pause.saturating_add(LOOK).min(LOOK_MOST);
-        self.untouched = self.untouched.map(|ago| ago + pause);
         (self.known.values().flatten().copied().collect(), pause)
     }
 }
@@ -330,7 +328,7 @@ mod tests {
         }
         let name = a.own.clone();
         let (sender, _receiver) = tokio::sync::mpsc::unbounded_channel();
-        let keeping = tokio::spawn(SeedDir { untouched: Some(HEARTBEAT), ..a }.keep(sender));
+        let keeping = tokio::spawn(SeedDir { written: clock().checked_sub(HEARTBEAT), ..a }.keep(sender));
         while modified(&name) == long_ago {
             tokio::task::yield_now().await;
         }

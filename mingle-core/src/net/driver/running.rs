@@ -416,10 +416,11 @@ impl RunningWorld {
         self.world.set_growth(self.driver.now(), after);
     }
 
-    /// How long a node may stay silent, and when the world may grow.
+    /// How long a node may stay silent, when the world may grow, and the given rank.
     #[cfg(test)]
-    pub(crate) fn limits(&self) -> (Duration, Option<Duration>) {
-        (self.driver.settings.gone_after, self.driver.settings.growth)
+    pub(crate) fn limits(&self) -> (Duration, Option<Duration>, Option<u32>) {
+        let settings = self.driver.world_settings();
+        (settings.gone_after, settings.grow_after, settings.rank)
     }
 
     /// Whether this node's own command was the first to fail in the world that is over.

@@ -466,16 +466,18 @@ mod tests {
     #[tokio::test]
     async fn in_a_small_world_few_connections_wait_to_be_accepted_until_the_job_gets_the_listener() {
         const MORE: usize = 100;
-        let (listener, to) = listener();
+        let ((first, _), (second, to)) = (listener(), listener());
         let mut connections = Connections::open(
-            Listeners { own: vec![listener], keep_own: true, paths: Vec::new() },
+            Listeners { own: vec![first, second], keep_own: true, paths: Vec::new() },
             World::new(4).unwrap(),
         )
         .unwrap();
         let waiting = fill(to, 256 + MORE);
         // One more than the backlog fits (listen(2) counts so on Linux).
         assert!(waiting.len() <= 257, "{}", waiting.len());
-        let _listener = connections.take_listener(false).unwrap();
+        // The second has the address of IPv6.
+        let taken = connections.take_listener(true).unwrap();
+        assert_eq!(taken.local_addr().unwrap(), to);
         let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         if somaxconn.trim().parse::<usize>().unwrap() < 256 + MORE {
             println!("skipped: net.core.somaxconn is {}", somaxconn.trim());

@@ -283,6 +283,7 @@ mod tests {
             assert_eq!(stream.tcp_keepalive_time().unwrap(), WATCH);
             assert_eq!(stream.tcp_keepalive_interval().unwrap(), WATCH);
             assert_eq!(stream.tcp_keepalive_retries().unwrap(), WATCH_PROBES);
+            assert_eq!(stream.tcp_user_timeout().unwrap(), Some(WATCH + WATCH * WATCH_PROBES));
         }
     }
 

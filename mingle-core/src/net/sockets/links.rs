@@ -328,5 +328,10 @@ mod tests {
         assert!(links.are_on(&lo));
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(links.watched.len(), 3);
+
+        // A switch forgets a group in which nobody says that it is.
+        links.rejoin = clock();
+        links.keep_up();
+        assert!(links.rejoin > clock() && links.rejoin <= clock() + REJOIN);
     }
 }

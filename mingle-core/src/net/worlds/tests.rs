@@ -74,6 +74,7 @@ fn fails(session: &mut Session, code: u8) {
 #[tokio::test]
 async fn the_settings_of_a_session_hold_for_its_life() {
     let set = job("settings", Size::new(1).unwrap()).gone_after(Duration::from_secs(9)).grow(true);
+    let set = set.rank(Some(Rank(0)));
     let mut metadata = Metadata::default();
     metadata.insert("rack", "7").unwrap();
     let mut session = set.metadata(metadata).max_restarts(2).session();
@@ -84,7 +85,7 @@ async fn the_settings_of_a_session_hold_for_its_life() {
         assert_eq!(own.get("rack"), Some("7"));
         assert_eq!(own.get("restarts").map(str::to_owned), (generation > 0).then(|| generation.to_string()));
         let State::Runs(running) = &session.state else { panic!("it runs") };
-        assert_eq!(running.limits(), (Duration::from_secs(9), Some(Duration::ZERO)));
+        assert_eq!(running.limits(), (Duration::from_secs(9), Some(Duration::ZERO), Some(0)));
         fails(&mut session, 1);
     }
     let error = settle(&mut [&mut session]).await.remove(0).unwrap();
@@ -128,6 +129,7 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
         while session.world.forgets.is_some() {
             let _ = tokio::time::timeout(Duration::from_millis(60), session.next()).await;
         }
+        assert_eq!(session.faults, 0);
         fails(&mut session, 1);
     }
     formed(&mut session).await;
@@ -184,6 +186,30 @@ async fn a_node_that_leaves_takes_its_farewell() {
     };
     let (over, ()) = tokio::join!(heard, second.leave(End::Left));
     assert_eq!((over.rank, over.end), (Some(Rank(1)), End::Left));
+}
+
+#[tokio::test]
+async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
+    let mut session = job("grows", Size::new(1).unwrap()).grow(true).session();
+    formed(&mut session).await;
+    session.world.over = Some(Over { rank: None, peer: None, end: End::Grows });
+    fails(&mut session, 1);
+    formed(&mut session).await;
+    let State::Runs(running) = &session.state else { panic!("it runs") };
+    assert!(running.limits().1 > Some(Duration::from_secs(250)), "{:?}", running.limits());
+}
+
+#[tokio::test]
+async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
+    let network = Network { master_port: Some(free), ..network };
+    let mut session = job("given port", Size::new(1).unwrap()).network(network).session();
+    formed(&mut session).await;
+    let _held = TcpListener::bind(("127.0.0.1", free)).unwrap();
+    fails(&mut session, 1);
+    let error = settle(&mut [&mut session]).await.remove(0);
+    assert!(matches!(error, Some(Error::PortTaken { .. })), "{error:?}");
 }
 
 #[tokio::test]

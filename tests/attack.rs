@@ -185,7 +185,7 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
     let reached = log.stderr.wait_until(until, |log| marks(how).iter().all(|mark| heard(log, mark)));
     assert!(reached, "{how} has not reached {}", log.render());
     procs.push(start(3));
-    let outcomes = finish_all_within(procs, Duration::from_secs(18));
+    let outcomes = finish_all_within(procs, Duration::from_secs(25));
     for (node, outcome) in outcomes.iter().enumerate() {
         is_clean(outcome);
         let code = outcome.status.code().unwrap_or_else(|| panic!("killed: {}", outcome.render()));

@@ -68,7 +68,7 @@ fn a_broken_path_is_said_on_all_nodes_after_the_first_round_and_is_the_reason_at
     }
     // The time of one member is up in the first round. When it has left, its absence is not why there is no
     // world.
-    let procs = start_all(&lab, "member", &["--rank 0 --timeout 8s", "--timeout 6s", "--timeout 2s"]);
+    let procs = start_all(&lab, "member", &["--rank 0 --timeout 12s", "--timeout 7s", "--timeout 3s"]);
     for outcome in finish_all(procs) {
         let all_here = "all nodes were here, and not all paths between them were proved: ";
         outcome.failed(5, &[all_here, path, "accept the ephemeral ports"]);

@@ -374,9 +374,9 @@ fn a_signal_ends_the_pause_before_a_restart() {
 #[test]
 fn after_a_time_without_a_failure_restarts_are_counted_anew() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 1.5; exit 9; }; sleep 1000";
+    let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 4; exit 9; }; sleep 1000";
     // The timeout is that of each formation.
-    let more = ["--max-restarts", "1/200ms", "--timeout", "4s"];
+    let more = ["--max-restarts", "1/200ms", "--timeout", "11s"];
     let outcomes = finish_all(run_all(&lab, &more, script));
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {

@@ -201,7 +201,8 @@ async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
 
 #[tokio::test]
 async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // The kernel gives this port to no other test.
+    let free = (23_000..24_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
     let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
     let network = Network { master_port: Some(free), ..network };
     let mut session = job("given port", Size::new(1).unwrap()).network(network).session();

@@ -13,7 +13,9 @@ use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;
-use crate::wire::{Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Welcome};
+use crate::wire::{
+    Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
+};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -46,6 +48,8 @@ pub(crate) struct Follow {
     relays: Backoff,
     /// What the leader has told last.
     pub(crate) progress: Option<Progress>,
+    /// What keeps the world from forming, as the leader has told last.
+    pub(crate) trouble: Option<Trouble>,
     part: Part,
     round: Option<Participation>,
     /// Another node wrote from the leader's own address, whose process may be gone.
@@ -76,6 +80,7 @@ impl Follow {
             backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
             relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
+            trouble: None,
             part: Part::default(),
             round: None,
             suspected: false,
@@ -257,6 +262,7 @@ impl Follow {
     pub(crate) fn on_welcome(&mut self, welcome: &Welcome, shared: &mut Shared) -> bool {
         let joins = self.join(shared);
         self.voided = self.voided.max(welcome.void);
+        self.trouble.clone_from(&welcome.trouble);
         if self.round.as_ref().is_some_and(|round| round.round <= self.voided) {
             self.leave_round(shared);
         }

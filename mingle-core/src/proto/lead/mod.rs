@@ -61,7 +61,7 @@ pub(crate) struct Lead {
     expelled: Vec<(NodeId, bool)>,
     left_out: LeftOut,
     /// What keeps the world from forming, and whether this node's user is yet to learn it.
-    trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Trouble>,
     has_news: bool,
     /// All of which the members were told.
     told: Vec<Trouble>,
@@ -289,11 +289,6 @@ impl Lead {
         goes_on
     }
 
-    /// Whether a path keeps the world from forming, as far as this leader knows.
-    pub(crate) fn is_broken(&self) -> bool {
-        matches!(self.trouble, Some(Trouble::Broken(_)))
-    }
-
     /// Whether a member's time is nearly up.
     pub(crate) fn is_left_soon(&self, shared: &Shared) -> bool {
         self.book.leaves().is_some_and(|at| at <= shared.now)
@@ -342,6 +337,7 @@ impl Lead {
         self.begin_call(shared);
         self.challenges.clear();
         self.knocking.clear();
+        self.trouble = None;
     }
 
     /// This node leaves: its members look for another leader.

@@ -72,7 +72,7 @@ impl Lead {
     /// All members learn of this, each by another welcome.
     pub(crate) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
         let is_known = self.told.iter().any(|known| known.repeats(&trouble));
-        if !is_known || self.trouble.is_none() {
+        if !is_known || self.trouble.is_none() || matches!(trouble, Trouble::Broken(_)) {
             self.trouble = Some(trouble.clone());
         }
         // Whoever joins can have any name, and each of these costs a frame to every member.

@@ -9,7 +9,7 @@ use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Heard, Report};
 use crate::proto::timer::Timer;
-use crate::wire::Refusal;
+use crate::wire::{Refusal, Trouble};
 
 /// How long a member, whose time was up in a round, waits for the reason why the round has failed.
 const REASON: Duration = Duration::from_secs(1);
@@ -72,10 +72,11 @@ impl Node {
 
     fn report(&mut self) -> Report {
         self.note_most(true);
-        if self.leads() {
-            self.memory.is_broken = self.lead.is_broken();
-        }
         let mut report = self.memory.report(&self.shared.config, self.shared.now);
+        let trouble = self.follow.as_ref().map_or(&self.lead.trouble, |follow| &follow.trouble);
+        if let Some(Trouble::Broken(path)) = trouble {
+            report.broken = Some(Box::new(path.clone()));
+        }
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
             if follow.joined {
                 (report.unreached, report.unanswered) = (None, None);

@@ -106,7 +106,6 @@ impl Apart {
 }
 
 #[derive(Debug, Clone, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Memory {
     pub(super) nodes: BTreeMap<NodeId, Heard>,
     /// For each of their addresses, who was heard there.
@@ -135,8 +134,6 @@ pub(super) struct Memory {
     shared_address: Option<Time>,
     /// The last path that could not be proved.
     broken: Option<BrokenPath>,
-    /// The leader, this node or another, says that this path keeps the world from forming.
-    pub(super) is_broken: bool,
     /// Since when, and how often, nobody but another user's job has said that it runs.
     foreign: Option<(Time, u32)>,
     /// The most nodes that were here at once.
@@ -408,7 +405,6 @@ impl Memory {
         let is_shared = self.shared_address.is_some_and(|heard| now <= heard + APART);
         let explains = |misfit: &Misfit, is_over: bool| !is_over && (is_shared || !misfit.is_of_twins());
         let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
-        let explains_paths = self.is_broken || joined >= config.world.min().get();
         let apart = self.still_apart(now);
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
         let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
@@ -425,7 +421,7 @@ impl Memory {
             is_deaf: self.is_deaf,
             has_ipv6_alone: config.node.endpoints.are_ipv6(),
             without_multicast: config.without_multicast.clone(),
-            broken: self.broken.clone().filter(|_| explains_paths).map(Box::new),
+            broken: self.broken.clone().filter(|_| joined >= config.world.min().get()).map(Box::new),
             elsewhere: self.elsewhere.clone().filter(|_| is_cut),
             apart,
             unreached,

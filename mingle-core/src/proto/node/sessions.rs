@@ -11,7 +11,7 @@ use crate::proto::follow::Follow;
 use crate::proto::output::ConnId;
 use crate::proto::session::{Ending, Failed, Impossible, Way};
 use crate::proto::timer::Time;
-use crate::wire::{Frame, Join, Refusal, Said, Trouble};
+use crate::wire::{Frame, Join, Refusal, Said};
 
 impl Node {
     /// Whether a process that dials this one, and means the process `meant`, is answered; and the number of
@@ -22,7 +22,7 @@ impl Node {
         let takes_part = self.leads() || self.follow.is_some();
         (is_for_this && takes_part).then(|| {
             if let Some(peer) = self.shared.links.get_mut(peer) {
-                peer.link.asked();
+                peer.link.asked(now);
             }
             self.shared.links.number_for(peer)
         })
@@ -145,7 +145,6 @@ impl Node {
         match said {
             Said::Welcome(welcome) => {
                 welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
-                self.memory.is_broken = matches!(welcome.trouble, Some(Trouble::Broken(_)));
                 welcome.count.newest.iter().for_each(|host| self.memory.fits(host));
                 self.memory.named(&welcome.count.newest);
                 self.joining(|follow, shared| follow.on_welcome(&welcome, shared));

@@ -74,8 +74,10 @@ impl Node {
         is_here
     }
 
-    /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead.
-    pub(super) fn leave(&mut self, follow: Follow) {
+    /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead. What
+    /// has kept the world from forming still does.
+    pub(super) fn leave(&mut self, mut follow: Follow) {
+        self.lead.trouble = follow.trouble.take();
         follow.stop(&mut self.shared);
         self.follow = None;
         self.lead.thaw();

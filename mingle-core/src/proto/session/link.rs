@@ -280,10 +280,10 @@ impl PeerLink {
         self.session.dial_failed(now, dial);
     }
 
-    /// The process opens a connection to this one. It may have closed the port where it was met meanwhile, so
-    /// that earlier refusals say nothing of it.
-    pub(crate) fn asked(&mut self) {
-        if let Some(question) = &mut self.question {
+    /// The process, or a stranger that uses its name, opens a connection to this one. The process may have
+    /// closed the port where it was met meanwhile, so that earlier refusals say nothing of it.
+    pub(crate) fn asked(&mut self, now: Time) {
+        if let Some(question) = self.question.as_mut().filter(|question| now < question.since + LOST) {
             (question.refused, question.refused_again) = (None, false);
         }
     }
@@ -469,9 +469,12 @@ mod tests {
         let mut link = ended(Ending::Closed);
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!(refuse(&mut link, 1010), silent);
-        link.asked();
+        link.asked(Time::from_millis(1020));
         assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1299)), (silent, silent));
-        assert_eq!(refuse(&mut link, 1300), Presence::Dead);
+        link.asked(Time::from_millis(3999));
+        assert_eq!(refuse(&mut link, 4000), silent);
+        link.asked(Time::from_secs(4));
+        assert_eq!(refuse(&mut link, 4100), Presence::Dead, "a stranger hides no death for longer");
     }
 
     #[test]

@@ -121,6 +121,17 @@ fn a_path_that_the_leader_still_names_is_the_reason_after_others_have_left_and_n
 }
 
 #[test]
+fn a_member_that_leads_once_its_leader_has_left_still_gives_the_path_that_the_leader_has_named() {
+    let (mut node, _) = joined(Config { timeout: Some(Duration::from_secs(9)), ..config(2) });
+    let trouble = Some(Trouble::Broken(broken_path()));
+    hear(&mut node, &Said::Welcome(Welcome { count: here(2), trouble, void: 0 }));
+    let mut all = hear(&mut node, &Said::Refuse(Refusal::Closing));
+    all.extend(node.run(Time::from_secs(9)));
+    assert!(all.iter().any(|output| matches!(output, Output::Event(Event::Leading))), "{all:?}");
+    assert_eq!(deadline(&all).cause(), Cause::Unproved);
+}
+
+#[test]
 fn a_leader_names_a_broken_path_until_another_node_gets_a_seat() {
     let is_named = |all: &[Output]| {
         let welcomes = said(all).into_iter().filter_map(|(_, said)| match said {

@@ -74,8 +74,8 @@ impl Node {
         is_here
     }
 
-    /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead. What
-    /// has kept the world from forming still does.
+    /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead.
+    /// What has kept the world from forming still does.
     pub(super) fn leave(&mut self, mut follow: Follow) {
         self.lead.trouble = follow.trouble.take();
         follow.stop(&mut self.shared);

@@ -22,7 +22,7 @@ impl Node {
         let takes_part = self.leads() || self.follow.is_some();
         (is_for_this && takes_part).then(|| {
             if let Some(peer) = self.shared.links.get_mut(peer) {
-                peer.link.asked(now);
+                peer.link.asked(self.shared.now);
             }
             self.shared.links.number_for(peer)
         })

@@ -11,7 +11,7 @@ use rand::{RngExt as _, SeedableRng};
 use super::backoff::Backoff;
 use super::config::Config;
 use super::output::{DialId, Output, PathDial};
-use super::report::Event;
+use super::report::{Event, Failure};
 use super::scale::Scale;
 use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
@@ -160,6 +160,29 @@ impl Shared {
     /// Says why there is no world for a node with this one, and says it again to a node that joins again.
     pub(crate) fn refuse(&mut self, to: NodeId, refusal: Refusal) {
         self.say_again(to, &Said::Refuse(refusal));
+    }
+
+    /// What a node learns from this refusal of its leader; none if it goes on to look for others.
+    pub(crate) fn failure(&self, refusal: Refusal, leader: Peer) -> Option<Failure> {
+        let config = &self.config;
+        Some(match refusal {
+            Refusal::RankTaken(holder) => Failure::RankTaken { rank: config.node.rank?, holder },
+            Refusal::WorldDiffers(theirs) => Failure::WorldDiffers { ours: config.world, theirs, leader },
+            Refusal::UserDiffers(theirs, joined) => {
+                let ours = config.node.attributes.user.clone();
+                let (ours, theirs) = (Box::new(ours), Box::new(theirs));
+                Failure::UserDiffers { ours, theirs, node: leader, joined }
+            }
+            // The next formation may have a seat for this node.
+            Refusal::WorldFull if config.stands_by => return None,
+            Refusal::WorldFull => Failure::WorldFull { world: config.world, leader },
+            Refusal::NoCommonFamily(six, four) => Failure::NoCommonFamily { six, four },
+            Refusal::Unready(nodes) => Failure::Unready { nodes: nodes.into_vec() },
+            Refusal::PathsBroken(paths, more) => Failure::PathsBroken { paths: paths.into_vec(), more },
+            Refusal::NoRdma(verdict, is_required) => Failure::NoRdma { verdict, is_required },
+            Refusal::Differs(sameness) => Failure::Differs { sameness },
+            Refusal::Closing | Refusal::Redirect(_) => return None,
+        })
     }
 
     /// This node as its leader records it, with its traits.

@@ -5,7 +5,6 @@ use mingle_rdma::Verdict;
 use super::ranks::Applicant;
 use super::unfit::Excluded;
 use crate::model::{Sameness, Traits};
-use crate::proto::report::Failure;
 use crate::wire::{self, Refusal};
 
 /// The traits that differ between nodes, which are given in the order of their ranks; named as far as they
@@ -16,6 +15,5 @@ pub(super) fn compare(ranks: &[Applicant], verdict: &Verdict) -> Result<Sameness
     if sameness.is_same() || !ranks.iter().any(|applicant| applicant.node.attributes.requires_same) {
         return Ok(sameness);
     }
-    let because = (Refusal::Differs(sameness.clone()), Failure::Differs { sameness });
-    Err(Excluded::new(Vec::new(), because))
+    Err(Excluded::new(Vec::new(), Refusal::Differs(sameness)))
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::book::Book;
 use super::round::Round;
 use crate::model::{BrokenPath, NodeId};
-use crate::proto::report::Failure;
 use crate::wire::{Broken, REFUSED, Refusal};
 
 /// The paths that were broken in the last round, and in the one that had fewest: each round may try another
@@ -111,7 +110,7 @@ impl BrokenPaths {
     }
 
     /// How a world ends for which these are the last.
-    pub(super) fn ending(self) -> (Refusal, Failure) {
+    pub(super) fn ending(self) -> Refusal {
         let (mut paths, mut more) = (Vec::new(), 0_u32);
         for (named, unnamed) in self.0.into_values() {
             paths.extend(named.into_iter().map(|(_, path)| path).enumerate());
@@ -119,9 +118,8 @@ impl BrokenPaths {
         }
         // The first path of each prover before the second of any.
         paths.sort_by_key(|(at, _)| *at);
-        let mut paths: Vec<BrokenPath> = paths.into_iter().map(|(_, path)| path).collect();
+        let paths = paths.into_iter().map(|(_, path)| path);
         more = more.saturating_add(u32::try_from(paths.len().saturating_sub(REFUSED)).unwrap_or(u32::MAX));
-        paths.truncate(REFUSED);
-        (Refusal::PathsBroken(paths.iter().cloned().collect(), more), Failure::PathsBroken { paths, more })
+        Refusal::PathsBroken(paths.take(REFUSED).collect(), more)
     }
 }

@@ -7,7 +7,6 @@ mod alike;
 mod book;
 mod broken;
 mod call;
-mod challenges;
 mod commit;
 mod ending;
 mod networks;
@@ -20,18 +19,18 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::report::Event;
+use super::session::LOST;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
 use crate::wire::{Announce, Candidate, Count, Introduction, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
 use call::Call;
-use challenges::{Challenges, SILENCE};
 use rounds::Rounds;
 use unfit::LeftOut;
 
@@ -48,7 +47,8 @@ pub(crate) struct Lead {
     pub(crate) book: Book,
     call: Call,
     rounds: Rounds,
-    challenges: Challenges,
+    /// The members whose seat another node wants, which have not yet answered that they are there.
+    challenged: BTreeSet<NodeId>,
     /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
     /// where.
     knocking: BTreeMap<NodeId, (Time, SocketAddr)>,
@@ -73,7 +73,7 @@ impl Lead {
             book: Book::new(shared),
             call: Call::default(),
             rounds: Rounds::default(),
-            challenges: Challenges::default(),
+            challenged: BTreeSet::new(),
             knocking: BTreeMap::new(),
             frozen: false,
             overdue: false,
@@ -184,30 +184,46 @@ impl Lead {
         shared.timers.stop(Timer::StepDown);
     }
 
-    /// Expels the challenged members that were silent for too long.
+    /// Expels the challenged members that have not answered for too long.
     pub(crate) fn end_challenges(&mut self, shared: &mut Shared) {
         // After the commit nobody gets the seat of a silent member.
         if self.is_decided() {
             return;
         }
-        let silent = self.challenges.take_silent(shared.now);
-        self.expelled.extend(silent.into_iter().map(|id| (id, true)));
-        if let Some(due) = self.challenges.due() {
-            shared.timers.set(Timer::Challenge, due);
+        for id in std::mem::take(&mut self.challenged) {
+            let peer = shared.links.get(id);
+            match peer.map_or(Some(shared.now), |peer| peer.link.lost_at(shared.now, LOST)) {
+                Some(at) if at <= shared.now => self.expelled.push((id, true)),
+                Some(at) => {
+                    self.challenged.insert(id);
+                    shared.timers.set_earlier(Timer::Challenge, at);
+                }
+                // It answers.
+                None => {}
+            }
         }
     }
 
     /// Asks the holder of a seat whether it is there.
-    fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
-        if !self.knows(holder) {
-            return;
-        }
-        let welcome = self.welcome_now(shared);
-        self.challenges.add(holder, contender, shared.now, || {
+    fn challenge(&mut self, holder: NodeId, shared: &mut Shared) {
+        if self.knows(holder) && self.challenged.insert(holder) {
+            let welcome = self.welcome_now(shared);
             shared.say_again(holder, &welcome);
-            shared.timers.set_earlier(Timer::Challenge, shared.now + SILENCE);
-            shared.links.get(holder).map_or(0, |peer| peer.link.session.last_said())
-        });
+            shared.timers.set_earlier(Timer::Challenge, shared.now + LOST);
+        }
+    }
+
+    /// A challenged member has read the question: the nodes that were given its rank get no seat.
+    fn end_challenge_of(&mut self, holder: NodeId, shared: &mut Shared) {
+        let Some(entry) = self.book.get(holder) else { return };
+        let (peer, rank) = (entry.peer(), entry.node.rank);
+        let has_rank =
+            |id: &NodeId| rank.is_some() && self.book.get(*id).is_some_and(|other| other.node.rank == rank);
+        let refused: Vec<NodeId> = self.book.standbys().iter().copied().filter(has_rank).collect();
+        for &id in &refused {
+            shared.refuse(id, Refusal::RankTaken(peer.clone()));
+        }
+        self.tell_of_rank(refused, shared);
     }
 
     /// Something has happened on the session with a node that has joined: it is there, and has read what it
@@ -216,14 +232,11 @@ impl Lead {
         if self.is_decided() {
             return self.look_at_end(id, shared);
         }
-        let contenders = self.challenges.answered(id, &shared.links);
-        if let Some(holder) = self.book.get(id).map(book::Entry::peer).filter(|_| !contenders.is_empty()) {
-            for &contender in &contenders {
-                shared.refuse(contender, Refusal::RankTaken(holder.clone()));
-            }
-            self.tell_of_rank(contenders, shared);
+        let link = shared.links.get(id).map(|peer| &peer.link);
+        let is_lost = link.is_none_or(|link| link.is_gone(shared.now));
+        if link.is_some_and(|link| link.is_there() && link.session.is_read()) && self.challenged.remove(&id) {
+            self.end_challenge_of(id, shared);
         }
-        let is_lost = shared.links.get(id).is_none_or(|peer| peer.link.is_gone(shared.now));
         if is_lost {
             self.expelled.push((id, true));
         } else {
@@ -312,7 +325,7 @@ impl Lead {
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
         self.frozen = true;
         // A frozen leader gives no seats.
-        self.challenges.clear();
+        self.challenged.clear();
         self.call.cancel(shared);
         shared.timers.stop(Timer::StepDown);
         shared.timers.stop(Timer::Challenge);
@@ -335,7 +348,7 @@ impl Lead {
         self.book.clear(shared);
         self.call.cancel(shared);
         self.begin_call(shared);
-        self.challenges.clear();
+        self.challenged.clear();
         self.knocking.clear();
         self.trouble = None;
     }

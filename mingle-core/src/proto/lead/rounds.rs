@@ -259,7 +259,9 @@ impl Lead {
                 }
             }
             Phase::Ending(ending) => {
-                if let Some(failure) = ending.over(&self.book, shared) {
+                if ending.is_over(&self.book, shared)
+                    && let Some(failure) = shared.failure(ending.refusal.clone(), shared.peer())
+                {
                     self.rounds.phase = Phase::Over(Err(failure));
                 }
             }
@@ -373,8 +375,7 @@ impl Lead {
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
     /// before says that they are ready: starts another round when all that waits has been read.
-    pub(crate) fn void_after_stop(&mut self, stopped: Duration, shared: &mut Shared) {
-        self.challenges.forgive(stopped);
+    pub(crate) fn void_after_stop(&mut self, shared: &mut Shared) {
         if self.rounds.void(shared) {
             self.welcome_first(shared.now, shared);
             shared.timers.set(Timer::Round, shared.now);
@@ -414,7 +415,7 @@ impl Lead {
         if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(&self.book, shared) {
             return self.leave_out(unfit, shared);
         }
-        self.rounds.phase = Phase::Ending(Ending::start(unfit.refusal, unfit.failure, &self.book, shared));
+        self.rounds.phase = Phase::Ending(Ending::start(unfit.refusal, &self.book, shared));
     }
 
     /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
@@ -423,12 +424,12 @@ impl Lead {
         if self.frozen || self.book.seated < shared.config.world.min().get() {
             return false;
         }
-        let (refusal, failure) = match self.rounds.broken.give_up() {
+        let refusal = match self.rounds.broken.give_up() {
             Some(broken) => broken.ending(),
             None if !self.rounds.unready.is_empty() => ending::unready(&self.rounds.unready, &self.book),
             None => return false,
         };
-        self.rounds.phase = Phase::Ending(Ending::start(refusal, failure, &self.book, shared));
+        self.rounds.phase = Phase::Ending(Ending::start(refusal, &self.book, shared));
         true
     }
 }

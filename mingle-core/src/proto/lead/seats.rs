@@ -51,7 +51,7 @@ impl Lead {
         self.book.join(from, join.node, differing, leaves);
         self.hear_candidate(from, shared);
         if let Some(ghost) = self.book.ghost(from) {
-            self.challenge(ghost, None, shared);
+            self.challenge(ghost, shared);
         }
         self.seat(from, shared);
         self.welcome(from, shared);
@@ -126,7 +126,7 @@ impl Lead {
                 self.tell_of_rank([id], shared);
             }
             _ if self.frozen => {}
-            (Some(holder), _) => self.challenge(holder, Some(id), shared),
+            (Some(holder), _) => self.challenge(holder, shared),
             (None, _) => {}
         }
     }
@@ -144,7 +144,7 @@ impl Lead {
 
     /// A node is lost, or was expelled: its seat is free.
     pub(crate) fn remove(&mut self, id: NodeId, shared: &mut Shared) {
-        self.challenges.remove(id);
+        self.challenged.remove(&id);
         self.book.remove_standby(id);
         if self.is_decided() {
             shared.timers.set(Timer::Round, shared.now);
@@ -173,7 +173,7 @@ impl Lead {
         for &id in members {
             let Some(successor) = self.book.successor(id, &taken, &shared.links) else { continue };
             tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
-            self.challenges.remove(id);
+            self.challenged.remove(&id);
             self.book.replace(id);
             self.rounds.forget(id);
             taken.push(successor);

@@ -10,7 +10,7 @@ use super::book::Book;
 use super::ranks::Applicant;
 use super::rounds::Phase;
 use crate::model::NodeId;
-use crate::proto::report::{Event, Failure, Warning};
+use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::Refusal;
@@ -26,7 +26,6 @@ const HEALED: Duration = Duration::from_secs(10);
 pub(super) struct Excluded {
     pub(super) nodes: Vec<NodeId>,
     pub(super) refusal: Refusal,
-    pub(super) failure: Failure,
 }
 
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
@@ -54,8 +53,8 @@ impl LeftOut {
 
 impl Excluded {
     /// If there are no `nodes`, the fault is that of all.
-    pub(super) fn new(nodes: Vec<NodeId>, (refusal, failure): (Refusal, Failure)) -> Box<Self> {
-        Box::new(Self { nodes, refusal, failure })
+    pub(super) fn new(nodes: Vec<NodeId>, refusal: Refusal) -> Box<Self> {
+        Box::new(Self { nodes, refusal })
     }
 }
 
@@ -63,7 +62,8 @@ impl Lead {
     /// These members learn why the world forms without them. If this node is one of them, the others look for
     /// another leader.
     pub(super) fn leave_out(&mut self, unfit: Excluded, shared: &mut Shared) {
-        let Excluded { nodes, refusal, failure } = unfit;
+        let Excluded { nodes, refusal } = unfit;
+        let Some(failure) = shared.failure(refusal.clone(), shared.peer()) else { return };
         if nodes.contains(&shared.me()) {
             self.dismiss(shared);
             self.rounds.phase = Phase::Over(Err(failure));
@@ -137,9 +137,7 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
         }
         worsening
     };
-    let refusal = Refusal::NoRdma(verdict.clone(), is_required);
-    let because = (refusal, Failure::NoRdma { verdict, is_required });
-    Err(Excluded::new(lacking, because))
+    Err(Excluded::new(lacking, Refusal::NoRdma(verdict, is_required)))
 }
 
 /// At most so many nodes without which the others use RDMA together; or if these are too many, those that

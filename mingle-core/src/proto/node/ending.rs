@@ -18,28 +18,7 @@ impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
         let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
         let leader = follow.leader.candidate.peer();
-        let config = &self.shared.config;
-        let failure = match refusal {
-            Refusal::RankTaken(holder) => config.node.rank.map(|rank| Failure::RankTaken { rank, holder }),
-            Refusal::WorldDiffers(theirs) => {
-                Some(Failure::WorldDiffers { ours: config.world, theirs, leader })
-            }
-            Refusal::UserDiffers(theirs, joined) => {
-                let ours = config.node.attributes.user.clone();
-                let (ours, theirs) = (Box::new(ours), Box::new(theirs));
-                Some(Failure::UserDiffers { ours, theirs, node: leader, joined })
-            }
-            // The next formation may have a seat for this node.
-            Refusal::WorldFull if config.stands_by => None,
-            Refusal::WorldFull => Some(Failure::WorldFull { world: config.world, leader }),
-            Refusal::NoCommonFamily(six, four) => Some(Failure::NoCommonFamily { six, four }),
-            Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
-            Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
-            Refusal::NoRdma(verdict, is_required) => Some(Failure::NoRdma { verdict, is_required }),
-            Refusal::Differs(sameness) => Some(Failure::Differs { sameness }),
-            Refusal::Closing | Refusal::Redirect(_) => None,
-        };
-        if let Some(failure) = failure {
+        if let Some(failure) = self.shared.failure(refusal, leader) {
             self.end(Event::Failed(failure));
         } else if let Some(follow) = self.follow.take() {
             // The next formation has another leader, or none yet.

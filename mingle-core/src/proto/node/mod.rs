@@ -336,7 +336,7 @@ impl Node {
         if stopped > STOPPED && !self.catches_up {
             self.catches_up = true;
             // Before anything is read: what members said before the pause may not hold any more.
-            self.lead.void_after_stop(stopped, &mut self.shared);
+            self.lead.void_after_stop(&mut self.shared);
         }
     }
 

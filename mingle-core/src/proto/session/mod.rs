@@ -263,17 +263,6 @@ impl SessionEnd {
         Ok(Some(frame).filter(|_| is_new))
     }
 
-    /// The number of the frame that was said last.
-    pub(crate) fn last_said(&self) -> u64 {
-        self.last
-    }
-
-    /// Whether the other process has read the frame of this number, or all, if the session has begun anew
-    /// since.
-    pub(crate) fn has_read(&self, number: u64) -> bool {
-        self.acknowledged >= number.min(self.last)
-    }
-
     /// Whether the other process has read all that was said.
     pub(crate) fn is_read(&self) -> bool {
         self.waiting.is_empty()

@@ -94,6 +94,8 @@ pub(crate) struct PeerLink {
     there_since: Time,
     /// What was said last of each kind.
     said: BTreeMap<u8, Body>,
+    /// When the other end last closed a connection.
+    ended: Option<Time>,
     /// Whether the process is there: asked since no connection is open.
     question: Option<Question>,
 }
@@ -126,6 +128,7 @@ impl PeerLink {
             refused_though_there: 0,
             there_since: now,
             said: BTreeMap::new(),
+            ended: None,
             question: Some(Question::new(now, false)),
         }
     }
@@ -291,8 +294,12 @@ impl PeerLink {
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
         let was_open = self.has(conn);
         self.connections.retain(|(open, _)| *open != conn);
+        if was_open && ending == Ending::Closed {
+            self.ended = Some(now);
+        }
         if was_open && self.connections.is_empty() {
-            let was_closed = ending == Ending::Closed;
+            // A process that ends resets the connections of which it has not read all, and closes the others.
+            let was_closed = self.ended.is_some_and(|ended| now < ended + AFTER_RESET);
             self.question.get_or_insert(Question::new(now, was_closed));
         }
         self.session.closed(now, conn);
@@ -462,6 +469,20 @@ mod tests {
         assert_eq!(link.presence(Time::from_secs(2)), Presence::Dead);
         link.opened(Time::from_secs(4), accepted_from(THERE), ConnId(2), 2);
         assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
+    }
+
+    #[test]
+    fn a_process_that_closes_one_connection_and_resets_another_with_unread_bytes_has_ended() {
+        for (closed, is_dead) in [(950, true), (0, false)] {
+            let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+            for conn in [1, 2] {
+                link.opened(Time::ZERO, accepted_from(THERE), ConnId(conn), 2);
+            }
+            link.closed(Time::from_millis(closed), ConnId(1), Ending::Closed);
+            link.closed(Time::from_secs(1), ConnId(2), Ending::Broken);
+            refuse(&mut link, 1010);
+            assert_eq!(refuse(&mut link, 1110) == Presence::Dead, is_dead, "closed at {closed} ms");
+        }
     }
 
     #[test]

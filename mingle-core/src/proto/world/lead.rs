@@ -184,7 +184,12 @@ impl World {
     pub(super) fn succeed(&mut self, term: u32) {
         let Some(plan) = self.current_plan() else { return };
         let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
-        self.lead = Some(WorldLead::succeed(&self.reign, self.over, self.now));
+        let lead = WorldLead::succeed(&self.reign, self.over, self.now);
+        if let Stage::Over(FirstCause { rank: Some(gone), end: End::Gone }) = lead.stage {
+            // The former leader has found that this member is dead.
+            self.dead.extend((0..).zip(&seats).find(|(rank, _)| *rank == gone).map(|(_, seat)| seat.id));
+        }
+        self.lead = Some(lead);
         self.walk = None;
         self.reign = Reign {
             epoch: self.epoch,

@@ -1592,6 +1592,34 @@ fn the_next_world_forms_soon_when_a_leader_leaves_or_dies_that_has_led_rounds() 
     }
 }
 
+#[test]
+fn the_next_round_begins_soon_when_the_leader_leaves_after_a_member_that_was_found_dead() {
+    let taken = (0..50).map(|seed| {
+        let size = WorldSize::new(Size::new(3).unwrap(), Size::new(5).unwrap()).unwrap();
+        let mut net = Net::new(seed, size, 5, 0, 0.2);
+        (net.resets, net.stop_time) = (false, Duration::from_millis(1));
+        net.run_until(Time::from_secs(10));
+        let leader = net.leader().unwrap();
+        let former = net.hosts[leader].id;
+        net.trouble(Trouble::Kill((leader + 2) % 5));
+        time_until_over(&mut net);
+        net.trouble(Trouble::Leave(leader));
+        let begun = net.now;
+        let plans = |host: &Host| {
+            let world = host.world.as_ref().filter(|world| world.leads() && world.own.id != former);
+            world.is_some_and(|world| matches!(world.reign.phase, Phase::Round(_)))
+        };
+        while !net.hosts.iter().any(plans) {
+            assert!(net.now < begun + Duration::from_secs(60), "{}", net.state());
+            net.run_until(net.now + Duration::from_millis(5));
+        }
+        net.now.saturating_sub(begun)
+    });
+    // A member that must be found dead anew costs a second more.
+    let worst = print_worst("from the end of the leader to the next round", taken.collect());
+    assert!(worst <= Duration::from_millis(800));
+}
+
 /// Anything that a process may say of a world, with what it knows of this one.
 fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSaid {
     let plan = world.plan.clone().unwrap();

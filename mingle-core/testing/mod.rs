@@ -20,9 +20,9 @@ use super::forming::{
     UNREADY, Welcome, encode_roster,
 };
 use super::message::{
-    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit, take,
+    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit,
 };
-use super::{Codec, Dropped, Header, fitting};
+use super::{Codec, Dropped, Header, fitting, read};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Link, Metadata, Misfit, NodeId, Paths,
     Peer, Rank, Roster, Unfit, User, World, WorldSize,
@@ -196,7 +196,7 @@ impl Forger {
     pub fn read(&self, datagram: &[u8]) -> Result<(u8, Frame), String> {
         let read = Codec::new(self.tag, self.keys.as_ref()).decode(datagram);
         let (Header { sender, recipient }, message) = read.map_err(|d: Dropped| d.to_string())?;
-        Ok((message.kind(), Frame { sender, recipient }))
+        Ok((message.encode().0, Frame { sender, recipient }))
     }
 }
 
@@ -404,7 +404,7 @@ impl Source<'_> {
             bytes.extend((0..32).flat_map(|_| [self.byte() & 0x80, self.byte() % 9]));
         }
         bytes.extend([!self.flag(), self.flag(), !self.flag()].map(u8::from));
-        take(&bytes, super::config()).unwrap_or_default()
+        read(&bytes, super::config()).unwrap_or_default()
     }
 
     fn verdict(&mut self) -> Verdict {

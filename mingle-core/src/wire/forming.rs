@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
-use super::message::{Count, Introduction, put, take};
+use super::message::{Count, Introduction};
 use super::session::Body;
-use super::{NodeInfo, frame_config};
+use super::{NodeInfo, config, frame_config, read, read_first, write};
 use crate::model::{
     BrokenPath, Digest, Fault, List, Member, Misfit, NodeId, Peer, Rank, Roster, Sameness, User, World,
     WorldSize, deserialize_unicast, deserialize_unicast_ip,
@@ -48,14 +48,12 @@ pub(crate) enum Said {
 
 impl Said {
     pub(crate) fn encode(&self) -> Body {
-        let mut bytes = Vec::new();
-        put(self, frame_config(), &mut bytes);
-        bytes.into()
+        write(self, frame_config()).into()
     }
 
     /// Nothing where the bytes are no frame of these, or more than that.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
-        take(body, frame_config())
+        read(body, frame_config())
     }
 }
 
@@ -217,11 +215,7 @@ pub(crate) struct Commit {
 
 /// The encoded roster.
 pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for member in roster.members() {
-        put(member, super::config(), &mut bytes);
-    }
-    bytes
+    roster.members().iter().flat_map(|member| write(member, config())).collect()
 }
 
 /// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left
@@ -229,10 +223,7 @@ pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
 pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     let mut members = Vec::new();
     for rank in 0..world.get() {
-        let decoded = bincode::serde::borrow_decode_from_slice::<Member, _>(bytes, super::config());
-        let (member, used) = decoded.ok()?;
-        bytes = &bytes[used..];
-        members.push(Member { rank: Rank(rank), ..member });
+        members.push(Member { rank: Rank(rank), ..read_first(&mut bytes, config())? });
     }
     Roster::new(members).filter(|_| bytes.is_empty())
 }

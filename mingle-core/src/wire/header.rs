@@ -35,7 +35,7 @@ const BODY_LENGTH: Range<usize> = 6..8;
 const SENDER: Range<usize> = 24..40;
 const RECIPIENT: Range<usize> = 40..56;
 /// Set in the kind of a sealed datagram.
-const SEALED: u8 = 0x80;
+pub(super) const SEALED: u8 = 0x80;
 
 /// The part of the header that the protocol's logic reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,13 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// A header of a message of this kind, whose body's length is not yet set.
-    pub(super) fn encode(self, tag: JobTag, kind: u8) -> Vec<u8> {
+    /// A header of this kind, before a body of this length.
+    pub(super) fn encode(self, tag: JobTag, kind: u8, body: usize) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
         bytes[KIND] = kind;
+        bytes[BODY_LENGTH].copy_from_slice(&u16::try_from(body).unwrap_or(u16::MAX).to_le_bytes());
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[SENDER].copy_from_slice(&self.sender.0);
         bytes[RECIPIENT].copy_from_slice(&self.recipient.0);
@@ -95,16 +96,8 @@ pub(super) fn body_length(datagram: &[u8]) -> usize {
     usize::from(u16::from_le_bytes(array(&datagram[BODY_LENGTH])))
 }
 
-pub(super) fn set_body_length(datagram: &mut [u8], length: u16) {
-    datagram[BODY_LENGTH].copy_from_slice(&length.to_le_bytes());
-}
-
 pub(super) fn is_sealed(datagram: &[u8]) -> bool {
     datagram[KIND] & SEALED != 0
-}
-
-pub(super) fn mark_sealed(datagram: &mut [u8]) {
-    datagram[KIND] |= SEALED;
 }
 
 pub(super) fn id(bytes: &[u8]) -> NodeId {

@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use bincode::config::Config;
 use serde::{Deserialize, Serialize};
 
-use super::Encoding;
+use super::{config, read, write};
 use crate::model::{
     End, Endpoints, HostName, Lineage, List, NodeId, Peer, User, WorldSize, deserialize_unicast,
 };
@@ -41,17 +40,6 @@ pub(crate) enum Message {
 pub(super) const QUERY: u8 = 5;
 
 impl Message {
-    pub(super) fn kind(&self) -> u8 {
-        match self {
-            Self::Announce(_) => 1,
-            Self::Solicit(_) => 2,
-            Self::Hint(_) => 3,
-            Self::Running(_) => 4,
-            Self::Query => QUERY,
-            Self::Reply(_) => 6,
-        }
-    }
-
     /// Whether the message may be addressed to this recipient. Any other makes a datagram malformed, so a
     /// message to one node has no effect if it is sent to all.
     pub(crate) fn may_be_to(&self, recipient: NodeId) -> bool {
@@ -63,15 +51,15 @@ impl Message {
         }
     }
 
-    /// Writes the body. The kind is in the header.
-    pub(super) fn encode_body(&self, config: Encoding, bytes: &mut Vec<u8>) {
-        let kind = bytes.len();
-        put(self, config, bytes);
-        bytes.remove(kind);
+    /// The kind, which is in the header, and the body.
+    pub(super) fn encode(&self) -> (u8, Vec<u8>) {
+        let mut body = write(self, config());
+        let variant = body.remove(0);
+        (variant + 1, body)
     }
 
-    pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Encoding) -> Option<Self> {
-        take(&[&[kind.checked_sub(1)?], bytes].concat(), config)
+    pub(super) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        read(&[&[kind.checked_sub(1)?], body].concat(), config())
     }
 
     /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
@@ -170,14 +158,4 @@ pub struct Reply {
     /// Why the last world ended: the rank, and how the command of that rank ended. None if no world has
     /// ended, or if the rank is not known.
     pub ended: Option<(u32, End)>,
-}
-
-pub(super) fn put<T: Serialize>(body: &T, config: impl Config, bytes: &mut Vec<u8>) {
-    let result = bincode::serde::encode_into_std_write(body, bytes, config);
-    debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
-}
-
-pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: impl Config) -> Option<T> {
-    let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
-    (used == bytes.len()).then_some(body)
 }

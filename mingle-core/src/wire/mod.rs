@@ -2,15 +2,14 @@
 //!
 //! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds;
 //! `session` the bytes of a session, `forming` and `world` what its frames say before and after a world has
-//! formed, `cipher` how they are sealed; `token` the first bytes on a connection that proves a path; `notice`
-//! the datagram to the directory group.
+//! formed; `token` the first bytes on a connection that proves a path; `notice` the datagram to the directory
+//! group.
 //!
 //! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
 //! has a limit, no length from the network decides an allocation, and a body with bytes left over is dropped.
 //! bincode is used in this module alone, so that it can be replaced; the golden bytes in the tests pin what
 //! it writes.
 
-mod cipher;
 mod forming;
 mod header;
 mod message;
@@ -28,9 +27,10 @@ mod traits;
 pub(crate) mod world;
 
 use crate::model::{JobTag, Keys, NodeId, WorldSize};
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-use header::HEADER;
+use bincode::config::{Config, Configuration, Limit, LittleEndian, Varint};
+use header::{HEADER, SEALED};
 use seal::{Replays, Seal};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use forming::{
     Answer, BROKEN, Broken, BrokenTo, Commit, Join, PART, Part, Partner, Prepare, REFUSED, Refusal, Said,
@@ -88,10 +88,8 @@ pub(crate) enum Dropped {
 /// as they are written.
 const CLAIMED: usize = 2 * MAX_DATAGRAM;
 
-type Encoding = Configuration<LittleEndian, Varint, Limit<CLAIMED>>;
-
-fn config() -> Encoding {
-    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
+fn config() -> Configuration<LittleEndian, Varint, Limit<CLAIMED>> {
+    bincode::config::standard().with_limit()
 }
 
 /// The most bytes that the body of a frame may claim, as bincode counts numbers and lengths: a plan of 10,000
@@ -99,10 +97,26 @@ fn config() -> Encoding {
 const CLAIMED_BY_FRAME: usize = 8 << 20;
 
 fn frame_config() -> Configuration<LittleEndian, Varint, Limit<CLAIMED_BY_FRAME>> {
-    bincode::config::standard()
-        .with_little_endian()
-        .with_variable_int_encoding()
-        .with_limit::<CLAIMED_BY_FRAME>()
+    bincode::config::standard().with_limit()
+}
+
+fn write<T: Serialize>(value: &T, config: impl Config) -> Vec<u8> {
+    let bytes = bincode::serde::encode_to_vec(value, config);
+    debug_assert!(bytes.is_ok(), "writing to a vector does not fail: {bytes:?}");
+    bytes.unwrap_or_default()
+}
+
+/// The value in these bytes; nothing where some are left over.
+fn read<'a, T: Deserialize<'a>>(mut bytes: &'a [u8], config: impl Config) -> Option<T> {
+    let value = read_first(&mut bytes, config)?;
+    bytes.is_empty().then_some(value)
+}
+
+/// The first value in these bytes, of which it leaves the others.
+fn read_first<'a, T: Deserialize<'a>>(bytes: &mut &'a [u8], config: impl Config) -> Option<T> {
+    let (value, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
+    *bytes = &bytes[used..];
+    Some(value)
 }
 
 /// Reads and writes the datagrams and tokens of one job; sealed, where the job has a secret.
@@ -133,23 +147,17 @@ impl Codec {
     /// If the message does not fit. The limit of every list in a message keeps it below; a test encodes each
     /// message at its largest.
     pub(crate) fn encode(&mut self, header: Header, message: &Message) -> Vec<u8> {
-        let mut bytes = header.encode(self.tag, message.kind());
-        message.encode_body(config(), &mut bytes);
-        let length = u16::try_from(bytes.len() - HEADER).unwrap_or(u16::MAX);
-        header::set_body_length(&mut bytes, length);
+        let (kind, body) = message.encode();
+        let sealed = if self.sealed.is_some() { SEALED } else { 0 };
+        let mut bytes = header.encode(self.tag, kind | sealed, body.len());
+        bytes.extend(body);
         if message.is_padded() {
             bytes.resize(bytes.len().max(PADDED), 0);
         }
         if let Some((seal, _)) = &mut self.sealed {
-            header::mark_sealed(&mut bytes);
             seal.seal(header.sender, HEADER, &mut bytes);
         }
-        assert!(
-            bytes.len() <= MAX_DATAGRAM,
-            "a message of kind {} has {} bytes",
-            message.kind(),
-            bytes.len()
-        );
+        assert!(bytes.len() <= MAX_DATAGRAM, "a message of kind {kind} has {} bytes", bytes.len());
         bytes
     }
 
@@ -197,7 +205,7 @@ impl Codec {
 fn decode_plain(datagram: &[u8]) -> Option<(Header, Message)> {
     let (head, rest) = datagram.split_at_checked(HEADER)?;
     let (body, padding) = rest.split_at_checked(header::body_length(head))?;
-    let message = Message::decode_body(header::kind(head), body, config())?;
+    let message = Message::decode(header::kind(head), body)?;
     let is_well_padded = if message.is_padded() {
         datagram.len() >= PADDED && ZEROS.get(..padding.len()) == Some(padding)
     } else {

@@ -39,8 +39,8 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// The datagram. `job` is the job of the notice.
-    pub(crate) fn encode(&self, job: &JobId) -> Vec<u8> {
+    /// The datagram.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let (sealed, name, numbers) = match self {
             Self::Open { job, world, joined } => {
                 (0, job.as_str(), [world.min().get(), world.max().get(), *joined])
@@ -51,7 +51,7 @@ impl Notice {
         bytes.extend_from_slice(&MAGIC);
         // A job ID has at most 128 bytes.
         bytes.extend_from_slice(&[VERSION, sealed, u8::try_from(name.len()).unwrap_or(u8::MAX), 0]);
-        bytes.extend_from_slice(&job.tag().beginning());
+        bytes.extend_from_slice(&self.tag());
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend_from_slice(name.as_bytes());
         bytes
@@ -102,7 +102,7 @@ mod tests {
             (open, bytes_with_tag(b"MNGJ\x02\x00\x03\x00", b"\x02\0\0\0\x04\0\0\0\x03\0\0\0foo")),
             (Notice::Sealed(tag), bytes_with_tag(b"MNGJ\x02\x01\x00\x00", &[0; 12])),
         ] {
-            let written = notice.encode(&job);
+            let written = notice.encode();
             assert_eq!(written, bytes);
             assert_eq!(Notice::decode(&written), Some(notice));
             for length in 0..written.len() {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_sealed_notice_has_nothing_but_half_of_a_tag() {
         let job: JobId = "foo".parse().unwrap();
-        let sealed = Notice::Sealed(job.tag().beginning()).encode(&job);
+        let sealed = Notice::Sealed(job.tag().beginning()).encode();
         for at in [16, 19, 20, 23, 24, 27] {
             let mut changed = sealed.clone();
             changed[at] = 1;
@@ -130,7 +130,7 @@ mod tests {
         named[6] = 3;
         assert_eq!(Notice::decode(&named), None, "a name");
         let open = Notice::Open { job: job.clone(), world: "2:4".parse().unwrap(), joined: 3 };
-        let mut of_none = open.encode(&job);
+        let mut of_none = open.encode();
         of_none[16..20].copy_from_slice(&[0; 4]);
         assert_eq!(Notice::decode(&of_none), None, "a world of none");
         of_none[16] = 5;

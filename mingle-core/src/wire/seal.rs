@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
+use super::header::array;
 use crate::model::NodeId;
 
 pub(super) const COUNTER: usize = 8;
-const TAG: usize = 16;
 
 /// Seals and opens datagrams with a job's key, and counts the datagrams that this node sends.
 #[derive(Clone)]
@@ -38,27 +38,21 @@ impl Seal {
     pub(super) fn seal(&mut self, sender: NodeId, header: usize, bytes: &mut Vec<u8>) {
         self.counter += 1;
         let counter = self.counter.to_le_bytes();
-        bytes.splice(header..header, counter);
-        let (associated, body) = bytes.split_at_mut(header + COUNTER);
-        let sealed = self.cipher.encrypt_inout_detached(&nonce(sender, counter), associated, body.into());
+        let body = bytes.split_off(header);
+        bytes.extend(counter);
+        let sealed = self.cipher.encrypt(&nonce(sender, counter), Payload { msg: &body, aad: bytes });
         // Fails above 256 GiB.
         debug_assert!(sealed.is_ok());
-        bytes.extend_from_slice(&sealed.unwrap_or_default());
+        bytes.extend(sealed.unwrap_or_default());
     }
 
     /// The datagram without counter and tag, and the counter; nothing where the datagram is not authentic.
     pub(super) fn open(&self, sender: NodeId, header: usize, bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
-        let (rest, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG)?)?;
-        let (associated, sealed) = rest.split_at_checked(header + COUNTER)?;
-        let mut counter = [0; COUNTER];
-        counter.copy_from_slice(&associated[header..]);
-        let mut body = sealed.to_vec();
-        let tag = Tag::try_from(tag).ok()?;
-        let nonce = nonce(sender, counter);
-        self.cipher.decrypt_inout_detached(&nonce, associated, body.as_mut_slice().into(), &tag).ok()?;
-        let mut plain = associated[..header].to_vec();
-        plain.append(&mut body);
-        Some((plain, u64::from_le_bytes(counter)))
+        let (associated, sealed) = bytes.split_at_checked(header + COUNTER)?;
+        let counter = array(&associated[header..]);
+        let payload = Payload { msg: sealed, aad: associated };
+        let body = self.cipher.decrypt(&nonce(sender, counter), payload).ok()?;
+        Some(([&associated[..header], &body].concat(), u64::from_le_bytes(counter)))
     }
 }
 
@@ -139,7 +133,7 @@ mod tests {
         let plain = b"header..the body".to_vec();
         let mut sealed = plain.clone();
         seal.seal(A, 8, &mut sealed);
-        assert_eq!(sealed.len(), plain.len() + COUNTER + TAG);
+        assert_eq!(sealed.len(), plain.len() + COUNTER + 16);
         assert_eq!(seal.open(A, 8, &sealed), Some((plain, 1)));
         for at in 0..sealed.len() {
             for bit in 0..8 {

@@ -22,8 +22,10 @@
 
 use std::sync::Arc;
 
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{ChaCha20Poly1305, Nonce};
+
 use super::Dropped;
-use super::cipher::{Cipher, SEAL};
 use super::header::{self, HEADER, Header, VERSION, array};
 use crate::model::{JobTag, Keys, NodeId};
 
@@ -34,6 +36,8 @@ const PROOF: usize = NONCE + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
 const LENGTH: usize = 4;
 const HEAD: usize = 8 + 8;
+/// How many bytes longer what is sealed is: the tag at its end.
+const SEAL: usize = 16;
 
 /// What a frame says, written once and shared by all connections that carry it.
 pub(crate) type Body = Arc<[u8]>;
@@ -94,7 +98,7 @@ impl Hellos {
     /// The hello of the process that dials.
     pub(crate) fn encode(&self, hello: Hello) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
-        bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into()));
+        bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into(), 0));
         bytes[HEADER..NONCE].copy_from_slice(&hello.session.to_le_bytes());
         bytes[NONCE..PROOF].copy_from_slice(&hello.nonce);
         bytes
@@ -166,19 +170,21 @@ impl std::fmt::Debug for Hellos {
 /// One direction of a sealed connection. Each frame has the next nonce, so that none can be left out,
 /// repeated or moved.
 struct Seal {
-    cipher: Cipher,
+    cipher: ChaCha20Poly1305,
     position: u64,
 }
 
 impl Seal {
     fn new(key: &[u8; 32]) -> Self {
-        Self { cipher: Cipher::new(key), position: 0 }
+        Self { cipher: ChaCha20Poly1305::new(key.into()), position: 0 }
     }
 
-    /// The number of the next frame.
-    fn number(&mut self) -> u64 {
+    /// The nonce of the next frame.
+    fn nonce(&mut self) -> Nonce {
+        let mut nonce = Nonce::default();
+        nonce[..8].copy_from_slice(&self.position.to_le_bytes());
         self.position += 1;
-        self.position - 1
+        nonce
     }
 }
 
@@ -191,16 +197,16 @@ impl Writer {
     /// The bytes of a frame. Each frame is encoded once for each connection, in the order of writing.
     pub(crate) fn encode(&mut self, frame: &Frame) -> Vec<u8> {
         let sealed = if self.seal.is_some() { SEAL } else { 0 };
-        let length = u32::try_from(HEAD + frame.body.len() + sealed).unwrap_or(u32::MAX);
-        let mut bytes = length.to_le_bytes().to_vec();
-        bytes.extend(frame.number.to_le_bytes());
-        bytes.extend(frame.read.to_le_bytes());
-        bytes.extend_from_slice(&frame.body);
+        let length = u32::try_from(HEAD + frame.body.len() + sealed).unwrap_or(u32::MAX).to_le_bytes();
+        let mut rest = [&frame.number.to_le_bytes()[..], &frame.read.to_le_bytes(), &frame.body].concat();
         if let Some(seal) = &mut self.seal {
-            let number = seal.number();
-            seal.cipher.close(number, LENGTH, &mut bytes);
+            let nonce = seal.nonce();
+            let sealed = seal.cipher.encrypt(&nonce, Payload { msg: &rest, aad: &length });
+            // Fails above 256 GiB.
+            debug_assert!(sealed.is_ok());
+            rest = sealed.unwrap_or_default();
         }
-        bytes
+        [&length[..], &rest].concat()
     }
 }
 
@@ -230,14 +236,12 @@ impl Reader {
         if self.buffer.len() < LENGTH + rest {
             return Ok(None);
         }
-        let mut bytes: Vec<u8> = self.buffer.drain(..LENGTH + rest).collect();
-        bytes = match &mut self.seal {
-            Some(seal) => {
-                let number = seal.number();
-                seal.cipher.open(number, LENGTH, bytes).ok_or(Dropped::Unauthentic)?
-            }
-            None => bytes.split_off(LENGTH),
-        };
+        let mut bytes: Vec<u8> = self.buffer.drain(..LENGTH + rest).skip(LENGTH).collect();
+        if let Some(seal) = &mut self.seal {
+            let nonce = seal.nonce();
+            let opened = seal.cipher.decrypt(&nonce, Payload { msg: &bytes, aad: &length });
+            bytes = opened.map_err(|_| Dropped::Unauthentic)?;
+        }
         let (head, body) = bytes.split_at(HEAD);
         let frame = Frame {
             number: u64::from_le_bytes(array(&head[..8])),

@@ -53,7 +53,7 @@ impl Token {
     pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>) -> [u8; TOKEN] {
         let mut bytes = [0; TOKEN];
         let header = Header { sender: self.prover, recipient: self.target };
-        bytes[..HEADER].copy_from_slice(&header.encode(tag, PATH));
+        bytes[..HEADER].copy_from_slice(&header.encode(tag, PATH, 0));
         bytes[HEADER..MAC].copy_from_slice(&u64::from(self.dial).to_le_bytes());
         if let Some(key) = key {
             let mac = blake3::keyed_hash(key, &bytes[..MAC]);

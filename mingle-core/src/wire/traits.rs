@@ -2,9 +2,8 @@
 
 use mingle_rdma::Verdict;
 
-use super::config;
 use super::forming::Commit;
-use super::message::put;
+use super::{config, read_first, write};
 use crate::model::{Sameness, Sent, TraitKey, Traits};
 
 /// The most bytes of a commit that names differences: whoever reads more of them looks at them with a tool.
@@ -12,21 +11,14 @@ const LONGEST: usize = 484;
 
 /// Encodes traits.
 pub(crate) fn encode_traits(traits: &Traits) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for sent in traits.sent() {
-        put(&sent, config(), &mut bytes);
-    }
-    bytes
+    traits.sent().flat_map(|sent| write(&sent, config())).collect()
 }
 
 /// Decodes traits. Returns nothing where the bytes are none.
 pub(crate) fn decode_traits(mut bytes: &[u8]) -> Option<Traits> {
-    let mut all = Vec::new();
+    let mut all: Vec<(TraitKey, Sent)> = Vec::new();
     while !bytes.is_empty() && all.len() <= Traits::MOST {
-        let decoded = bincode::serde::borrow_decode_from_slice::<(TraitKey, Sent), _>(bytes, config());
-        let (sent, used) = decoded.ok()?;
-        bytes = &bytes[used..];
-        all.push(sent);
+        all.push(read_first(&mut bytes, config())?);
     }
     Traits::received(all)
 }
@@ -36,10 +28,9 @@ pub(crate) fn fitting(mut sameness: Sameness, verdict: &Verdict) -> Sameness {
     loop {
         let verdict = verdict.clone();
         let commit = Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX };
-        let mut bytes = Vec::new();
-        put(&commit, config(), &mut bytes);
+        let length = write(&commit, config()).len();
         sameness = commit.sameness;
-        if bytes.len() <= LONGEST || !sameness.shorten() {
+        if length <= LONGEST || !sameness.shorten() {
             return sameness;
         }
     }

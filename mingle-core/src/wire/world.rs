@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::message;
 use super::session::Body;
+use super::{frame_config, read, write};
 use crate::model::{End, Lineage, NodeId};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
@@ -178,14 +178,12 @@ pub(crate) const REIGN: u8 = 2;
 
 impl WorldSaid {
     pub(crate) fn encode(&self) -> Body {
-        let mut bytes = Vec::new();
-        message::put(self, super::frame_config(), &mut bytes);
-        bytes.into()
+        write(self, frame_config()).into()
     }
 
     /// Nothing where the bytes are no frame of these, or more than that.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
-        message::take(body, super::frame_config()).filter(Self::is_bounded)
+        read(body, frame_config()).filter(Self::is_bounded)
     }
 
     fn is_bounded(&self) -> bool {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::model::{JobId, directory_v4, directory_v6};
+use crate::model::{directory_v4, directory_v6};
 use crate::net::Rendezvous;
 use crate::proto::Event;
 use crate::wire::Notice;
@@ -24,7 +24,6 @@ pub(crate) fn groups(port: u16) -> [SocketAddr; 2] {
 /// Advertises the job of a node while the node leads.
 #[derive(Debug)]
 pub(crate) struct Advertiser {
-    job: JobId,
     notice: Notice,
     /// When to advertise next, while the node leads.
     due: Option<Instant>,
@@ -40,7 +39,7 @@ impl Advertiser {
             Some(_) => Notice::Sealed(rendezvous.job.tag().beginning()),
             None => Notice::Open { job: rendezvous.job.clone(), world: rendezvous.world, joined: 1 },
         };
-        Some(Self { job: rendezvous.job.clone(), notice, due: None })
+        Some(Self { notice, due: None })
     }
 
     /// Starts, updates or stops advertising after an event of the node.
@@ -72,14 +71,14 @@ impl Advertiser {
     /// The datagram to send, if one is due.
     pub(crate) fn advertise(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.due = Some(self.due.filter(|due| *due <= now).map(|_| now + PERIOD)?);
-        Some(self.notice.encode(&self.job))
+        Some(self.notice.encode())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, List, NodeId, Peer, Secret, User, WorldSize};
+    use crate::model::{HostName, JobId, List, NodeId, Peer, Secret, User, WorldSize};
     use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
     use crate::wire::{Codec, Header, Message, NodeInfo, Running, Solicit};
@@ -113,7 +112,7 @@ mod tests {
     /// Delivers a message to the node, and passes its events to the advertiser.
     fn deliver(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
         let header = Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]) };
-        let datagram = Codec::new(advertiser.job.tag(), None).encode(header, message);
+        let datagram = Codec::new("foo".parse::<JobId>().unwrap().tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);
         while let Some(output) = node.poll_output() {

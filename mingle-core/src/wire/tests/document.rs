@@ -352,7 +352,7 @@ fn kinds_of<T: Debug>(examples: impl IntoIterator<Item = (u8, T)>) -> BTreeMap<u
 #[test]
 fn the_tables_of_the_document_name_every_kind_of_datagram_and_of_frame() {
     let Some(document) = document() else { return };
-    let of_datagrams = kinds_of(datagrams().into_iter().map(|(_, message)| (message.kind(), message)));
+    let of_datagrams = kinds_of(datagrams().into_iter().map(|(_, message)| (message.encode().0, message)));
     assert_eq!(kinds(&document, "Datagrams"), of_datagrams);
     assert_eq!(of_datagrams.into_keys().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
     let refuse = refusals().into_iter().map(|(title, refusal)| (title, Said::Refuse(refusal)));
@@ -370,9 +370,8 @@ fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
     let Some(document) = document() else { return };
     let mut examples = Examples::of(&document);
     for (title, message) in datagrams() {
-        let mut body = Vec::new();
-        message.encode_body(config(), &mut body);
-        let read = Message::decode_body(message.kind(), &body, config());
+        let (kind, body) = message.encode();
+        let read = Message::decode(kind, &body);
         assert_eq!(read.as_ref(), Some(&message), "{title}");
         match message {
             Message::Announce(_) => {
@@ -453,7 +452,7 @@ fn the_codec_writes_the_token_and_the_notice_of_the_document() {
     assert_eq!(codec.answer_path(&written, A), Some(answer));
     examples.block("A token", &[&written[..], &answer].concat());
     let notice = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };
-    let written = notice.encode(&foo());
+    let written = notice.encode();
     assert_eq!(Notice::decode(&written), Some(notice));
     examples.block("A notice", &written);
     examples.finish();

@@ -91,8 +91,8 @@ fn is_silent(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 64]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-#[test]
-fn on_loopback_every_node_of_the_host_hears_every_other() {
+#[tokio::test]
+async fn on_loopback_every_node_of_the_host_hears_every_other() {
     if !inside(module_path!(), "on_loopback_every_node_of_the_host_hears_every_other", "") {
         return;
     }
@@ -106,7 +106,7 @@ fn on_loopback_every_node_of_the_host_hears_every_other() {
         let expected = (b"hello".to_vec(), format!("127.0.0.1:{}", endpoint.port));
         for (groups, _) in &nodes {
             assert_eq!(groups.warnings().count(), 0, "{groups:?}");
-            assert_eq!(receive(&groups.sockets()[0]), expected);
+            assert_eq!(receive(groups.sockets()[0].socket()), expected);
         }
     }
     // Unicast reaches one node alone, although all share the group's port.
@@ -114,7 +114,8 @@ fn on_loopback_every_node_of_the_host_hears_every_other() {
     nodes[0].1.sockets[0].send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
     assert_eq!(receive(&last.sockets[0]).0, b"answer");
     assert!(nodes.iter().all(|(groups, endpoint)| {
-        is_silent(&groups.sockets()[0]) && (endpoint.port == last.port || is_silent(&endpoint.sockets[0]))
+        is_silent(groups.sockets()[0].socket())
+            && (endpoint.port == last.port || is_silent(&endpoint.sockets[0]))
     }));
 }
 
@@ -127,8 +128,8 @@ const TWINS: &str = "
     ip address add 10.1.0.1/24 dev nic2
     ip address add 10.2.0.1/24 dev nic3";
 
-#[test]
-fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
+#[tokio::test]
+async fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
     if !inside(module_path!(), "a_datagram_leaves_by_the_given_interface_with_its_source_address", TWINS) {
         return;
     }
@@ -140,12 +141,12 @@ fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
     for (by, bytes) in [(&c, b"to c"), (&b, b"to b"), (&a, b"to a")] {
         send(&node, by, bytes).unwrap();
     }
-    assert_eq!(receive(&on_a.sockets()[0]), (b"to a".to_vec(), format!("10.1.0.1:{port}")));
-    assert_eq!(receive(&on_b.sockets()[0]), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
-    assert_eq!(receive(&on_c.sockets()[0]), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
+    assert_eq!(receive(on_a.sockets()[0].socket()), (b"to a".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(on_b.sockets()[0].socket()), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(on_c.sockets()[0].socket()), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
     for groups in [&on_a, &on_b, &on_c] {
         assert!(
-            is_silent(&groups.sockets()[0]),
+            is_silent(groups.sockets()[0].socket()),
             "a datagram arrived on another interface than its group was joined on"
         );
     }
@@ -156,8 +157,8 @@ const FIFTY: &str = "
     for n in $(seq 25); do ip link add x$n type veth peer name y$n; ip link set x$n up; ip link set y$n up; done
     for n in $(seq 25); do ip address add 10.1.$n.1/24 dev x$n; ip address add 10.2.$n.1/24 dev y$n; done";
 
-#[test]
-fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
+#[tokio::test]
+async fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     if !inside(module_path!(), "fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin", FIFTY) {
         return;
     }
@@ -177,14 +178,14 @@ fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     }
     for (socket, members) in groups.sockets().iter().zip(chosen.chunks(20)) {
         for interface in members {
-            assert_eq!(String::from_utf8(receive(socket).0).unwrap(), interface.name);
+            assert_eq!(String::from_utf8(receive(socket.socket()).0).unwrap(), interface.name);
         }
-        assert!(is_silent(socket));
+        assert!(is_silent(socket.socket()));
     }
 }
 
-#[test]
-fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
+#[tokio::test]
+async fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
     if !inside(module_path!(), "interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone", FIFTY)
     {
         return;
@@ -199,8 +200,8 @@ fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
     }
 }
 
-#[test]
-fn if_no_interface_can_join_the_count_is_zero() {
+#[tokio::test]
+async fn if_no_interface_can_join_the_count_is_zero() {
     if !inside(module_path!(), "if_no_interface_can_join_the_count_is_zero", "") {
         return;
     }

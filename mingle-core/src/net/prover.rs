@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::clock::{clock, random};
 use super::network::Network;
 use super::sockets::connection::TaskEvent;
-use super::sockets::connections::{Connections, Incoming, Listeners};
+use super::sockets::connections::Connections;
 use super::sockets::endpoint::listen_for_paths;
 use crate::host::host_name;
 use crate::model::{BrokenPath, Fault, JobId, NodeId, Peer, World};
@@ -40,8 +40,7 @@ impl Prover {
         let own = SocketAddr::new(network.loopback.map_or([0; 4].into(), Into::into), port);
         let config = Config::new(node_id(id), job.tag(), world, NodeInfo::new(host_name(), own.into()));
         let shared = Shared::new(config, u64::from_be_bytes(random()?), Time::ZERO);
-        let listeners = Listeners { own: Vec::new(), keep_own: false, paths };
-        let mut connections = Connections::open(listeners, world)?;
+        let mut connections = Connections::open(Vec::new(), paths, world)?;
         connections.set_target(PathTarget::new(&shared));
         let (paths, verdicts) = (None, BTreeMap::new());
         Ok(Self { shared, paths, verdicts, connections, port, origin: clock() })
@@ -71,7 +70,6 @@ impl Prover {
     /// Waits for the next event and handles it. Cancel-safe.
     pub async fn step(&mut self) {
         let due = self.shared.timers.next().and_then(|at| self.origin.checked_add(at));
-        let due = [due, self.connections.accept_again()].into_iter().flatten().min();
         let timer = async {
             match due {
                 Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -85,15 +83,12 @@ impl Prover {
         };
         self.shared.now = self.now();
         match (incoming, &mut self.paths) {
-            (Some(Incoming::Accepted(accepted)), _) => {
-                // After an error, accepting pauses and is tried again: the doctor needs no warning.
-                let _ = self.connections.accepted(accepted);
-            }
-            (Some(Incoming::Event(TaskEvent::Path(dial, news))), Some(paths)) => {
+            (Some(Some(TaskEvent::Path(dial, news))), Some(paths)) => {
                 paths.hear(dial, &news, &mut self.shared);
                 self.verdicts.extend(paths.proved().map(|id| (id, Ok(()))));
             }
-            (Some(Incoming::Event(_)), _) => {}
+            // After an error, accepting pauses and is tried again: the doctor needs no warning.
+            (Some(_), _) => {}
             (None, _) => self.fire_timers(),
         }
         self.carry_out();

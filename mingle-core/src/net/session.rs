@@ -6,19 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::clock::random;
-use super::error::Error;
 use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{make_watch, reset_on_close};
 use super::sockets::path::connect;
 use crate::model::NodeId;
-use crate::proto::{ConnId, DialId, Ends, Way};
+use crate::proto::{ConnId, DialId, Ending, Ends, Failed, Way};
 use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
 use crate::wire::{Frame, Header};
 
@@ -40,45 +38,43 @@ const UNWRITTEN: usize = 64;
 /// What the task of a connection reports: in order, and its end last.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// The hello of a process has arrived. Sending this node's answers it, with the longest body of a frame
-    /// that the process may send; otherwise the connection closes.
-    Asked { peer: Hello, answer: oneshot::Sender<(Hello, usize)> },
-    /// Both hellos have been read. Frames that are sent by `frames` are written in order; the connection
-    /// closes when `frames` is dropped.
-    Opened {
-        way: Way,
-        conn: ConnId,
-        /// This node's hello.
-        own: Hello,
-        peer: Hello,
-        frames: Sender<Frame>,
-    },
+    /// The hello of a process has arrived, which means the process `meant`. Sending the number of this node's
+    /// session answers it, with the longest body of a frame that the process may send; otherwise the
+    /// connection closes.
+    Asked { peer: NodeId, meant: NodeId, answer: oneshot::Sender<(u64, usize)> },
+    /// Both hellos have been read: this node has said the first of the numbers of sessions, and the process
+    /// the second. Frames that are sent by `frames` are written in order; the connection closes when `frames`
+    /// is dropped.
+    Opened { peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64), frames: Sender<Frame> },
     /// A dial to a process has failed.
-    Failed(NodeId, DialId, io::Error),
+    Failed(NodeId, DialId, Failed),
     /// A frame was read. The permit is dropped when the frame has been heard.
     Read(ConnId, Frame, OwnedSemaphorePermit),
-    /// A connection has ended, as the kernel says.
-    Closed(ConnId, io::Result<()>),
+    /// A connection has ended.
+    Closed(ConnId, Ending),
 }
 
-/// A connection to dial.
+/// A connection to dial, of the session with this number.
 #[derive(Debug)]
 pub(crate) struct Dial {
     pub(crate) number: DialId,
     pub(crate) conn: ConnId,
     pub(crate) to: SocketAddr,
-    pub(crate) hello: Hello,
+    pub(crate) peer: NodeId,
+    pub(crate) session: u64,
 }
 
 /// The hello of a process to another, on a connection of the session with this number.
-pub(crate) fn hello(own: NodeId, peer: NodeId, session: u64) -> Result<Hello, Error> {
+fn hello(own: NodeId, peer: NodeId, session: u64) -> io::Result<Hello> {
     let header = Header { sender: own, recipient: peer };
-    Ok(Hello { header, session, nonce: random()? })
+    Ok(Hello { header, session, nonce: random().map_err(io::Error::other)? })
 }
 
 /// What all connections of a node's sessions have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Carrier {
+    /// The process whose sessions these are.
+    pub(crate) own: NodeId,
     pub(crate) hellos: Hellos,
     /// The longest body of a frame that a process may send that this one has dialled, in bytes.
     pub(crate) longest: usize,
@@ -90,74 +86,89 @@ impl Carrier {
         // Sending fails if the driver has ended.
         let _ = self.news.send(TaskEvent::Session(news));
     }
+
+    /// Reports that a connection is open. Returns the frames to write.
+    fn opened(&self, peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64)) -> Receiver<Frame> {
+        let (frames, to_write) = channel(UNWRITTEN);
+        self.report(News::Opened { peer, way, conn, numbers, frames });
+        to_write
+    }
 }
 
 /// Opens a connection, and carries frames until one end closes it.
 pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
+    let Dial { number, conn, to, peer, session } = dial;
     let hellos = &carrier.hellos;
     let open = async {
-        let mut stream = connect(dial.to, Some(SEGMENT)).await?;
+        let mut stream = connect(to, Some(SEGMENT)).await?;
         set_up(&stream)?;
-        let asked = hellos.encode(dial.hello);
+        let asked = hellos.encode(hello(carrier.own, peer, session)?);
         stream.write_all(&asked).await?;
         let mut answer = [0; HELLO];
         stream.read_exact(&mut answer).await?;
-        let peer = hellos.decode_answer(&asked, &answer).map_err(invalid)?;
-        let (own, other) = (dial.hello.header, peer.header);
-        if (other.sender, other.recipient) != (own.recipient, own.sender) {
+        let other = hellos.decode_answer(&asked, &answer).map_err(invalid)?;
+        if (other.header.sender, other.header.recipient) != (peer, carrier.own) {
             return Err(invalid("another process answers"));
         }
         let (mut writer, reader) = hellos.ends(&asked, &answer, true);
         stream.write_all(&writer.encode(&Frame::acknowledgement(0))).await?;
-        Ok((stream, peer, (writer, reader)))
+        Ok((stream, other.session, (writer, reader)))
     };
     match within(open).await {
-        Ok((stream, peer, ends)) => {
-            let (frames, to_write) = channel(UNWRITTEN);
-            let (way, conn, own) = (Way::Dialled(dial.number), dial.conn, dial.hello);
-            carrier.report(News::Opened { way, conn, own, peer, frames });
-            let (ended, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
+        Ok((stream, other, ends)) => {
+            let to_write = carrier.opened(peer, Way::Dialled(number), conn, (session, other));
+            let (ending, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
             if let Some(stream) = stream.filter(|_| !closes) {
                 // The end that closes first would hold its port for a minute (TIME_WAIT), and the job may
                 // need that port.
                 let _ = reset_on_close(&stream);
             }
-            carrier.report(News::Closed(conn, ended));
+            carrier.report(News::Closed(conn, ending));
         }
-        Err(error) => carrier.report(News::Failed(dial.hello.header.recipient, dial.number, error)),
+        Err(error) => {
+            tracing::debug!(%peer, ?number, %error, "dialling");
+            let refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
+            let failed = if refused.contains(&error.kind()) { Failed::Refused } else { Failed::Silent };
+            carrier.report(News::Failed(peer, number, failed));
+        }
     }
 }
 
 /// The hello `asked` has arrived on a connection that was accepted. If it is answered, carries frames until
-/// one end closes. If the connection `resets`, it leaves no TIME_WAIT behind.
+/// one end closes. If the connection `resets`, it leaves no TIME_WAIT behind. Returns how it has ended.
 pub(crate) async fn accept(
     conn: ConnId,
     mut stream: TcpStream,
     asked: [u8; HELLO],
     resets: bool,
     carrier: Carrier,
-) {
+) -> Ending {
     let hellos = &carrier.hellos;
     let open = async {
-        let peer = hellos.decode(&asked).map_err(invalid)?;
+        let other = hellos.decode(&asked).map_err(invalid)?;
+        let Header { sender: peer, recipient: meant } = other.header;
         let (answer, answered) = oneshot::channel();
-        carrier.report(News::Asked { peer, answer });
-        let (own, longest) = answered.await.map_err(|_| invalid("another process is meant"))?;
+        carrier.report(News::Asked { peer, meant, answer });
+        let (session, longest) = answered.await.map_err(|_| invalid("another process is meant"))?;
         set_up(&stream)?;
-        let answer = hellos.answer(&asked, own);
+        let answer = hellos.answer(&asked, hello(meant, peer, session)?);
         stream.write_all(&answer).await?;
         let (local, remote) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
-        let ends = Ends { local: local.to_canonical(), remote: remote.to_canonical() };
+        let way = Way::Accepted(Ends { local: local.to_canonical(), remote: remote.to_canonical() });
         let (writer, mut reader) = hellos.ends(&asked, &answer, false);
-        first(&mut stream, &mut reader).await?;
-        Ok((peer, own, ends, (writer, reader), longest))
+        // The dialer acknowledges nothing first. A hello can be anybody's, and a recording: in a job with a
+        // secret only the process that it names can seal this frame.
+        match next_frame(&mut stream, &mut reader, 0).await? {
+            Some(frame) if frame == Frame::acknowledgement(0) => {}
+            _ => return Err(invalid("the first frame is missing, or says something")),
+        }
+        Ok((peer, way, (session, other.session), (writer, reader), longest))
     };
     match within(open).await {
-        Ok((peer, own, ends, keys, longest)) => {
-            let (frames, to_write) = channel(UNWRITTEN);
+        Ok((peer, way, numbers, ends, longest)) => {
             let carrier = Carrier { longest, ..carrier };
-            carrier.report(News::Opened { way: Way::Accepted(ends), conn, own, peer, frames });
-            let (ended, closes, stream) = carry(stream, conn, keys, to_write, &carrier).await;
+            let to_write = carrier.opened(peer, way, conn, numbers);
+            let (ending, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
             if let Some(mut stream) = stream.filter(|_| closes && resets) {
                 // A reset from this side could overtake what was written.
                 let rest = async {
@@ -166,29 +177,30 @@ pub(crate) async fn accept(
                 };
                 let _ = tokio::time::timeout(LINGER, rest).await;
             }
-            carrier.report(News::Closed(conn, ended));
+            ending
         }
         Err(error) => {
             tracing::debug!(?conn, %error, "a connection is no session's");
-            carrier.report(News::Closed(conn, Ok(())));
+            Ending::Closed
         }
     }
 }
 
-/// Reads the acknowledgement of nothing that the dialer sends first. A hello can be anybody's, and a
-/// recording: in a job with a secret only the process that it names can seal this frame.
-async fn first(stream: &mut TcpStream, reader: &mut Reader) -> io::Result<()> {
-    let mut buffer = [0; 64];
+/// The next frame whose body has at most `most` bytes; nothing at the end of the connection.
+async fn next_frame(
+    from: &mut (impl AsyncRead + Unpin),
+    reader: &mut Reader,
+    most: usize,
+) -> io::Result<Option<Frame>> {
+    let mut buffer = [0; 4096];
     loop {
-        if let Some(frame) = reader.next_frame(0).map_err(invalid)? {
-            let is_first = frame == Frame::acknowledgement(0);
-            return if is_first { Ok(()) } else { Err(invalid("the first frame says something")) };
+        if let Some(frame) = reader.next_frame(most).map_err(invalid)? {
+            return Ok(Some(frame));
         }
-        let length = stream.read(&mut buffer).await?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        match from.read(&mut buffer).await? {
+            0 => return Ok(None),
+            length => reader.push(&buffer[..length]),
         }
-        reader.push(&buffer[..length]);
     }
 }
 
@@ -211,46 +223,33 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 async fn carry(
     stream: TcpStream,
     conn: ConnId,
-    (writer, reader): (Writer, Reader),
-    to_write: Receiver<Frame>,
+    (mut writer, mut reader): (Writer, Reader),
+    mut to_write: Receiver<Frame>,
     carrier: &Carrier,
-) -> (io::Result<()>, bool, Option<TcpStream>) {
+) -> (Ending, bool, Option<TcpStream>) {
     let (mut from, mut to) = stream.into_split();
-    // Whichever ends first ends the connection.
-    let (ended, closes) = tokio::select! {
-        ended = read(&mut from, reader, conn, carrier) => (ended, false),
-        ended = write(&mut to, writer, to_write) => (ended, true),
-    };
-    (ended, closes, from.reunite(to).ok())
-}
-
-async fn read(
-    from: &mut OwnedReadHalf,
-    mut reader: Reader,
-    conn: ConnId,
-    carrier: &Carrier,
-) -> io::Result<()> {
-    let unheard = Arc::new(Semaphore::new(UNHEARD));
-    let mut buffer = [0; 4096];
-    loop {
-        while let Some(frame) = reader.next_frame(carrier.longest).map_err(invalid)? {
+    let read = async {
+        let unheard = Arc::new(Semaphore::new(UNHEARD));
+        while let Some(frame) = next_frame(&mut from, &mut reader, carrier.longest).await? {
             let permit = Arc::clone(&unheard).acquire_owned().await.map_err(io::Error::other)?;
             carrier.report(News::Read(conn, frame, permit));
         }
-        let length = from.read(&mut buffer).await?;
-        if length == 0 {
-            return Ok(());
+        Ok(())
+    };
+    let write = async {
+        while let Some(frame) = to_write.recv().await {
+            to.write_all(&writer.encode(&frame)).await?;
         }
-        reader.push(&buffer[..length]);
-    }
-}
-
-/// Writes frames until the sender of `frames` is dropped.
-async fn write(to: &mut OwnedWriteHalf, mut writer: Writer, mut frames: Receiver<Frame>) -> io::Result<()> {
-    while let Some(frame) = frames.recv().await {
-        to.write_all(&writer.encode(&frame)).await?;
-    }
-    Ok(())
+        Ok(())
+    };
+    // Whichever ends first ends the connection.
+    let (ended, closes): (io::Result<()>, _) = tokio::select! {
+        ended = read => (ended, false),
+        ended = write => (ended, true),
+    };
+    tracing::debug!(?conn, ?ended, "the connection of a session has ended");
+    let ending = if ended.is_ok() { Ending::Closed } else { Ending::Broken };
+    (ending, closes, from.reunite(to).ok())
 }
 
 #[cfg(test)]
@@ -290,25 +289,21 @@ mod tests {
             self.begun.elapsed()
         }
 
-        fn hello(&mut self) -> (ConnId, Hello) {
+        fn next_conn(&mut self) -> ConnId {
             self.next_conn += 1;
-            // Both nonces together are new for each connection of a test, and nobody records it.
-            let nonce = u128::from(self.next_conn).to_le_bytes();
-            let header = Header { sender: self.id, recipient: self.other };
-            let hello = Hello { header, session: 0, nonce };
-            (ConnId(self.next_conn), hello)
+            ConnId(self.next_conn)
         }
 
         fn carrier(&self) -> Carrier {
-            Carrier { hellos: self.hellos.clone(), longest: 1000, news: self.news.0.clone() }
+            carrier(self.id, self.hellos.clone(), self.news.0.clone())
         }
 
         fn carry_out(&mut self) {
             while let Some(output) = self.session.poll_output() {
                 match output {
                     SessionOutput::Dial(number) => {
-                        let (conn, hello) = self.hello();
-                        tokio::spawn(dial(Dial { number, conn, to: self.to, hello }, self.carrier()));
+                        let (conn, to, peer) = (self.next_conn(), self.to, self.other);
+                        tokio::spawn(dial(Dial { number, conn, to, peer, session: 0 }, self.carrier()));
                     }
                     SessionOutput::Write(conn, frame) => {
                         self.frames.get(&conn).map(|frames| frames.try_send(frame));
@@ -335,8 +330,7 @@ mod tests {
                         }
                     }
                     Ok((stream, _)) = self.listener.accept() => {
-                        let (conn, _) = self.hello();
-                        tokio::spawn(accepted(conn, stream, self.carrier()));
+                        tokio::spawn(accepted(self.next_conn(), stream, self.carrier()));
                     }
                     () = tokio::time::sleep(due) => {
                         let now = self.now();
@@ -349,18 +343,18 @@ mod tests {
         fn hear(&mut self, news: News) -> Option<Frame> {
             let now = self.now();
             match news {
-                News::Asked { peer, answer, .. } => {
-                    assert_eq!(peer.header.recipient, self.id);
-                    let _ = answer.send((self.hello().1, 1000));
+                News::Asked { meant, answer, .. } => {
+                    assert_eq!(meant, self.id);
+                    let _ = answer.send((0, 1000));
                 }
                 News::Opened { way, conn, peer, frames, .. } => {
-                    assert_eq!(peer.header.sender, self.other);
+                    assert_eq!(peer, self.other);
                     self.frames.insert(conn, frames);
                     let dial = if let Way::Dialled(dial) = way { Some(dial) } else { None };
                     self.session.opened(now, dial, conn);
                 }
-                News::Failed(_, dial, error) => {
-                    println!("{dial:?} has failed: {error}");
+                News::Failed(_, dial, failed) => {
+                    println!("{dial:?} has failed: {failed:?}");
                     self.session.dial_failed(now, dial);
                 }
                 News::Read(conn, frame, _) => return self.session.receive(now, conn, frame).unwrap(),
@@ -373,11 +367,16 @@ mod tests {
         }
     }
 
+    fn carrier(own: NodeId, hellos: Hellos, news: UnboundedSender<TaskEvent>) -> Carrier {
+        Carrier { own, hellos, longest: 1000, news }
+    }
+
     /// Reads the hello of an accepted connection, and then its frames.
     async fn accepted(conn: ConnId, mut stream: TcpStream, carrier: Carrier) {
         let mut asked = [0; HELLO];
         stream.read_exact(&mut asked).await.unwrap();
-        accept(conn, stream, asked, false, carrier).await;
+        let ending = accept(conn, stream, asked, false, carrier.clone()).await;
+        carrier.report(News::Closed(conn, ending));
     }
 
     /// Both ends of a session on loopback.
@@ -450,20 +449,16 @@ mod tests {
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (news, mut heard) = unbounded_channel();
         let (stream, _) = listener.accept().await.unwrap();
-        tokio::spawn(accepted(ConnId(1), stream, Carrier { hellos: ours.clone(), longest: 1000, news }));
-        let hello = |sender, recipient| {
-            let header = Header { sender, recipient };
-            Hello { header, session: 7, nonce: [5; 16] }
-        };
         let (member, own) = (NodeId([1; 16]), NodeId([2; 16]));
-        let asked = ours.encode(hello(member, own));
+        tokio::spawn(accepted(ConnId(1), stream, carrier(own, ours.clone(), news)));
+        let asked = ours.encode(hello(member, own, 7).unwrap());
         stranger.write_all(&asked).await.unwrap();
         let mut reports = Vec::new();
         let mut says = Some(says);
         while let Some(TaskEvent::Session(news)) = heard.recv().await {
             reports.push(match news {
                 News::Asked { answer, .. } => {
-                    answer.send((hello(own, member), 1000)).unwrap();
+                    answer.send((7, 1000)).unwrap();
                     let mut answer = [0; HELLO];
                     stranger.read_exact(&mut answer).await.unwrap();
                     if let Some(says) = says.take() {
@@ -504,7 +499,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let (news, mut heard) = unbounded_channel();
         let hellos = Hellos::new("foo".parse::<JobId>().unwrap().tag(), None);
-        let carrier = Carrier { hellos: hellos.clone(), longest: 1000, news };
+        let carrier = carrier(NodeId([2; 16]), hellos.clone(), news);
         let (_frames, to_write) = channel(UNWRITTEN);
         let ends = hellos.ends(&[0; HELLO], &[0; HELLO], false);
         let mut writer = hellos.ends(&[0; HELLO], &[0; HELLO], true).0;

@@ -19,7 +19,6 @@ use super::network::Network;
 use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{Endpoint, bind_endpoint, bind_observer, reset_on_close};
 use super::sockets::links::{Cast, Links};
-use super::sockets::watched::readable;
 use crate::host::{self, Interface};
 use crate::model::{JobId, Link, NodeId};
 use crate::net::error::Error;
@@ -192,7 +191,7 @@ impl Station {
                 return received;
             }
             tokio::select! {
-                () = readable(&self.links.watched) => {}
+                () = self.links.readable() => {}
                 () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
             }
             if self.links.keep_up() && self.follows {

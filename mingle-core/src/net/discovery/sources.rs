@@ -41,13 +41,17 @@ const UNRESOLVED: Duration = Duration::from_secs(5);
 pub(crate) struct Sources {
     seeds: Vec<Seed>,
     folder: Option<SeedDir>,
-    guesses: Guesses,
+    /// The ports at which a node of the job most likely is.
+    guesses: Vec<u16>,
 }
 
 impl Sources {
     pub(crate) fn new(network: &Network, job: &JobId, folder: Option<SeedDir>) -> Self {
-        let guesses = Guesses::new(network.master_port, network.ports(job));
-        Self { seeds: network.seeds.clone(), folder, guesses }
+        Self {
+            seeds: network.seeds.clone(),
+            folder,
+            guesses: guesses(network.master_port, network.ports(job)),
+        }
     }
 
     /// Whether there are neither seeds nor a folder.
@@ -151,29 +155,18 @@ async fn look_up(seed: Seed) -> (Seed, io::Result<Vec<IpAddr>>) {
     (seed, answer)
 }
 
-/// The ports at which a node of the job most likely is.
-#[derive(Debug)]
-struct Guesses(Vec<u16>);
+/// The ports at which a node of the job most likely is. This node's own port comes first if it was given,
+/// since most likely all nodes were given the same one.
+fn guesses(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Vec<u16> {
+    let others = usual.take(PORTS).filter(|port| given != Some(*port));
+    given.into_iter().chain(others).collect()
+}
 
-impl Guesses {
-    /// This node's own port comes first if it was given, since most likely all nodes were given the same one.
-    fn new(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Self {
-        let others = usual.take(PORTS).filter(|port| given != Some(*port));
-        Self(given.into_iter().chain(others).collect())
-    }
-
-    /// The ports to try on a host that was named with this port or without one. Another port than the guesses
-    /// may be a habit, such as torchrun's 29400 and 29500, so these are tried as well.
-    fn with(&self, named: Option<u16>) -> Vec<u16> {
-        let is_guess = named.is_some_and(|port| self.0.contains(&port));
-        let guesses = self.0.iter().filter(|_| !is_guess);
-        named.into_iter().chain(guesses.copied()).collect()
-    }
-
-    /// The endpoints of a seed at this address.
-    fn at(&self, seed: &Seed, address: IpAddr) -> impl Iterator<Item = SocketAddr> {
-        self.with(seed.port).into_iter().map(move |port| SocketAddr::new(address, port))
-    }
+/// The ports to try on a host that was named with this port or without one. Another port than the guesses may
+/// be a habit, such as torchrun's 29400 and 29500, so these are tried as well.
+fn ports(named: Option<u16>, guesses: &[u16]) -> impl Iterator<Item = u16> {
+    let is_guess = named.is_some_and(|port| guesses.contains(&port));
+    named.into_iter().chain(guesses.iter().copied().filter(move |_| !is_guess))
 }
 
 /// The sources of seeds that have given no answer so far.
@@ -186,7 +179,7 @@ struct Searching {
 /// The addresses that are known so far, and the warnings that were given.
 struct Known {
     events: UnboundedSender<TaskEvent>,
-    guesses: Guesses,
+    guesses: Vec<u16>,
     /// The addresses that each seed had last.
     addresses: BTreeMap<Seed, Vec<IpAddr>>,
     /// The addresses in the files of the folder.
@@ -203,7 +196,7 @@ struct Known {
 }
 
 impl Known {
-    fn new(events: UnboundedSender<TaskEvent>, guesses: Guesses) -> Self {
+    fn new(events: UnboundedSender<TaskEvent>, guesses: Vec<u16>) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
         let (warned, unresolved, waited) = (BTreeSet::new(), BTreeMap::new(), Duration::ZERO);
         let searching = Searching { names: true, folder: true };
@@ -214,11 +207,16 @@ impl Known {
     fn publish(&mut self) {
         if std::mem::take(&mut self.is_new) {
             let seeds = self.addresses.iter().flat_map(|(seed, ips)| ips.iter().map(move |ip| (seed, *ip)));
-            let seeds = seeds.flat_map(|(seed, ip)| self.guesses.at(seed, ip));
-            let found = seeds.chain(self.folder.iter().copied()).collect();
-            // Sending fails if the driver has ended.
-            let _ = self.events.send(TaskEvent::Seeds(found));
+            let endpoints = seeds.flat_map(|(seed, ip)| {
+                ports(seed.port, &self.guesses).map(move |port| SocketAddr::new(ip, port))
+            });
+            self.report(TaskEvent::Seeds(endpoints.chain(self.folder.iter().copied()).collect()));
         }
+    }
+
+    fn report(&self, event: TaskEvent) {
+        // Sending fails if the driver has ended.
+        let _ = self.events.send(event);
     }
 
     fn learn_folder(&mut self, others: Vec<SocketAddr>, warning: Option<Warning>) {
@@ -236,14 +234,12 @@ impl Known {
         let before = self.searching;
         change(&mut self.searching);
         if self.searching == ALL && before != ALL {
-            // Sending fails if the driver has ended.
-            let _ = self.events.send(TaskEvent::Searched);
+            self.report(TaskEvent::Searched);
         }
     }
 
     fn warn(&self, warning: Warning) {
-        // Sending fails if the driver has ended.
-        let _ = self.events.send(TaskEvent::Warning(warning));
+        self.report(TaskEvent::Warning(warning));
     }
 
     /// Takes the answer to a name: drops addresses that identify no host, and keeps the last answer after an
@@ -288,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_given_port_is_tried_first_and_none_twice() {
-        let ports = |given| Guesses::new(given, 1..=20).with(None);
+        let ports = |given| ports(None, &guesses(given, 1..=20)).collect::<Vec<_>>();
         assert_eq!(ports(Some(3)), [3, 1, 2, 4, 5, 6, 7, 8]);
         assert_eq!(ports(Some(99)), [99, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(ports(None), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -296,7 +292,7 @@ mod tests {
 
     #[test]
     fn beside_a_named_port_that_no_node_most_likely_has_the_guesses_are_tried() {
-        let ports = |named| Guesses::new(Some(99), 1..=20).with(Some(named));
+        let ports = |named| ports(Some(named), &guesses(Some(99), 1..=20)).collect::<Vec<_>>();
         assert_eq!((ports(8), ports(99)), (vec![8], vec![99]));
         assert_eq!(ports(29400), [29400, 99, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(ports(17), [17, 99, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -308,13 +304,13 @@ mod tests {
         let all: Vec<u16> = job.ports().take(PORTS + 1).collect();
         let network = Network { discovery_port: all[1], ..Network::default() };
         let sources = Sources::new(&network, &job, None);
-        assert_eq!((sources.guesses.0[0], &sources.guesses.0[1..]), (all[0], &all[2..]));
+        assert_eq!((sources.guesses[0], &sources.guesses[1..]), (all[0], &all[2..]));
     }
 
     #[test]
     fn a_useless_address_and_names_that_do_not_resolve_are_each_warned_of_once() {
         let (events, mut sent) = tokio::sync::mpsc::unbounded_channel();
-        let mut known = Known::new(events, Guesses(Vec::new()));
+        let mut known = Known::new(events, Vec::new());
         let [a, b, c, d]: [Seed; 4] = ["a", "b", "c", "d"].map(|name| name.parse().unwrap());
         let none = || Err(io::ErrorKind::NotFound.into());
         known.learn(b.clone(), none());

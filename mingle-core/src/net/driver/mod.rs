@@ -16,8 +16,7 @@ mod round;
 mod running;
 mod upkeep;
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
@@ -27,17 +26,14 @@ use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
-use crate::net::session::{News, hello};
+use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{
-    Accepted, Connections, Incoming, LONGEST, LONGEST_OF_MEMBER, Listeners,
-};
+use crate::net::sockets::connections::{Connections, LONGEST, LONGEST_OF_MEMBER};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
-use crate::net::sockets::watched::readable;
 use crate::proto::desk::Desk;
-use crate::proto::{Config, Ending, Event, Failed, Formed, Node, Order, Output, Reach, Time, Warning};
+use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Order, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
@@ -49,13 +45,6 @@ pub(super) use running::RunningWorld;
 
 /// The most nodes of a world whose leader has sessions with all under the usual limit of open files, 1,024.
 const SMALL: u32 = 512;
-
-/// How a rendezvous has ended.
-enum Met {
-    Formed(Box<Node>, Box<Formed>),
-    /// The job runs without this node: the process that leads, and where it accepts sessions.
-    Runs(Box<Node>, (NodeId, Vec<SocketAddr>)),
-}
 
 pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
     let origin = clock();
@@ -100,9 +89,7 @@ impl Driver {
     ) -> Result<Self, Error> {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
-        let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
-        let listeners = Listeners { own: endpoint.listeners, keep_own: settings.keep_listener, paths };
-        let connections = Connections::open(listeners, settings.world.max())?;
+        let (connections, path_port) = connections(&settings, endpoint.listeners, endpoint.port)?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
@@ -123,24 +110,25 @@ impl Driver {
     /// Takes part until the world has formed, or has failed to.
     async fn rendezvous(mut self) -> Result<Assignment, Error> {
         let sessions = self.sessions()?;
-        let node = self.node(sessions.as_ref().map_or(0, Connections::port))?;
         // On the heap: the node is large.
-        let outcome = Box::pin(self.run(node)).await;
-        let is_master = matches!(&outcome, Ok(Met::Formed(_, formed)) if formed.rank == Rank(0));
+        let mut node = Box::new(self.node(sessions.as_ref().map_or(0, Connections::port))?);
+        let formed = Box::pin(self.run(&mut node)).await;
+        let is_master = matches!(&formed, Ok(Some(formed)) if formed.rank == Rank(0));
         self.connections.close_all(is_master).await;
-        match (outcome?, sessions) {
-            (Met::Formed(node, formed), sessions) => {
+        let (formed, leader) = (formed?, node.runs().cloned());
+        let desk = Desk::new(node.into_shared());
+        match (formed, sessions, leader) {
+            (Some(formed), sessions, _) => {
                 let (interface, listener) = self.take_sockets(&formed);
-                let (job, desk) = (self.settings.job.clone(), Desk::new(node.into_shared()));
+                let job = self.settings.job.clone();
                 let stay = |sessions| RunningWorld::first(self, sessions, desk, &formed);
                 let running = sessions.map(stay).transpose()?;
-                Ok(Assignment { job, formed: *formed, interface, listener, running })
+                Ok(Assignment { job, formed, interface, listener, running })
             }
-            (Met::Runs(node, leader), Some(sessions)) => {
-                let desk = Desk::new(node.into_shared());
+            (None, Some(sessions), Some(leader)) => {
                 Box::pin(RunningWorld::guest(self, sessions, desk, leader)?.meet()).await
             }
-            (Met::Runs(..), None) => unreachable!("only a node that stays waits for a seat"),
+            (None, ..) => unreachable!("only a node that stays waits for a seat"),
         }
     }
 
@@ -151,8 +139,7 @@ impl Driver {
             return Ok(None);
         }
         let (own, _) = listen_for_paths(settings.network.loopback)?;
-        let listeners = Listeners { own, keep_own: false, paths: Vec::new() };
-        let mut sessions = Connections::open(listeners, settings.world.max())?;
+        let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
         sessions.resets = false;
         Ok(Some(sessions))
     }
@@ -238,53 +225,59 @@ impl Driver {
         self.settings.notify(Event::Warning(warning));
     }
 
-    async fn run(&mut self, mut node: Node) -> Result<Met, Error> {
+    /// Runs the node until its world has formed. None: the job runs without this node, which waits for a
+    /// seat.
+    async fn run(&mut self, node: &mut Node) -> Result<Option<Formed>, Error> {
         let mut upkeep = Upkeep::new(&self.settings);
         loop {
-            self.fire_timers(&mut node).await;
-            let mut ended = None;
-            while let Some(output) = node.poll_output() {
-                if let Output::Event(event) = &output {
-                    upkeep.observe(event);
-                }
-                match output {
-                    Output::Event(Event::Formed(formed)) => ended = Some(Ok(formed)),
-                    Output::Event(Event::Failed(failure)) => ended = Some(Err(failure)),
-                    other => self.carry_out(other),
-                }
-            }
-            // What the node has said last is written by now.
+            self.fire_timers(node).await;
+            let ended = self.carry_out_all(node, |settings, event| {
+                upkeep.observe(&event);
+                settings.notify(event);
+            });
             match ended {
-                Some(Ok(formed)) => return Ok(Met::Formed(Box::new(node), Box::new(formed))),
+                Some(Ok(formed)) => return Ok(Some(formed)),
                 Some(Err(failure)) => return Err(Error::Failed(failure)),
+                None if node.runs().is_some() => return Ok(None),
                 None => {}
             }
-            if let Some(leader) = node.runs().cloned() {
-                return Ok(Met::Runs(Box::new(node), leader));
-            }
-            let node_due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
-            let due = [node_due, self.connections.accept_again()];
-            let due = due.into_iter().flatten().fold(upkeep.due(&self.links), Instant::min);
+            let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
+            let due = due.into_iter().fold(upkeep.due(&self.links), Instant::min);
             tokio::select! {
                 // Datagrams first: a message of the leader may explain why a connection closes.
                 biased;
-                () = readable(&self.links.watched) => {
+                () = self.links.readable() => {
                     // A flood of datagrams must not starve the connections.
-                    if self.receive(&mut node, BATCH) {
-                        self.settle(&mut node).await;
+                    if self.receive(node, BATCH) {
+                        self.settle(node).await;
                     }
                 }
-                incoming = self.connections.next() => match incoming {
-                    Incoming::Event(event) => self.handle(&mut node, event),
-                    Incoming::Accepted(accepted) => {
-                        self.accepted(accepted);
-                        self.accept_waiting().await;
-                    }
+                event = self.connections.next() => if let Some(event) = event {
+                    self.handle(node, event);
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
-            self.keep_up(&mut node, &mut upkeep)?;
+            self.keep_up(node, &mut upkeep)?;
         }
+    }
+
+    /// Carries out all that the node wants, and reports its events. Returns how it has ended, if it has: what
+    /// it has said last is written then.
+    fn carry_out_all(
+        &mut self,
+        node: &mut Node,
+        mut report: impl FnMut(&Rendezvous, Event),
+    ) -> Option<Result<Formed, Failure>> {
+        let mut ended = None;
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Event(Event::Formed(formed)) => ended = Some(Ok(formed)),
+                Output::Event(Event::Failed(failure)) => ended = Some(Err(failure)),
+                Output::Event(event) => report(&self.settings, event),
+                other => self.carry_out(other),
+            }
+        }
+        ended
     }
 
     fn handle(&mut self, node: &mut Node, event: TaskEvent) {
@@ -298,29 +291,23 @@ impl Driver {
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Session(news) => self.hear(node, news),
-            TaskEvent::Ended(_) => {}
         }
     }
 
     fn hear(&mut self, node: &mut Node, news: News) {
         let now = self.now();
         match news {
-            News::Asked { peer, answer } => {
-                let (peer, meant) = (peer.header.sender, peer.header.recipient);
-                let number = node.handle_asked(now, peer, meant);
-                if let Some(hello) = number.and_then(|number| hello(meant, peer, number).ok()) {
+            News::Asked { peer, meant, answer } => {
+                if let Some(number) = node.handle_asked(now, peer, meant) {
                     let longest = if node.follows(peer) { LONGEST } else { LONGEST_OF_MEMBER };
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send((hello, longest));
+                    let _ = answer.send((number, longest));
                 }
             }
-            News::Opened { way, conn, own, peer, .. } => {
-                node.handle_opened(now, peer.header.sender, way, conn, (own.session, peer.session));
+            News::Opened { peer, way, conn, numbers, .. } => {
+                node.handle_opened(now, peer, way, conn, numbers);
             }
-            News::Failed(peer, dial, error) => {
-                tracing::debug!(%peer, ?dial, %error, "dialling");
-                node.handle_dial_failed(now, peer, dial, failed(&error));
-            }
+            News::Failed(peer, dial, failed) => node.handle_dial_failed(now, peer, dial, failed),
             News::Read(conn, frame, _permit) => {
                 if node.handle_frame(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
@@ -328,13 +315,7 @@ impl Driver {
                     node.handle_closed(now, conn, Ending::Broken);
                 }
             }
-            News::Closed(conn, ended) => node.handle_closed(now, conn, ending(&ended)),
-        }
-    }
-
-    fn accepted(&mut self, accepted: Accepted) {
-        if let Some(warning) = self.connections.accepted(accepted) {
-            self.warn(warning);
+            News::Closed(conn, ending) => node.handle_closed(now, conn, ending),
         }
     }
 
@@ -363,26 +344,23 @@ impl Driver {
     }
 }
 
-/// What a failed dial says of the process that was dialled.
-fn failed(error: &io::Error) -> Failed {
-    let is_refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
-    if is_refused.contains(&error.kind()) { Failed::Refused } else { Failed::Silent }
-}
-
-fn ending(ended: &io::Result<()>) -> Ending {
-    if ended.is_ok() { Ending::Closed } else { Ending::Broken }
-}
-
-/// The listeners for paths beside those of the node's own port, and the port for paths. In a world of one
-/// there is none.
-fn path_listeners(settings: &Rendezvous, own_port: u16) -> Result<(Vec<TcpListener>, u16), Error> {
-    if settings.is_alone() {
-        return Ok((Vec::new(), 0));
-    }
-    if settings.own_ports {
-        return Ok((Vec::new(), own_port));
-    }
-    listen_for_paths(settings.network.loopback)
+/// Accepts on these listeners of the node's own port, and on a port for paths, which it returns. In a world
+/// of one there is none.
+fn connections(
+    settings: &Rendezvous,
+    own: Vec<TcpListener>,
+    own_port: u16,
+) -> Result<(Connections, u16), Error> {
+    let (paths, path_port) = if settings.is_alone() {
+        (Vec::new(), 0)
+    } else if settings.own_ports {
+        (Vec::new(), own_port)
+    } else {
+        listen_for_paths(settings.network.loopback)?
+    };
+    let mut connections = Connections::open(own, paths, settings.world.max())?;
+    connections.keeps_own = settings.keep_listener;
+    Ok((connections, path_port))
 }
 
 /// Opens the datagram sockets, and warns of the interfaces that could not join a group.

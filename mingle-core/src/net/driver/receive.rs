@@ -49,17 +49,9 @@ impl Driver {
     /// only while this one yields.
     pub(super) async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
-        self.accept_waiting().await;
+        self.connections.accept_waiting().await;
         while let Some(event) = self.connections.next_waiting() {
             self.handle(node, event);
-        }
-    }
-
-    /// Accepts the connections that wait already: where one waits there are often more.
-    pub(super) async fn accept_waiting(&mut self) {
-        for _ in 0..BATCH {
-            let Some(accepted) = self.connections.accept_now().await else { break };
-            self.accepted(accepted);
         }
     }
 

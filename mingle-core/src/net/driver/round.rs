@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
-use super::{Driver, open_links, path_listeners};
+use super::{Driver, connections, open_links};
 use crate::model::{NodeId, Peer, Rank, World as Size};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::error::Error;
-use crate::net::sockets::connections::{Connections, Listeners};
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
-use crate::proto::{Change, Event, Failure, Formed, Heard, Node, Output, Progress, RankRange, Report};
+use crate::proto::{Change, Event, Failure, Formed, Heard, Node, Progress, RankRange, Report};
 use crate::wire::world::{Contact, Phase, Plan, Reign};
 
 /// How long the nodes of a plan have to prove their paths. Then the leader hears which are broken, before it
@@ -42,17 +41,16 @@ pub(super) struct Proving {
 impl RunningWorld {
     /// Waits until the next world has formed.
     pub(super) async fn meet(mut self) -> Result<Assignment, Error> {
-        let mut round: Option<Proving> = None;
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
         // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
         let mut has_met = false;
         loop {
             self.advance().await;
-            self.advance_round(&mut round).await?;
+            self.advance_round().await?;
             if let Some(plan) = self.formed.take()
                 && let Some(formed) =
-                    round.take_if(|round| round.plan.round == plan.round).and_then(|round| round.formed)
+                    self.round.take_if(|round| round.plan.round == plan.round).and_then(|round| round.formed)
             {
                 return Ok(self.assignment(formed));
             }
@@ -78,14 +76,14 @@ impl RunningWorld {
             }
             self.is_lost |= self.desk.knows_another() && self.world.is_alone();
             if self.is_lost {
-                return self.look_for_others(has_met).await;
+                return Box::pin(self.look_for_others(has_met)).await;
             }
             self.ask_if_alone(now);
             self.say_progress(&mut said);
             if !has_met {
-                self.check_deadline(round.as_ref().is_some_and(|round| round.formed.is_none()))?;
+                self.check_deadline()?;
             }
-            self.wait(&mut round).await;
+            self.wait().await;
         }
     }
 
@@ -101,7 +99,8 @@ impl RunningWorld {
         }
     }
 
-    fn check_deadline(&self, is_bound: bool) -> Result<(), Error> {
+    fn check_deadline(&self) -> Result<(), Error> {
+        let is_bound = self.round.as_ref().is_some_and(|round| round.formed.is_none());
         let timeout = self.driver.settings.timeout.filter(|_| !is_bound);
         if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
             return Ok(());
@@ -150,37 +149,32 @@ impl RunningWorld {
     }
 
     /// Begins a round that is planned, and goes on with the one that is under way.
-    async fn advance_round(&mut self, round: &mut Option<Proving>) -> Result<(), Error> {
+    async fn advance_round(&mut self) -> Result<(), Error> {
         if let Some(plan) = self.planned.take() {
-            *round = self.begin_round(plan).await?;
+            self.round = self.begin_round(plan).await?;
         }
-        let Some(Proving { plan, node, formed }) = round else { return Ok(()) };
+        let Some(Proving { plan, node, formed }) = &mut self.round else { return Ok(()) };
         self.driver.fire_timers(node).await;
-        let (mut has_formed, mut has_failed) = (false, false);
-        while let Some(output) = node.poll_output() {
-            match output {
-                Output::Event(Event::Formed(new)) => (has_formed, *formed) = (true, Some(new)),
-                Output::Event(Event::Failed(failure)) => {
-                    tracing::debug!(%failure, "a round has failed");
-                    has_failed = true;
-                    let broken = broken(&failure, plan, self.world.own(), self.rank.is_some());
-                    if !broken.is_empty() {
-                        self.world.proved(self.driver.now(), plan.round, broken);
-                    }
-                }
-                // The plan has said who takes part.
-                Output::Event(Event::Leading | Event::Following(_) | Event::Progress(_)) => {}
-                other => self.driver.carry_out(other),
+        let ended = self.driver.carry_out_all(node, |settings, event| match event {
+            // The plan has said who takes part.
+            Event::Leading | Event::Following(_) | Event::Progress(_) => {}
+            event => settings.notify(event),
+        });
+        match ended {
+            Some(Ok(new)) => {
+                self.driver.connections.close_all(new.rank == Rank(0)).await;
+                self.world.proved(self.driver.now(), plan.round, Vec::new());
+                *formed = Some(new);
             }
-        }
-        if has_formed {
-            // What the node has said last is written by now.
-            let is_master = formed.as_ref().is_some_and(|formed| formed.rank == Rank(0));
-            self.driver.connections.close_all(is_master).await;
-            self.world.proved(self.driver.now(), plan.round, Vec::new());
-        }
-        if has_failed {
-            *round = None;
+            Some(Err(failure)) => {
+                tracing::debug!(%failure, "a round has failed");
+                let broken = broken(&failure, plan, self.world.own(), self.rank.is_some());
+                if !broken.is_empty() {
+                    self.world.proved(self.driver.now(), plan.round, broken);
+                }
+                self.round = None;
+            }
+            None => {}
         }
         Ok(())
     }
@@ -235,7 +229,7 @@ impl RunningWorld {
         }
         driver.listen_for_round().await?;
         driver.renew()?;
-        Box::pin(driver.rendezvous()).await
+        driver.rendezvous().await
     }
 }
 
@@ -264,10 +258,7 @@ impl Driver {
             },
         };
         self.open_files.get_or_insert_with(OpenFiles::raise);
-        let (paths, path_port) = path_listeners(&self.settings, self.port)?;
-        self.path_port = path_port;
-        let listeners = Listeners { own, keep_own: self.settings.keep_listener, paths };
-        self.connections = Connections::open(listeners, self.settings.world.max())?;
+        (self.connections, self.path_port) = connections(&self.settings, own, self.port)?;
         self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
         // The task that did it has ended with the connections.
         self.keep_seed_file();

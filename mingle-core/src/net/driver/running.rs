@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use super::interfaces::{GRACE, usable};
 use super::receive::{BATCH, SETTLE};
 use super::round::{Proving, QUIET};
-use super::{Driver, SMALL, ending, failed};
+use super::{Driver, SMALL};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::error::Error;
-use crate::net::session::{News, hello};
+use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, Incoming, LONGEST};
-use crate::net::sockets::watched::{Watched, readable};
+use crate::net::sockets::connections::{Connections, LONGEST};
+use crate::net::sockets::watched::Watched;
 use crate::proto::desk::{Desk, Sign};
 use crate::proto::world::{Action, World, WorldChange, WorldSettings};
 use crate::proto::{Change, Ending, Formed, Order, Over, was_stopped};
@@ -53,6 +53,8 @@ pub(crate) struct RunningWorld {
     pub(super) changes: VecDeque<Change>,
     /// A plan whose paths are to be proved.
     pub(super) planned: Option<Plan>,
+    /// The proof of a plan's paths, while the next world forms.
+    pub(super) round: Option<Proving>,
     /// A world has formed.
     pub(super) formed: Option<Plan>,
     /// No node that may lead is left.
@@ -146,6 +148,7 @@ impl RunningWorld {
             rank: None,
             changes: VecDeque::new(),
             planned: None,
+            round: None,
             formed: None,
             is_lost: false,
             may_end: false,
@@ -194,7 +197,7 @@ impl RunningWorld {
             if let Some(change) = self.changes.pop_front() {
                 return change;
             }
-            self.wait(&mut None).await;
+            self.wait().await;
         }
     }
 
@@ -327,21 +330,16 @@ impl RunningWorld {
     fn hear(&mut self, news: News) {
         let now = self.driver.now();
         match news {
-            News::Asked { peer, answer, .. } => {
-                let (peer, meant) = (peer.header.sender, peer.header.recipient);
-                let number = self.world.answers(now, peer, meant);
-                if let Some(hello) = number.and_then(|number| hello(meant, peer, number).ok()) {
+            News::Asked { peer, meant, answer } => {
+                if let Some(number) = self.world.answers(now, peer, meant) {
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send((hello, LONGEST));
+                    let _ = answer.send((number, LONGEST));
                 }
             }
-            News::Opened { way, conn, own, peer, .. } => {
-                self.world.opened(now, peer.header.sender, way, conn, own.session, peer.session);
+            News::Opened { peer, way, conn, numbers: (own, other), .. } => {
+                self.world.opened(now, peer, way, conn, own, other);
             }
-            News::Failed(peer, dial, error) => {
-                tracing::debug!(%peer, ?dial, %error, "dialling");
-                self.world.dial_failed(now, peer, dial, failed(&error));
-            }
+            News::Failed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
             News::Read(conn, frame, _permit) => {
                 if self.world.read(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
@@ -349,43 +347,34 @@ impl RunningWorld {
                     self.world.closed(now, conn, Ending::Broken);
                 }
             }
-            News::Closed(conn, ended) => {
-                tracing::debug!(?conn, ?ended, "the connection of a session has ended");
-                self.world.closed(now, conn, ending(&ended));
-            }
+            News::Closed(conn, ending) => self.world.closed(now, conn, ending),
         }
     }
 
     /// Waits for whatever comes first, and hears it.
-    pub(super) async fn wait(&mut self, round: &mut Option<Proving>) {
-        let node_due = round.as_ref().and_then(|round| round.node.poll_timeout());
+    pub(super) async fn wait(&mut self) {
+        let node_due = self.round.as_ref().and_then(|round| round.node.poll_timeout());
         let due = [self.world.poll_timeout(), self.desk.poll_timeout(), node_due];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);
-        let again = [&self.driver.connections, &self.sessions].map(Connections::accept_again);
         let due = due
-            .chain(again.into_iter().flatten())
             .chain(quiet)
             .chain(self.settles)
             .chain(self.asks)
             .fold(self.driver.links.due(Duration::ZERO), Instant::min);
         tokio::select! {
             biased;
-            () = readable(&self.driver.links.watched) => self.read(round),
-            incoming = self.sessions.next() => {
-                match incoming {
-                    Incoming::Event(event) => self.hear_event(event),
-                    Incoming::Accepted(accepted) => _ = self.sessions.accepted(accepted),
+            () = self.driver.links.readable() => self.read(),
+            event = self.sessions.next() => {
+                if let Some(event) = event {
+                    self.hear_event(event);
                 }
                 self.hear_all();
             }
-            incoming = self.driver.connections.next(), if round.is_some() => {
-                if let Some(Proving { node, .. }) = round {
-                    match incoming {
-                        Incoming::Event(event) => self.driver.handle(node, event),
-                        Incoming::Accepted(accepted) => self.driver.accepted(accepted),
-                    }
+            event = self.driver.connections.next(), if self.round.is_some() => {
+                if let (Some(Proving { node, .. }), Some(event)) = (&mut self.round, event) {
+                    self.driver.handle(node, event);
                 }
             }
             () = tokio::time::sleep_until(due.into()) => {}
@@ -397,8 +386,8 @@ impl RunningWorld {
         }
     }
 
-    fn read(&mut self, round: &mut Option<Proving>) {
-        let (world, desk) = (&self.world, &mut self.desk);
+    fn read(&mut self) {
+        let (world, desk, round) = (&self.world, &mut self.desk, &mut self.round);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
@@ -459,7 +448,7 @@ impl RunningWorld {
             if self.may_end {
                 return;
             }
-            self.wait(&mut None).await;
+            self.wait().await;
         }
     }
 
@@ -484,7 +473,7 @@ impl RunningWorld {
         while !self.may_end && !self.driver.listen(clock() >= until).await? {
             self.advance().await;
             // It is time for another attempt, or something was heard.
-            let _ = tokio::time::timeout(RETRY, self.wait(&mut None)).await;
+            let _ = tokio::time::timeout(RETRY, self.wait()).await;
         }
         let own = self.driver.contact(self.sessions.port());
         let now = self.driver.now();

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::endpoint::reset_on_close;
 use super::path;
 use crate::net::session::{self, Carrier, News};
-use crate::proto::{ConnId, DialId, PathNews, PathTarget, Warning};
+use crate::proto::{ConnId, DialId, Ending, PathNews, PathTarget, Warning};
 use crate::wire::begins_path;
 use crate::wire::session::HELLO;
 
@@ -20,10 +20,11 @@ use crate::wire::session::HELLO;
 /// after 0.2, 0.4, 0.8 s and so on, so at 30% loss one in a hundred thousand takes longer.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an accepted connection of a path may take in all. The prover gives up earlier.
+/// How long the padding of a path may take behind its token. The prover gives up earlier.
 const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A report from a task beside the driver. A connection's task sends its events in order, and its end last.
+/// A report from a task beside the driver. A connection's task sends its events in order, and its end last:
+/// as that of a session's, whatever it was for.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
     /// Something has happened on a connection of a session.
@@ -31,8 +32,6 @@ pub(crate) enum TaskEvent {
     /// Something has happened on a connection that proves a path. It ends when the path is proved or has
     /// failed.
     Path(DialId, PathNews),
-    /// An accepted connection that is no session's has ended.
-    Ended(ConnId),
     /// All addresses that seeds and folder give now.
     Seeds(Vec<SocketAddr>),
     /// Every name of a seed was looked up once, and the folder was read once, or was silent.
@@ -52,9 +51,8 @@ pub(crate) struct Purposes {
     pub(crate) resets: bool,
 }
 
-/// Reads the first bytes of an accepted connection, and then serves its purpose. Returns false for a
-/// connection that was never a session's, whose end nobody has reported.
-pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, purposes: Purposes) -> bool {
+/// Reads the first bytes of an accepted connection, and then serves its purpose. Returns how it has ended.
+pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, purposes: Purposes) -> Ending {
     if purposes.resets
         && let Err(error) = reset_on_close(&stream)
     {
@@ -62,7 +60,7 @@ pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, purposes: Purposes
     }
     let mut first = [0; HELLO];
     if !matches!(timeout(HELLO_TIMEOUT, stream.read_exact(&mut first)).await, Ok(Ok(_))) {
-        return false;
+        return Ending::Closed;
     }
     if begins_path(&first) {
         let proved = async {
@@ -72,9 +70,10 @@ pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, purposes: Purposes
         if !matches!(timeout(PATH_TIMEOUT, proved).await, Ok(Ok(()))) {
             tracing::debug!(?conn, "a path was not proved");
         }
-        return false;
+        return Ending::Closed;
     }
-    let Some(carrier) = purposes.sessions else { return false };
-    session::accept(conn, stream, first, purposes.resets, carrier).await;
-    true
+    match purposes.sessions {
+        Some(carrier) => session::accept(conn, stream, first, purposes.resets, carrier).await,
+        None => Ending::Closed,
+    }
 }

@@ -1,14 +1,14 @@
 //! A node's own port, TCP and UDP, and the options of its connections.
 
-use std::borrow::Borrow;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::libc;
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
+use super::watched::Watched;
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::error::Error;
@@ -88,8 +88,8 @@ pub(crate) fn is_without_ipv6(error: &io::Error) -> bool {
 pub(crate) const BACKLOG: i32 = 4096;
 
 /// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
-pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
-    sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
+pub(crate) fn listen_again(sockets: &[Watched]) -> io::Result<Vec<TcpListener>> {
+    sockets.iter().map(|socket| listen(socket.socket().local_addr()?)).collect()
 }
 
 /// How often the kernel is asked for a port for paths that is none of the jobs' and free in both families.
@@ -121,11 +121,7 @@ fn listen_anywhere(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = Domain::for_address(address);
-    let tcp = Socket::new(family, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    if family == Domain::IPV6 {
-        tcp.set_only_v6(true)?;
-    }
+    let tcp = open(address, Type::STREAM)?;
     // The job binds this port next, while connections of the rendezvous may be in TIME_WAIT.
     tcp.set_reuse_address(true)?;
     tcp.bind(&address.into())?;
@@ -150,39 +146,41 @@ pub(crate) fn bind_observer(ttl: u8) -> io::Result<Vec<UdpSocket>> {
 }
 
 fn bind_datagrams(address: SocketAddr, ttl: u8) -> io::Result<UdpSocket> {
-    let family = Domain::for_address(address);
     // Without SO_REUSEADDR: two sockets would share the port, and unicast would reach only the later one.
-    let udp = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-    if family == Domain::IPV6 {
-        udp.set_only_v6(true)?;
-    }
+    let udp = open(address, Type::DGRAM)?;
     udp.bind(&address.into())?;
     // Other processes on this host may be nodes.
-    if family == Domain::IPV6 {
+    if address.is_ipv6() {
         udp.set_multicast_loop_v6(true)?;
         udp.set_multicast_hops_v6(u32::from(ttl))?;
     } else {
         udp.set_multicast_loop_v4(true)?;
         udp.set_multicast_ttl_v4(u32::from(ttl))?;
     }
-    deafen(&udp, family);
-    enlarge(&udp);
+    set_up_receiver(&udp, address);
     Ok(UdpSocket::from(udp))
+}
+
+/// A socket of the family of this address alone, which does not block.
+pub(super) fn open(address: SocketAddr, kind: Type) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Ok(socket)
 }
 
 /// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is
 /// on by default). A sandbox without the option delivers stray datagrams, which the job tag filters out.
-pub(crate) fn deafen(socket: &Socket, family: Domain) {
-    let _ = if family == Domain::IPV6 {
+///
+/// And makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The
+/// kernel silently cuts the request to net.core.rmem_max.
+pub(super) fn set_up_receiver(socket: &Socket, address: SocketAddr) {
+    let _ = if address.is_ipv6() {
         socket.set_multicast_all_v6(false)
     } else {
         socket.set_multicast_all_v4(false)
     };
-}
-
-/// Makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The
-/// kernel silently cuts the request to net.core.rmem_max.
-pub(crate) fn enlarge(socket: &Socket) {
     let _ = socket.set_recv_buffer_size(4 << 20);
 }
 

@@ -6,7 +6,7 @@
 //! ones may hold seats.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use tokio::task::AbortHandle;
@@ -14,71 +14,74 @@ use tokio::task::AbortHandle;
 use super::open_files::Room;
 use crate::proto::ConnId;
 
+/// Connections, each with the address that it came from and its task. The oldest is the first.
+type Tasks = BTreeMap<ConnId, (IpAddr, AbortHandle)>;
+
 /// The accepted connections.
 #[derive(Debug)]
 pub(crate) struct Guests {
     room: Room,
-    tasks: BTreeMap<ConnId, (IpAddr, AbortHandle)>,
-    strangers: BySource,
-    provers: BySource,
+    strangers: Tasks,
+    /// Those that have sent a hello.
+    provers: Tasks,
 }
 
 impl Guests {
     pub(crate) fn new(room: Room) -> Self {
-        let (strangers, provers) = (BySource::default(), BySource::default());
-        Self { room, tasks: BTreeMap::new(), strangers, provers }
+        Self { room, strangers: Tasks::new(), provers: Tasks::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.tasks.len()
+        self.strangers.len() + self.provers.len()
     }
 
     pub(crate) fn has(&self, conn: ConnId) -> bool {
-        self.tasks.contains_key(&conn)
+        self.strangers.contains_key(&conn) || self.provers.contains_key(&conn)
     }
 
     /// Takes the task of a connection from `source`, which is a stranger. Closes another stranger if there
     /// are too many.
     pub(crate) fn add(&mut self, conn: ConnId, source: IpAddr, task: AbortHandle) {
-        self.tasks.insert(conn, (source, task));
-        self.strangers.insert(source, conn);
-        if self.strangers.count > self.room.strangers {
+        self.strangers.insert(conn, (source, task));
+        if self.strangers.len() > self.room.strangers {
             self.evict_stranger();
         }
     }
 
-    /// Closes a stranger, if there is one.
+    /// Closes a stranger, if there is one: of the address that has most, the oldest.
     pub(crate) fn evict_stranger(&mut self) {
-        if let Some(conn) = self.strangers.oldest_of_the_most() {
-            self.close(conn);
+        let crowd = crowds(&self.strangers).max_by_key(|crowd| (crowd.len(), Reverse(crowd[0])));
+        if let Some(crowd) = crowd {
+            self.close(crowd[0]);
         }
     }
 
-    /// Notes that a connection has sent its hello. Returns false if none was awaited.
-    pub(crate) fn identify(&mut self, conn: ConnId) -> bool {
-        let source = self.tasks.get(&conn).map(|(source, _)| *source);
-        let is_stranger = source.filter(|source| self.strangers.remove(*source, conn));
-        is_stranger.inspect(|source| self.provers.insert(*source, conn)).is_some()
+    /// Notes that a connection has sent its hello.
+    pub(crate) fn identify(&mut self, conn: ConnId) {
+        if let Some(task) = self.strangers.remove(&conn) {
+            self.provers.insert(conn, task);
+        }
     }
 
     /// Ends the task of a connection with a hello, if there are too many of these, and returns the
-    /// connection.
+    /// connection: of the address that has most, the newest.
     pub(crate) fn evict_prover(&mut self) -> Option<ConnId> {
-        let is_full = self.provers.count > self.room.provers;
-        let conn = self.provers.newest_of_the_most().filter(|_| is_full)?;
+        if self.provers.len() <= self.room.provers {
+            return None;
+        }
+        let newest = |crowd: Vec<ConnId>| Some((crowd.len(), *crowd.last()?));
+        let (_, conn) = crowds(&self.provers).filter_map(newest).max()?;
         self.close(conn);
         Some(conn)
     }
 
     /// Forgets a connection. Returns its task, if it was known.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<AbortHandle> {
-        let (source, task) = self.tasks.remove(&conn)?;
-        self.strangers.remove(source, conn);
-        self.provers.remove(source, conn);
-        Some(task)
+        let removed = self.strangers.remove(&conn).or_else(|| self.provers.remove(&conn));
+        removed.map(|(_, task)| task)
     }
 
-    pub(crate) fn close(&mut self, conn: ConnId) {
+    fn close(&mut self, conn: ConnId) {
         if let Some(task) = self.remove(conn) {
             task.abort();
         }
@@ -86,50 +89,20 @@ impl Guests {
 
     /// Closes all. A connection that has sent its hello ends by itself, once what was said on it is written.
     pub(crate) fn close_all(&mut self) {
-        for (conn, (source, task)) in std::mem::take(&mut self.tasks) {
-            if self.strangers.remove(source, conn) {
-                task.abort();
-            }
+        for (_, task) in std::mem::take(&mut self.strangers).into_values() {
+            task.abort();
         }
-        *self = Self::new(self.room);
+        self.provers.clear();
     }
 }
 
-/// Connections by the address that they came from.
-#[derive(Debug, Default)]
-struct BySource {
-    sources: BTreeMap<IpAddr, BTreeSet<ConnId>>,
-    count: usize,
-}
-
-impl BySource {
-    fn insert(&mut self, source: IpAddr, conn: ConnId) {
-        self.count += usize::from(self.sources.entry(source).or_default().insert(conn));
+/// The connections of each address, the oldest first.
+fn crowds(tasks: &Tasks) -> impl Iterator<Item = Vec<ConnId>> {
+    let mut crowds: BTreeMap<IpAddr, Vec<ConnId>> = BTreeMap::new();
+    for (&conn, (source, _)) in tasks {
+        crowds.entry(*source).or_default().push(conn);
     }
-
-    fn remove(&mut self, source: IpAddr, conn: ConnId) -> bool {
-        let Some(conns) = self.sources.get_mut(&source) else { return false };
-        let is_removed = conns.remove(&conn);
-        self.count -= usize::from(is_removed);
-        if conns.is_empty() {
-            self.sources.remove(&source);
-        }
-        is_removed
-    }
-
-    /// The oldest connection of the address that has most. Of several such addresses, the one with the
-    /// oldest.
-    fn oldest_of_the_most(&self) -> Option<ConnId> {
-        let sources = self.sources.values().filter_map(|conns| Some((conns.len(), Reverse(*conns.first()?))));
-        sources.max().map(|(_, Reverse(oldest))| oldest)
-    }
-
-    /// The newest connection of the address that has most. Of several such addresses, the one with the
-    /// newest.
-    fn newest_of_the_most(&self) -> Option<ConnId> {
-        let sources = self.sources.values().filter_map(|conns| Some((conns.len(), *conns.last()?)));
-        sources.max().map(|(_, newest)| newest)
-    }
+    crowds.into_values()
 }
 
 #[cfg(test)]
@@ -155,8 +128,11 @@ mod tests {
     }
 
     fn left(guests: &Guests) -> Vec<u64> {
-        assert_eq!(guests.len(), guests.strangers.count + guests.provers.count);
-        guests.tasks.keys().map(|conn| conn.0).collect()
+        let mut all: Vec<u64> =
+            guests.strangers.keys().chain(guests.provers.keys()).map(|conn| conn.0).collect();
+        all.sort_unstable();
+        assert_eq!(guests.len(), all.len());
+        all
     }
 
     #[tokio::test]
@@ -166,7 +142,6 @@ mod tests {
             add(&mut guests, conn, A);
             assert_eq!(left(&guests), [0, conn - 1, conn]);
         }
-        assert!(guests.identify(ConnId(0)));
     }
 
     #[tokio::test]
@@ -176,9 +151,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_with_a_hello_is_no_stranger_and_its_hello_comes_once() {
+    async fn a_connection_with_a_hello_is_no_stranger() {
         let mut guests = guests(&[A, A, A]);
-        assert!(guests.identify(ConnId(1)) && !guests.identify(ConnId(1)) && !guests.identify(ConnId(9)));
+        guests.identify(ConnId(1));
+        guests.identify(ConnId(9));
         add(&mut guests, 3, A);
         assert_eq!(left(&guests), [0, 1, 2, 3]);
         guests.evict_stranger();
@@ -195,7 +171,7 @@ mod tests {
             let mut evicted = Vec::new();
             for (conn, source) in (0..).zip(from).take(5) {
                 add(&mut guests, conn, source);
-                assert!(guests.identify(ConnId(conn)));
+                guests.identify(ConnId(conn));
                 evicted.extend(guests.evict_prover());
             }
             assert_eq!(evicted.len(), 2, "{from:?}");

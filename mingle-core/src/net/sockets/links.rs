@@ -1,9 +1,10 @@
 //! All datagram sockets of a node, and how it sends to all nodes: by multicast and broadcast on every
 //! interface.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -46,13 +47,11 @@ pub(crate) struct Links {
     alone: bool,
     /// The sockets of the node's own port, IPv4 first. Sending does not wait: a datagram that does not fit
     /// the buffer is lost, as on any network.
-    pub(crate) own: Vec<Arc<UdpSocket>>,
+    pub(crate) own: Vec<Watched>,
     /// Of both families.
     groups: Vec<Groups>,
     /// If broadcasts are wanted, the socket that receives them and the address to send them to.
-    broadcast: Option<(Arc<UdpSocket>, SocketAddr)>,
-    /// The node's own port, then the sockets of broadcasts and of the groups.
-    pub(crate) watched: Vec<Watched>,
+    broadcast: Option<(Watched, SocketAddr)>,
     /// The interfaces (by index) and families on which sending has failed: each is warned of once.
     failed: Vec<(u32, bool)>,
     /// When the groups are joined again, and when it is time to look at the interfaces.
@@ -85,45 +84,30 @@ impl Links {
             let set = SockRef::from(&own[0]).set_broadcast(true);
             set.map_err(Error::socket("cannot send broadcasts"))?;
             let (port, any) = (network.discovery_port, Ipv4Addr::BROADCAST);
-            broadcast = Some((broadcast_receiver(port)?.into(), (any, port).into()));
+            broadcast = Some((Watched::new(broadcast_receiver(port)?)?, (any, port).into()));
         }
-        let mut links = Self {
+        Ok(Self {
             interfaces,
             unfinished: false,
             alone,
-            own: own.into_iter().map(Arc::new).collect(),
+            own: own.into_iter().map(Watched::new).collect::<Result<_, _>>()?,
             groups: all,
             broadcast,
-            watched: Vec::new(),
             failed: Vec::new(),
             rejoin: clock() + REJOIN,
             look: clock() + LOOK,
-        };
-        links.watch()?;
-        Ok(links)
-    }
-
-    /// Adds the sockets to the receivers that are none yet: all at the start, and those that the groups open
-    /// later.
-    fn watch(&mut self) -> Result<(), Error> {
-        let is_new = |socket: &&Arc<UdpSocket>| !self.watched.iter().any(|receiver| receiver.is(socket));
-        let new: Vec<_> = self.sockets().filter(is_new).cloned().collect();
-        for socket in new {
-            self.watched.push(Watched::new(socket)?);
-        }
-        Ok(())
+        })
     }
 
     /// Hears from now on only what arrives by this interface. Otherwise a socket that has joined an IPv6
     /// group on a single interface hears the group on each interface where any socket has joined it
     /// (`inet6_mc_check` in Linux's net/ipv6/mcast.c compares the group alone).
     pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
-        let bind = |socket: &Arc<UdpSocket>| SockRef::from(&**socket).bind_device(Some(interface.as_bytes()));
-        let bound = self.sockets().try_for_each(bind);
-        bound.map_err(Error::socket("cannot bind a socket to an interface"))?;
-        // What has arrived before may have come by another.
-        for socket in self.sockets() {
-            while socket.recv(&mut [0]).is_ok() {}
+        for (socket, _) in self.receivers() {
+            let bound = SockRef::from(socket.socket()).bind_device(Some(interface.as_bytes()));
+            bound.map_err(Error::socket("cannot bind a socket to an interface"))?;
+            // What has arrived before may have come by another.
+            while socket.recv_from(&mut [0]).is_ok() {}
         }
         Ok(())
     }
@@ -137,14 +121,22 @@ impl Links {
         !self.unfinished && self.interfaces == interfaces
     }
 
-    /// The receivers, and how the datagrams of each were sent. Those of the node's own port come first.
+    /// The sockets, and how the datagrams of each were sent. Those of the node's own port come first.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = (&Watched, Cast)> {
-        let own = self.own.len();
-        let groups = own + usize::from(self.broadcast.is_some());
-        self.watched.iter().enumerate().map(move |(at, socket)| {
-            let group = if at < groups { Cast::Broadcast } else { Cast::Multicast };
-            (socket, if at < own { Cast::Unicast } else { group })
+        let own = self.own.iter().map(|socket| (socket, Cast::Unicast));
+        let broadcasts = self.broadcast.iter().map(|(socket, _)| (socket, Cast::Broadcast));
+        let groups = self.groups.iter().flat_map(Groups::sockets).map(|socket| (socket, Cast::Multicast));
+        own.chain(broadcasts).chain(groups)
+    }
+
+    /// Waits until one of the sockets has a datagram.
+    pub(crate) async fn readable(&self) {
+        poll_fn(|context| {
+            // Polls every socket, so that each wakes this task.
+            let ready = self.receivers().filter(|(socket, _)| socket.poll_readable(context)).count();
+            if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
         })
+        .await;
     }
 
     /// A datagram that has arrived, with its source address.
@@ -167,14 +159,9 @@ impl Links {
         self.groups.iter().map(|groups| groups.group)
     }
 
-    fn sockets(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
-        let broadcasts = self.broadcast.as_ref().map(|(socket, _)| socket);
-        self.own.iter().chain(broadcasts).chain(self.groups.iter().flat_map(Groups::sockets))
-    }
-
     /// The socket of the own port that sends to this address.
     fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        self.own.get(usize::from(to.is_ipv6())).map(Arc::as_ref)
+        self.own.get(usize::from(to.is_ipv6())).map(Watched::socket)
     }
 
     /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no
@@ -208,7 +195,6 @@ impl Links {
         for groups in &mut self.groups {
             changed = changed.and(groups.change(&self.interfaces));
         }
-        changed = changed.and(self.watch());
         self.unfinished = changed.is_err();
         changed
     }
@@ -222,24 +208,24 @@ impl Links {
         }
     }
 
-    /// When to call [`Links::keep_up`], which may look at the interfaces so much later than [`LOOK`].
+    /// When to call [`Links::keep_up`], if it may look at the interfaces so much later than [`LOOK`].
     pub(crate) fn due(&self, slack: Duration) -> Instant {
-        self.rejoin.min(self.look + slack)
+        self.look + slack
     }
 
-    /// Joins the groups again on all interfaces, if it is time to; see [`Groups::rejoin`]. Returns whether to
-    /// look at the interfaces.
+    /// Returns whether it is time to look at the interfaces. At some of these times joins the groups again on
+    /// all interfaces; see [`Groups::rejoin`].
     pub(crate) fn keep_up(&mut self) -> bool {
         let now = clock();
+        if now < self.look {
+            return false;
+        }
+        self.look = now + LOOK;
         if now >= self.rejoin {
             self.rejoin = now + REJOIN;
             self.groups.iter().for_each(Groups::rejoin);
         }
-        let is_time_to_look = now >= self.look;
-        if is_time_to_look {
-            self.look = now + LOOK;
-        }
-        is_time_to_look
+        true
     }
 
     pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
@@ -320,18 +306,18 @@ mod tests {
         assert!(links.change(lo.clone()).is_err() && !links.are_on(&lo));
         assert_eq!(links.interfaces(), lo, "it sends by them");
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(links.watched.len(), 2);
+        assert_eq!(links.receivers().count(), 2);
 
         // If it gave the port up, another program could take it.
         SockRef::from(&hog).set_reuse_address(true).unwrap();
         links.change(lo.clone()).unwrap();
         assert!(links.are_on(&lo));
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
-        assert_eq!(links.watched.len(), 3);
+        assert_eq!(links.receivers().count(), 3);
 
         // A switch forgets a group in which nobody says that it is.
-        links.rejoin = clock();
-        links.keep_up();
+        (links.look, links.rejoin) = (clock(), clock());
+        assert!(links.keep_up());
         assert!(links.rejoin > clock() && links.rejoin <= clock() + REJOIN);
     }
 }

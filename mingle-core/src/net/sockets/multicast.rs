@@ -3,14 +3,14 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
+use socket2::{InterfaceIndexOrAddress, SockRef, Type};
 
-use super::endpoint::{deafen, enlarge};
+use super::endpoint::{open, set_up_receiver};
+use super::watched::Watched;
 use crate::host::Interface;
 use crate::net::error::Error;
 use crate::proto::Warning;
@@ -21,7 +21,7 @@ use crate::proto::Warning;
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(crate) group: SocketAddr,
-    sockets: Vec<Arc<UdpSocket>>,
+    sockets: Vec<Watched>,
     memberships: Vec<Membership>,
 }
 
@@ -51,7 +51,7 @@ impl Groups {
                 _ => Error::Socket { what: format!("cannot hear group {group} on UDP port {port}"), source },
             }
         })?;
-        self.sockets.push(socket.into());
+        self.sockets.push(Watched::new(socket)?);
         Ok(())
     }
 
@@ -104,8 +104,8 @@ impl Groups {
         Ok(())
     }
 
-    /// The receiving sockets, in non-blocking mode.
-    pub(crate) fn sockets(&self) -> &[Arc<UdpSocket>] {
+    /// The receiving sockets.
+    pub(crate) fn sockets(&self) -> &[Watched] {
         &self.sockets
     }
 
@@ -136,7 +136,7 @@ impl Groups {
     fn enter(&self, membership: &Membership) -> io::Result<()> {
         // By index: joining on an address, or on none, asks the routing table, which fails with ENODEV
         // without a default route.
-        let socket = SockRef::from(&*self.sockets[membership.socket]);
+        let socket = SockRef::from(self.sockets[membership.socket].socket());
         let joined = match self.group.ip() {
             IpAddr::V4(group) => {
                 socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(membership.index))
@@ -151,8 +151,8 @@ impl Groups {
 }
 
 impl Membership {
-    fn leave(&self, socket: &UdpSocket, group: IpAddr) -> io::Result<()> {
-        let socket = SockRef::from(socket);
+    fn leave(&self, socket: &Watched, group: IpAddr) -> io::Result<()> {
+        let socket = SockRef::from(socket.socket());
         match group {
             IpAddr::V4(group) => {
                 socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
@@ -167,17 +167,12 @@ impl Membership {
 }
 
 fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
-    let family = Domain::for_address(group);
-    let socket = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-    if family == Domain::IPV6 {
-        socket.set_only_v6(true)?;
-    }
+    let socket = open(group, Type::DGRAM)?;
     // Lets several sockets share a multicast port; each receives every datagram.
     socket.set_reuse_address(true)?;
     // Bound to the group address, the socket receives neither unicast nor broadcast.
     socket.bind(&group.into())?;
-    deafen(&socket, family);
-    enlarge(&socket);
+    set_up_receiver(&socket, group);
     Ok(socket.into())
 }
 
@@ -232,8 +227,8 @@ pub(crate) fn send_by(
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_interface_that_could_not_join_is_forgotten_once_it_is_gone() {
+    #[tokio::test]
+    async fn an_interface_that_could_not_join_is_forgotten_once_it_is_gone() {
         let lo = Interface::loopback(Ipv4Addr::LOCALHOST);
         let broken = Interface { index: u32::MAX >> 1, name: "broken".to_owned(), ..lo.clone() };
         let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[lo.clone(), broken]).unwrap();

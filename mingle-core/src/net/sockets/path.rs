@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::TaskEvent;
-use super::endpoint::reset_on_close;
+use super::endpoint::{open, reset_on_close};
 use crate::proto::{ANSWER, Fault, PathDial, PathNews};
 
 /// The bytes of each segment that the kernel's figure leaves out: the option for timestamps (RFC 7323).
@@ -60,7 +60,7 @@ async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut b
 /// Opens a connection whose segments have at most so many bytes, at this end.
 pub(crate) async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
     let Some(segment) = segment else { return TcpStream::connect(to).await };
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let socket = open(to, Type::STREAM)?;
     socket.set_tcp_mss(segment)?;
     TcpSocket::from_std_stream(socket.into()).connect(to).await
 }

@@ -1,9 +1,8 @@
-//! Sockets whose datagrams the runtime waits for.
+//! A socket whose datagrams the runtime waits for.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::task::Poll;
+use std::task::Context;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -11,24 +10,28 @@ use tokio::io::unix::AsyncFd;
 use crate::net::error::Error;
 
 /// A socket that the runtime watches for incoming datagrams. It is not watched for writing: a datagram is
-/// sent at once or lost, also by other holders of the same socket.
+/// sent at once or lost.
 #[derive(Debug)]
-pub(crate) struct Watched(AsyncFd<Arc<UdpSocket>>);
+pub(crate) struct Watched(AsyncFd<UdpSocket>);
 
 impl Watched {
     /// Watches a socket, which must not block.
     #[allow(
         deprecated,
-        reason = "the replacement is unsafe for any descriptor; the one in an Arc<UdpSocket> stays open and the same"
+        reason = "the replacement is unsafe for any descriptor; that of a UdpSocket stays open and the same"
     )]
-    pub(crate) fn new(socket: Arc<UdpSocket>) -> Result<Self, Error> {
+    pub(crate) fn new(socket: UdpSocket) -> Result<Self, Error> {
         let watched = AsyncFd::with_interest(socket, Interest::READABLE);
         watched.map(Self).map_err(Error::socket("cannot watch the sockets"))
     }
 
-    /// Whether this is that socket.
-    pub(crate) fn is(&self, socket: &Arc<UdpSocket>) -> bool {
-        Arc::ptr_eq(self.0.get_ref(), socket)
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        self.0.get_ref()
+    }
+
+    /// Whether it has a datagram; if it has none, it wakes this task when one arrives.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> bool {
+        self.0.poll_read_ready(context).is_ready()
     }
 
     /// The next datagram, whether or not the runtime has seen one.
@@ -40,15 +43,4 @@ impl Watched {
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.try_io(Interest::READABLE, |socket| socket.recv_from(buffer))
     }
-}
-
-/// Waits until one of the sockets has a datagram.
-pub(crate) async fn readable(sockets: &[Watched]) {
-    std::future::poll_fn(|context| {
-        let ready = sockets.iter().map(|socket| socket.0.poll_read_ready(context));
-        // Polls every socket, so that each wakes this task.
-        let ready = ready.filter(Poll::is_ready).count();
-        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }

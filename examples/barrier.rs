@@ -6,7 +6,7 @@
 
 use std::{env, error::Error, io, time::Duration};
 
-use mingle_core::{Assignment, Event, Network, Rendezvous, WorldSize};
+use mingle_core::{Assignment, Event, Rendezvous, WorldSize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::{net, time};
 
@@ -16,15 +16,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(job), Some(world)) = (args.next(), args.next()) else {
         return Err("usage: barrier JOB WORLD [INTERFACE]...".into());
     };
-    let mut network = Network::default();
-    network.interfaces = args.map(|name| name.parse()).collect::<Result<_, _>>()?;
-    let show = |event| {
+    let mut rendezvous = Rendezvous::new(job.parse()?, world.parse::<WorldSize>()?);
+    rendezvous.network.interfaces = args.map(|name| name.parse()).collect::<Result<_, _>>()?;
+    rendezvous.keep_listener = true;
+    rendezvous.on_event(|event| {
         if let Event::Progress(progress) = event {
             eprintln!("{progress}");
         }
-    };
-    let rendezvous = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?).network(network);
-    let mut assignment = rendezvous.keep_listener(true).events(show).join().await?;
+    });
+    let mut assignment = rendezvous.join().await?;
     time::timeout(Duration::from_secs(10), barrier(&mut assignment)).await??;
     let formed = assignment.formed;
     println!("rank {} of {}: all nodes have connected to {}", formed.rank, formed.world, formed.master);

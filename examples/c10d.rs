@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::{env, error::Error, process::Command};
 
 use mingle_core::env::{Facts, Format};
-use mingle_core::{Network, Rendezvous, WorldSize};
+use mingle_core::{Rendezvous, WorldSize};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -14,9 +14,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [job, world, program, arguments @ ..] = &words[..] else {
         return Err("usage: c10d JOB WORLD PROGRAM [ARGUMENT]...".into());
     };
-    let mut network = Network::default();
-    network.interfaces.extend(env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?);
-    let rendezvous = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?).network(network);
+    let mut rendezvous = Rendezvous::new(job.parse()?, world.parse::<WorldSize>()?);
+    let interface = env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?;
+    rendezvous.network.interfaces.extend(interface);
     let assignment = rendezvous.join().await?;
     let mut facts = Facts::new(&assignment.job, &assignment.formed);
     facts.interface = assignment.interface.as_deref();

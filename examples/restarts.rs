@@ -6,7 +6,7 @@
 
 use std::{env, error::Error, future::pending, io, process::ExitStatus};
 
-use mingle_core::{Change, Happening, Network, Rendezvous, WorldSize};
+use mingle_core::{Change, Happening, Rendezvous, WorldSize};
 use tokio::process::{Child, Command};
 
 #[tokio::main(flavor = "current_thread")]
@@ -15,10 +15,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [job, world, program, arguments @ ..] = &words[..] else {
         return Err("usage: restarts JOB WORLD PROGRAM [ARGUMENT]...".into());
     };
-    let mut network = Network::default();
-    network.interfaces.extend(env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?);
-    let rendezvous = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?).network(network);
-    let (mut session, mut child) = (rendezvous.max_restarts(3).session(), None);
+    let mut rendezvous = Rendezvous::new(job.parse()?, world.parse::<WorldSize>()?);
+    let interface = env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?;
+    rendezvous.network.interfaces.extend(interface);
+    rendezvous.restarts.most = Some(3);
+    let (mut session, mut child) = (rendezvous.session(), None);
     loop {
         let happening = tokio::select! {
             happening = session.next() => happening?,

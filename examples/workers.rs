@@ -7,7 +7,7 @@
 use std::process::{Child, Command};
 use std::{env, error::Error, io};
 
-use mingle_core::{Metadata, Network, Rendezvous, Roster, WorldSize};
+use mingle_core::{Rendezvous, Roster, WorldSize};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -15,18 +15,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [job, world, slots, program, arguments @ ..] = &words[..] else {
         return Err("usage: workers JOB WORLD SLOTS PROGRAM [ARGUMENT]...".into());
     };
-    let mut network = Network::default();
-    network.interfaces.extend(env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?);
-    let mut metadata = Metadata::default();
-    metadata.insert("pid", &std::process::id().to_string())?;
-    let assignment = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?)
-        .network(network)
-        .slots(slots.parse()?)
-        .metadata(metadata)
-        .roster(true)
-        .join()
-        .await?;
-    let formed = assignment.formed;
+    let mut rendezvous = Rendezvous::new(job.parse()?, world.parse::<WorldSize>()?);
+    let interface = env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?;
+    rendezvous.network.interfaces.extend(interface);
+    rendezvous.attributes.slots = slots.parse()?;
+    rendezvous.attributes.metadata.insert("pid", &std::process::id().to_string())?;
+    rendezvous.attributes.wants_roster = true;
+    let formed = rendezvous.join().await?.formed;
     for node in formed.roster.iter().flat_map(Roster::members) {
         let pid = node.metadata.get("pid").unwrap_or("unknown");
         eprintln!("rank {} on {}: {} workers, launcher {pid}", node.rank, node.host, node.slots);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use mingle_core::env::{Setting, Variables, users_value};
 use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict};
-use mingle_core::{Filter, RendezvousBuilder, Traits};
+use mingle_core::{Filter, Rendezvous, Traits};
 
 use crate::exit::Stop;
 use crate::nccl_conf::environment;
@@ -88,9 +88,10 @@ pub(crate) fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 
 impl Found {
     /// The rendezvous with what the other nodes learn of this host's devices.
-    pub(crate) fn describe(&self, rendezvous: RendezvousBuilder) -> RendezvousBuilder {
-        let (traits, required) = self.same.clone();
-        rendezvous.fabric(self.summary).traits(traits, required)
+    pub(crate) fn describe(&self, mut rendezvous: Rendezvous) -> Rendezvous {
+        rendezvous.attributes.fabric = self.summary;
+        (rendezvous.traits, rendezvous.attributes.requires_same) = self.same.clone();
+        rendezvous
     }
 
     /// Has these compared with those of the other nodes.

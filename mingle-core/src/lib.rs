@@ -7,7 +7,7 @@
 //! # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
 //! use mingle_core::{Rendezvous, World};
 //!
-//! let formed = Rendezvous::builder("foo".parse()?, World::new(4)?).join().await?.formed;
+//! let formed = Rendezvous::new("foo".parse()?, World::new(4)?).join().await?.formed;
 //! println!("rank {} of {}, master at {}", formed.rank, formed.world, formed.master);
 //! # Ok(())
 //! # }
@@ -16,9 +16,9 @@
 //! | to | see |
 //! | --- | --- |
 //! | choose interfaces, ports and seeds | [`Network`] |
-//! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
-//! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
-//! | restart all nodes if a node fails | [`RendezvousBuilder::session`], [`Session`] |
+//! | show progress and warnings | [`Rendezvous::on_event`], [`Event`] |
+//! | know all members | [`Rendezvous::attributes`], [`Roster`] |
+//! | restart all nodes if a node fails | [`Rendezvous::session`], [`Session`] |
 //! | start a launcher with the right variables | [`mod@env`] |
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
@@ -50,7 +50,7 @@ pub use model::{
 pub use proto::{Change, Event, Formed, Paths, Warning};
 
 pub use host::Filter;
-pub use net::{Assignment, Happening, Network, Outlook, Rendezvous, RendezvousBuilder, Seed, Session};
+pub use net::{Assignment, Happening, Network, Outlook, Rendezvous, Restarts, Seed, Session};
 
 impl Assignment {
     /// The variables of this world for a command: MASTER_ADDR, RANK and the other names of the world, and

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Template, is_own, job_interfaces};
 use mingle_core::tools::HeldPorts;
-use mingle_core::{
-    JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, User, WorldSize,
-};
+use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, Secret, User, WorldSize};
 
 use crate::args::{JoinArgs, RunArgs};
 use crate::exit::Stop;
@@ -119,10 +117,8 @@ impl Settings {
             rank_key,
             paths: reader.read(low.paths, "paths", paths)?.unwrap_or_default(),
             private: reader.flag(low.private, "private")?,
-            timeout: reader.time(low.timeout, "timeout", RendezvousBuilder::TIMEOUT)?,
-            last_call: reader
-                .time(low.last_call, "last-call", RendezvousBuilder::LAST_CALL)?
-                .unwrap_or(LONGEST),
+            timeout: reader.time(low.timeout, "timeout", Rendezvous::TIMEOUT)?,
+            last_call: reader.time(low.last_call, "last-call", Rendezvous::LAST_CALL)?.unwrap_or(LONGEST),
             events: reader.read(low.events, "events", str::parse)?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
@@ -187,23 +183,25 @@ impl Settings {
     }
 
     /// The rendezvous of this configuration.
-    pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
-        Rendezvous::builder(self.job.clone(), self.world)
-            .rank(self.rank)
-            .user(self.user.clone())
-            .secret(self.secret.clone())
-            .network(self.network.clone())
-            .private(self.private)
-            .stay(self.stays)
-            .keep_listener(self.keeps_listener)
-            .slots(self.slots.count)
-            .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
-            // The variables of a shell do not need the roster, so it is not transferred for them.
-            .roster(self.command_lists_all || self.formats().any(Format::needs_roster))
-            .paths(self.paths)
-            .rank_key(&self.rank_key.clone().unwrap_or_default())
-            .timeout(self.timeout)
-            .last_call(self.last_call)
+    pub(crate) fn rendezvous(&self) -> Rendezvous {
+        let mut rendezvous = Rendezvous::new(self.job.clone(), self.world);
+        rendezvous.rank = self.rank;
+        rendezvous.secret.clone_from(&self.secret);
+        rendezvous.network = self.network.clone();
+        rendezvous.private = self.private;
+        rendezvous.stays = self.stays;
+        rendezvous.keep_listener = self.keeps_listener;
+        rendezvous.own_ports = self.formats().all(Format::uses_own_ports);
+        rendezvous.timeout = self.timeout;
+        rendezvous.last_call = self.last_call;
+        let attributes = &mut rendezvous.attributes;
+        attributes.user = self.user.clone();
+        attributes.slots = self.slots.count;
+        // The variables of a shell do not need the roster, so it is not transferred for them.
+        attributes.wants_roster = self.command_lists_all || self.formats().any(Format::needs_roster);
+        attributes.paths = self.paths;
+        attributes.rank_key = self.rank_key.clone().unwrap_or_default();
+        rendezvous
     }
 
     /// The formats in which the world is written, on stdout and to files.
@@ -245,27 +243,25 @@ impl Restarts {
         let (most, forget) = given.unwrap_or((0, FORGET_RESTARTS));
         Ok(Self {
             most: Some(most),
-            stop_timeout: time(&args.stop_timeout, "stop-timeout", RendezvousBuilder::STOP_TIMEOUT)?
+            stop_timeout: time(&args.stop_timeout, "stop-timeout", Rendezvous::STOP_TIMEOUT)?
                 .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
             forget,
-            gone_after: time(&args.gone_after, "gone-after", RendezvousBuilder::GONE_AFTER)?
-                .unwrap_or(LONGEST),
+            gone_after: time(&args.gone_after, "gone-after", Rendezvous::GONE_AFTER)?.unwrap_or(LONGEST),
             grows: reader.flag(args.grow, "grow")?,
             allows_split: reader.flag(args.allow_split, "allow-split")?,
         })
     }
 
     /// The rendezvous of a node that stays with its worlds so.
-    pub(crate) fn rendezvous(&self, config: &Settings) -> RendezvousBuilder {
-        let builder = config
-            .rendezvous()
-            .stop_timeout(self.stop_timeout)
-            .gone_after(self.gone_after)
-            .grow(self.grows)
-            .restart_delay(self.delay)
-            .forget_restarts(self.forget);
-        self.most.map_or(builder.clone(), |most| builder.max_restarts(most))
+    pub(crate) fn rendezvous(&self, config: &Settings) -> Rendezvous {
+        let mut rendezvous = config.rendezvous();
+        rendezvous.stop_timeout = self.stop_timeout;
+        rendezvous.gone_after = self.gone_after;
+        rendezvous.grows = self.grows;
+        let restarts = &mut rendezvous.restarts;
+        (restarts.most, restarts.delay, restarts.forget) = (self.most, self.delay, self.forget);
+        rendezvous
     }
 
     /// Refuses a range of sizes of which two worlds could form at once, and `--grow` where none could grow.

@@ -26,8 +26,8 @@ const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
 fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
     assert_eq!((config.job.as_str(), config.world.max().get()), ("foo", 4));
-    assert_eq!((config.rank, config.timeout), (None, Some(RendezvousBuilder::TIMEOUT)));
-    assert_eq!((config.last_call, config.format), (RendezvousBuilder::LAST_CALL, Format::SH));
+    assert_eq!((config.rank, config.timeout), (None, Some(Rendezvous::TIMEOUT)));
+    assert_eq!((config.last_call, config.format), (Rendezvous::LAST_CALL, Format::SH));
     assert!(config.network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
 
@@ -36,10 +36,10 @@ fn the_help_names_the_defaults_of_the_library() {
     let command = LowArgs::command();
     let run = command.find_subcommand("run").unwrap();
     for (option, default) in [
-        ("timeout", RendezvousBuilder::TIMEOUT),
-        ("last-call", RendezvousBuilder::LAST_CALL),
-        ("gone-after", RendezvousBuilder::GONE_AFTER),
-        ("stop-timeout", RendezvousBuilder::STOP_TIMEOUT),
+        ("timeout", Rendezvous::TIMEOUT),
+        ("last-call", Rendezvous::LAST_CALL),
+        ("gone-after", Rendezvous::GONE_AFTER),
+        ("stop-timeout", Rendezvous::STOP_TIMEOUT),
         ("restart-delay", RESTART_DELAY),
     ] {
         let argument = run.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap();

@@ -19,7 +19,7 @@ pub struct Assignment {
     /// interface.
     pub interface: Option<String>,
     /// The listening socket on the master's port, if this node is rank 0 and the caller has set
-    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener). The socket does not
+    /// [`Rendezvous::keep_listener`](crate::Rendezvous::keep_listener). The socket does not
     /// block.
     pub listener: Option<TcpListener>,
     /// This node's part in the running world, if it stays.

@@ -14,12 +14,12 @@ use crate::net::error::Error;
 /// ports.
 ///
 /// ```
-/// use mingle_core::{Network, Rendezvous, World};
+/// use mingle_core::{Rendezvous, World};
 ///
-/// let mut network = Network::default();
+/// let mut rendezvous = Rendezvous::new("foo".parse()?, World::new(4)?);
+/// let network = &mut rendezvous.network;
 /// network.interfaces = vec!["10.1.0.0/16".parse()?, "^docker*".parse()?];
 /// network.seeds = vec!["login1:29500".parse()?];
-/// let rendezvous = Rendezvous::builder("foo".parse()?, World::new(4)?).network(network);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -79,12 +79,11 @@ impl Advertiser {
 mod tests {
     use super::*;
     use crate::model::{HostName, JobId, List, NodeId, Peer, Secret, User, WorldSize};
-    use crate::net::RendezvousBuilder;
     use crate::proto::{Config, Node, Output, Time};
     use crate::wire::{Codec, Header, Message, NodeInfo, Running, Solicit};
 
-    fn builder() -> RendezvousBuilder {
-        Rendezvous::builder("foo".parse().unwrap(), "2:4".parse::<WorldSize>().unwrap())
+    fn rendezvous() -> Rendezvous {
+        Rendezvous::new("foo".parse().unwrap(), "2:4".parse::<WorldSize>().unwrap())
     }
 
     #[expect(clippy::disallowed_methods, reason = "an origin for times")]
@@ -94,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_leader_advertises_once_a_second_per_family_and_a_follower_does_not() {
-        let (origin, mut advertiser) = (origin(), Advertiser::new(&builder().build()).unwrap());
+        let (origin, mut advertiser) = (origin(), Advertiser::new(&rendezvous()).unwrap());
         let mut sent = 0;
         // Called far more often than due, and with repeated events that the node leads.
         for millisecond in 0..10_000 {
@@ -128,7 +127,7 @@ mod tests {
 
     /// Node 1, which leads.
     fn leading() -> (Node, Advertiser) {
-        let rendezvous = builder().build();
+        let rendezvous = rendezvous();
         let config = Config::new(NodeId([1; 16]), rendezvous.job.tag(), rendezvous.world, node_info("a", 1));
         let (mut node, mut advertiser) =
             (Node::new(config, 1, Time::ZERO), Advertiser::new(&rendezvous).unwrap());
@@ -153,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_private_job_is_not_advertised_and_a_job_with_a_secret_not_by_name() {
-        assert!(Advertiser::new(&builder().private(true).build()).is_none());
-        let secret = Secret::new(b"a secret of many bytes").unwrap();
-        let mut advertiser = Advertiser::new(&builder().secret(Some(secret)).build()).unwrap();
+        assert!(Advertiser::new(&Rendezvous { private: true, ..rendezvous() }).is_none());
+        let secret = Some(Secret::new(b"a secret of many bytes").unwrap());
+        let mut advertiser = Advertiser::new(&Rendezvous { secret, ..rendezvous() }).unwrap();
         advertiser.observe(&Event::Leading, origin());
         let sent = advertiser.advertise(origin() + Duration::from_secs(5)).unwrap();
         assert_eq!(

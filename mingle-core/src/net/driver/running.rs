@@ -401,7 +401,7 @@ impl RunningWorld {
 
     /// How long after now this world may end so that newcomers get a seat.
     pub(crate) fn set_growth(&mut self, after: Duration) {
-        self.driver.settings.growth = Some(after);
+        self.driver.settings.growth = after;
         self.world.set_growth(self.driver.now(), after);
     }
 
@@ -498,7 +498,7 @@ impl Driver {
             rank: settings.rank.map(Rank::get),
             gone_after: settings.gone_after,
             stop_timeout: settings.stop_timeout,
-            grow_after: settings.growth,
+            grow_after: settings.grows.then_some(settings.growth),
             last_call: settings.last_call,
         }
     }

@@ -24,14 +24,13 @@ use crate::proto::{Change, Event, Failure, Formed, Over};
 use growth::Growth;
 use row::Row;
 
-pub(super) use row::Restarts;
-pub use row::{Outlook, duration};
+pub use row::{Outlook, Restarts, duration};
 
 /// From here on a limit is none.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A node's part in a job whose worlds follow each other, from
-/// [`RendezvousBuilder::session`](crate::RendezvousBuilder::session).
+/// [`Rendezvous::session`](crate::Rendezvous::session).
 ///
 /// The caller runs the command of each world, and says how the command has [`ended`](Self::ended). While the
 /// command runs, the caller must await [`Session::next`], or the node neither hears nor answers the other
@@ -43,7 +42,8 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// use mingle_core::{Change, Happening, Rendezvous, World};
 /// use tokio::process::{Child, Command};
 ///
-/// let rendezvous = Rendezvous::builder("foo".parse()?, World::new(4)?).max_restarts(3);
+/// let mut rendezvous = Rendezvous::new("foo".parse()?, World::new(4)?);
+/// rendezvous.restarts.most = Some(3);
 /// let (mut session, mut train) = (rendezvous.session(), None::<Child>);
 /// loop {
 ///     let happening = tokio::select! {
@@ -168,7 +168,7 @@ impl Session {
         self.row.write(&mut settings.attributes.metadata);
         let (sender, events) = unbounded_channel();
         self.events = events;
-        settings.notify_of(move |event| drop(sender.send(event)));
+        settings.on_event(move |event| drop(sender.send(event)));
         self.state = State::Meets(Box::pin(driver::join(settings)));
     }
 
@@ -388,7 +388,7 @@ impl Session {
         self.generation = running.generation();
         running.restarts_left = self.row.left();
         let growth = self.growth.get_or_insert_with(|| Growth::new(self.generation, clock()));
-        if self.settings.growth.is_some() {
+        if self.settings.grows {
             running.set_growth(growth.wait(clock()));
         }
     }

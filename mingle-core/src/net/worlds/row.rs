@@ -17,15 +17,24 @@ const KEY: &str = "restarts";
 /// The longest pause, that of Kubernetes. A longer one that is given is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
-/// When the commands of a world that is over start again.
+/// When the commands of a [`Session`](crate::Session) whose world is over start again.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::net) struct Restarts {
-    /// The most restarts in a row; none where the caller decides each time.
-    pub(in crate::net) most: Option<u32>,
-    /// The pause before the second restart in a row.
-    pub(in crate::net) delay: Duration,
-    /// How long all commands must have run before earlier restarts do not count.
-    pub(in crate::net) forget: Duration,
+pub struct Restarts {
+    /// The most restarts in a row: the next failure ends the job. Should be the same on every node. Default:
+    /// none, and the caller decides each time.
+    pub most: Option<u32>,
+    /// How long all nodes wait before the second restart in a row. The wait doubles with each further
+    /// restart, up to 5 minutes. Default: no wait.
+    pub delay: Duration,
+    /// How long all commands must have run before earlier restarts no longer count. Default: forever, so all
+    /// restarts count.
+    pub forget: Duration,
+}
+
+impl Default for Restarts {
+    fn default() -> Self {
+        Self { most: None, delay: Duration::ZERO, forget: Duration::MAX }
+    }
 }
 
 /// What follows after a world that is over. Its text is the end of a sentence.

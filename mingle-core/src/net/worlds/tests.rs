@@ -5,14 +5,19 @@ use std::net::TcpListener;
 use std::task::Poll;
 
 use super::*;
-use crate::model::{Metadata, World as Size, WorldSize};
-use crate::net::RendezvousBuilder;
-use crate::net::network::Network;
+use crate::model::World as Size;
 
-fn job(name: &str, world: impl Into<WorldSize>) -> RendezvousBuilder {
-    let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
+fn job(name: &str, world: u32) -> Rendezvous {
     let job = format!("{name}-{}", std::process::id());
-    Rendezvous::builder(job.parse().unwrap(), world).network(network)
+    let mut job = Rendezvous::new(job.parse().unwrap(), Size::new(world).unwrap());
+    job.network.interfaces = vec!["lo".parse().unwrap()];
+    job
+}
+
+fn restarts(name: &str, world: u32, most: u32) -> Rendezvous {
+    let mut job = job(name, world);
+    job.restarts.most = Some(most);
+    job
 }
 
 /// Waits for the next world.
@@ -59,9 +64,8 @@ async fn settle(sessions: &mut [&mut Session]) -> Vec<Option<Error>> {
     ends.into_iter().map(|end| end.unwrap()).collect()
 }
 
-async fn two(name: &str, set: impl Fn(RendezvousBuilder) -> RendezvousBuilder) -> [Session; 2] {
-    let two = || set(job(name, Size::new(2).unwrap())).session();
-    let (mut one, mut other) = (two(), two());
+async fn two(job: Rendezvous) -> [Session; 2] {
+    let (mut one, mut other) = (job.clone().session(), job.session());
     let (first, _) = tokio::join!(formed(&mut one), formed(&mut other));
     if first.formed.rank.get() == 0 { [one, other] } else { [other, one] }
 }
@@ -73,11 +77,10 @@ fn fails(session: &mut Session, code: u8) {
 
 #[tokio::test]
 async fn the_settings_of_a_session_hold_for_its_life() {
-    let set = job("settings", Size::new(1).unwrap()).gone_after(Duration::from_secs(9)).grow(true);
-    let set = set.rank(Some(Rank(0)));
-    let mut metadata = Metadata::default();
-    metadata.insert("rack", "7").unwrap();
-    let mut session = set.metadata(metadata).max_restarts(2).session();
+    let mut set = restarts("settings", 1, 2);
+    (set.gone_after, set.grows, set.rank) = (Duration::from_secs(9), true, Some(Rank(0)));
+    set.attributes.metadata.insert("rack", "7").unwrap();
+    let mut session = set.session();
     for generation in 0..3 {
         let assignment = formed(&mut session).await;
         assert_eq!(session.generation(), generation);
@@ -94,7 +97,7 @@ async fn the_settings_of_a_session_hold_for_its_life() {
 
 #[tokio::test]
 async fn the_commands_of_all_nodes_restart_until_no_restart_is_left() {
-    let [mut first, mut second] = two("restarts", |job| job.max_restarts(1)).await;
+    let [mut first, mut second] = two(restarts("restarts", 2, 1)).await;
     fails(&mut second, 3);
     let sentence = loop {
         let (at, happening) = any(&mut [&mut first, &mut second]).await;
@@ -120,8 +123,8 @@ async fn the_commands_of_all_nodes_restart_until_no_restart_is_left() {
 
 #[tokio::test]
 async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
-    let set =
-        job("forgets", Size::new(1).unwrap()).max_restarts(1).forget_restarts(Duration::from_millis(50));
+    let mut set = restarts("forgets", 1, 1);
+    set.restarts.forget = Duration::from_millis(50);
     let mut session = set.session();
     for _ in 0..3 {
         formed(&mut session).await;
@@ -137,7 +140,7 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
 
 #[tokio::test]
 async fn a_world_ends_well_when_all_commands_have() {
-    let [mut first, mut second] = two("finishes", |job| job).await;
+    let [mut first, mut second] = two(job("finishes", 2)).await;
     first.succeed();
     second.succeed();
     let changes = async |session: &mut Session| {
@@ -153,8 +156,8 @@ async fn a_world_ends_well_when_all_commands_have() {
 
 #[tokio::test]
 async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
-    let [mut first, mut second] = two("fault", |job| job.max_restarts(9)).await;
-    let mut spare = job("fault", Size::new(2).unwrap()).max_restarts(9).session();
+    let [mut first, mut second] = two(restarts("fault", 2, 9)).await;
+    let mut spare = restarts("fault", 2, 9).session();
     for turn in 0..2 {
         // A spare that the leader has told of is a spare for both.
         while first.world.waiting == 0 || second.world.waiting == 0 {
@@ -176,7 +179,7 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
 
 #[tokio::test]
 async fn a_node_that_leaves_takes_its_farewell() {
-    let [mut first, mut second] = two("leaves", |job| job.max_restarts(0)).await;
+    let [mut first, mut second] = two(restarts("leaves", 2, 0)).await;
     let heard = async {
         loop {
             if let Happening::Running(Change::Over(over)) = first.next().await.unwrap() {
@@ -190,7 +193,7 @@ async fn a_node_that_leaves_takes_its_farewell() {
 
 #[tokio::test]
 async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
-    let mut session = job("grows", Size::new(1).unwrap()).grow(true).session();
+    let mut session = Rendezvous { grows: true, ..job("grows", 1) }.session();
     formed(&mut session).await;
     session.world.over = Some(Over { rank: None, peer: None, end: End::Grows });
     fails(&mut session, 1);
@@ -203,9 +206,9 @@ async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
 async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
     // The kernel gives this port to no other test.
     let free = (23_000..24_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
-    let network = Network { interfaces: vec!["lo".parse().unwrap()], ..Network::default() };
-    let network = Network { master_port: Some(free), ..network };
-    let mut session = job("given port", Size::new(1).unwrap()).network(network).session();
+    let mut job = job("given port", 1);
+    job.network.master_port = Some(free);
+    let mut session = job.session();
     formed(&mut session).await;
     let _held = TcpListener::bind(("127.0.0.1", free)).unwrap();
     fails(&mut session, 1);
@@ -215,7 +218,7 @@ async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
 
 #[tokio::test]
 async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
-    let [mut first, mut second] = two("holds", |job| job).await;
+    let [mut first, mut second] = two(job("holds", 2)).await;
     let _held = TcpListener::bind(first.world.own.as_ref().unwrap().1.address).unwrap();
     fails(&mut first, 1);
     let leaves = async {
@@ -234,6 +237,6 @@ async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
 
 #[test]
 fn a_program_without_a_runtime_joins_as_well() {
-    let assignment = job("blocking", Size::new(1).unwrap()).build().join_blocking().unwrap();
+    let assignment = job("blocking", 1).join_blocking().unwrap();
     assert!(assignment.variables().set().contains(&("RANK".into(), "0".to_owned())));
 }

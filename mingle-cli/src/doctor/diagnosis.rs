@@ -12,7 +12,7 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
     let silent = board.pairs().all(|(from, to)| !board.works(Way::Multicast, from, to));
     let passes = board.pairs().any(|(from, to)| board.works(Way::Udp, from, to));
-    if board.is_ipv6.is_none() {
+    if board.is_ipv6().is_none() {
         findings.push(no_family());
     }
     if silent && passes {
@@ -30,7 +30,7 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
         let looked = "multicast, UDP, TCP and paths";
         findings.push(Finding::ok("ways", looked, "every host reaches every other"));
     }
-    if board.transfers() {
+    if board.own.transfers {
         findings.extend(rates::examine(board));
     }
     findings.extend(Wiring::of(board).findings());
@@ -71,13 +71,13 @@ fn no_family() -> Finding {
 
 fn no_multicast(board: &Board) -> Finding {
     let (snooping, querier) =
-        if board.is_ipv6 == Some(true) { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
+        if board.is_ipv6() == Some(true) { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
     let seen = format!(
         "passes between no two hosts, while unicast does: the network drops it, or a switch snoops on {snooping} \
          without a querier"
     );
     let cure = match board.broadcast() {
-        _ if board.is_ipv6 == Some(true) => {
+        _ if board.is_ipv6() == Some(true) => {
             format!("give --seed on each node (or --seed-dir), or switch {querier} on")
         }
         Some(true) => "give --broadcast on each node (it passes here), or --seed, or --seed-dir".to_owned(),
@@ -94,7 +94,7 @@ fn no_multicast(board: &Board) -> Finding {
 /// The fault on the way from one host to another.
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (a, b) = (board.name(from), board.name(to));
-    let port = board.card(to).and_then(|card| card.places.first()).map_or(0, |place| place.at.port());
+    let port = board.host(to).places.first().map_or(0, |place| place.at.port());
     let looked = format!("from {a} to {b}");
     let multicast = board.works(Way::Multicast, from, to);
     let (udp, back) = (board.cell(Way::Udp, from, to), board.cell(Way::Udp, to, from));
@@ -170,37 +170,26 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use mingle_core::proto::Fault;
-    use mingle_core::tools::Cast;
 
     use super::super::matrix::board_at;
-    use super::super::notice::{BrokenWay, Card, Contact, MULTICAST, PATH, Row, TCP, UNICAST};
-    use super::super::notice::{card, card_at};
+    use super::super::notice::{BrokenWay, Contact, Record, about, record, record_at};
     use super::*;
 
-    const ALL: u16 = MULTICAST | UNICAST | TCP | PATH;
+    const ALL: &[Way] = &[Way::Multicast, Way::Udp, Way::Tcp, Way::Path];
 
-    /// A host, and what it knows of others.
-    fn row(card: Card, about: impl IntoIterator<Item = (u32, Contact)>) -> Row {
-        Row { about: about.into_iter().collect(), ..Row::new(card) }
+    /// Node 1's view, where each host knows of the two others by these ways.
+    fn board(ways: impl Fn(u32, u32) -> &'static [Way]) -> Board {
+        board_of(|of, other| about(other, ways(of, other)))
     }
 
-    /// Node 1's view, where each host's row has the given flags for the two others.
-    fn board(flags: impl Fn(u32, u32) -> Option<u16>) -> Board {
-        board_of(|of, about| Some(Contact::new(flags(of, about)?)))
-    }
-
-    fn board_of(knows: impl Fn(u32, u32) -> Option<Contact>) -> Board {
+    fn board_of(knows: impl Fn(u32, u32) -> Contact) -> Board {
         let all = |of: u32| {
-            let others = (1..=3).filter(move |about| *about != of);
-            others.filter_map(|about| Some((about, knows(of, about)?))).collect::<Vec<_>>()
+            let others = (1..=3).filter(move |other| *other != of);
+            Record { about: others.map(|other| (other, knows(of, other))).collect(), ..record(of) }
         };
-        let mut board = board_at(card(1), 3, false);
-        for id in [2, 3] {
-            board.learn(row(card(id), all(id)));
-        }
-        for (id, known) in all(1) {
-            board.change(id, |contact| *contact = known);
-        }
+        let mut board = board_at(all(1), 3, false);
+        board.learn(all(2));
+        board.learn(all(3));
         board
     }
 
@@ -213,9 +202,9 @@ mod tests {
     fn unicast_that_fails_without_an_answer_to_arp_is_not_blamed() {
         // As before, but 2 cannot send to 1 either: its ARP requests for 1 get no answer.
         let board = board(|of, about| match (of, about) {
-            (1, 2) => Some(MULTICAST),
-            (2, 1) => Some(0),
-            _ => Some(ALL),
+            (1, 2) => &[Way::Multicast],
+            (2, 1) => &[],
+            _ => ALL,
         });
         let found = problems(&board);
         assert!(found.len() == 1 && found[0].1.starts_with("from node1 (10.0.0.1) to node2"), "{found:?}");
@@ -223,74 +212,80 @@ mod tests {
 
     #[test]
     fn hosts_without_a_common_family_are_a_finding() {
-        let v6 = |id| card_at(id, "[fd00::1]:29500");
-        let both = |id| Card { places: [card(id).places, v6(id).places].concat(), ..card(id) };
-        let family = |me, other, prefers| {
-            let mut board = board_at(me, 2, prefers);
-            board.learn(row(other, []));
-            board.is_ipv6
+        let v6 = |id| record_at(id, "[fd00::1]:29500");
+        let both = |id| Record { places: [record(id).places, v6(id).places].concat(), ..record(id) };
+        let family = |own, other, prefers| {
+            let mut board = board_at(own, 2, prefers);
+            board.learn(other);
+            board.is_ipv6()
         };
         assert_eq!(family(both(1), both(2), false), Some(false));
         assert_eq!(family(both(1), both(2), true), Some(true));
         assert_eq!(family(both(1), v6(2), false), Some(true));
-        assert_eq!(family(both(1), card(2), true), Some(false));
-        assert_eq!(family(card(1), v6(2), false), None);
-        let mut board = board_at(card(1), 2, false);
-        board.learn(row(v6(2), []));
+        assert_eq!(family(both(1), record(2), true), Some(false));
+        assert_eq!(family(record(1), v6(2), false), None);
+        let mut board = board_at(record(1), 2, false);
+        board.learn(v6(2));
         assert!(problems(&board).iter().any(|(check, _)| *check == "family"));
     }
 
     #[test]
     fn only_what_has_passed_in_the_family_of_all_hosts_counts() {
         let both = |id| {
-            let more = card_at(id, "[fd00::1]:29500").places;
-            Card { places: [card(id).places, more].concat(), ..card(id) }
+            let more = record_at(id, "[fd00::1]:29500").places;
+            Record { places: [record(id).places, more].concat(), ..record(id) }
         };
         let mut board = board_at(both(1), 3, false);
-        board.learn(row(both(2), []));
-        board.heard(2, Cast::Multicast, card(9).places[0].at);
+        board.learn(both(2));
+        board.own.about.get_mut(&2).unwrap().add(Way::Multicast, record(9).places[0].at.ip());
         assert!(board.works(Way::Multicast, 2, 1));
-        board.learn(row(card_at(3, "[fd00::3]:1"), []));
+        board.learn(record_at(3, "[fd00::3]:1"));
         assert!(!board.works(Way::Multicast, 2, 1));
-        board.heard(2, Cast::Multicast, "[fd00::2]:1".parse().unwrap());
+        board.own.about.get_mut(&2).unwrap().add(Way::Multicast, "fd00::2".parse().unwrap());
         assert!(board.works(Way::Multicast, 2, 1));
     }
 
     #[test]
     fn a_host_that_is_missing_keeps_the_world_from_forming() {
-        let mut alone = board_at(card(1), 2, false);
+        let mut alone = board_at(record(1), 2, false);
         assert!(!alone.can_form());
         assert!(problems(&alone)[0].1.contains("nobody else was heard"));
-        alone.learn(row(card(2), [(1, Contact::new(ALL))]));
-        alone.change(2, |contact| *contact = Contact::new(ALL));
+        alone.learn(Record { about: [(1, about(1, ALL))].into(), ..record(2) });
+        *alone.own.about.get_mut(&2).unwrap() = about(2, ALL);
         assert!(alone.can_form());
     }
 
     #[test]
     fn an_older_message_takes_nothing_away_and_the_number_of_hosts_has_a_limit() {
-        let mut board = board_at(card(1), 2, false);
-        board.learn(row(card(2), [(1, Contact::new(ALL))]));
-        board.learn(row(card(2), [(1, Contact::new(0))]));
-        board.learn(row(card(2), []));
+        let mut board = board_at(record(1), 2, false);
+        let says = |ids: std::ops::Range<u32>, ways| Record {
+            about: ids.map(|id| (id, about(id, ways))).collect(),
+            ..record(2)
+        };
+        board.learn(says(1..2, ALL));
+        board.learn(says(1..2, &[]));
+        board.learn(record(2));
         assert!(board.works(Way::Tcp, 2, 1));
         for id in 10..200 {
-            board.learn(row(Card { id, ..card(3) }, []));
+            board.learn(Record { id, ..record(3) });
         }
         assert_eq!(board.ids().len(), 64);
         // Nor can one host make up any number of others.
-        board.learn(row(card(2), (0..1000).map(|about| (about, Contact::new(ALL)))));
+        for first in 0..20 {
+            board.learn(says(50 * first..50 * first + 50, ALL));
+        }
         let known = (0..1000).filter(|about| board.entry(2, *about).is_some()).count();
         assert_eq!(known, 64);
     }
 
-    /// The findings where the path from 1 to 2 is broken in this way, with these flags for it.
-    fn broken(fault: Fault, flags: u16, own_port_answers: bool) -> Vec<(&'static str, String)> {
+    /// The findings where the path from 1 to 2 is broken in this way, with these ways there.
+    fn broken(fault: Fault, ways: &[Way], own_port_answers: bool) -> Vec<(&'static str, String)> {
         let to = "10.0.0.2:41877".parse().unwrap();
-        let board = board_of(|of, about| {
+        let board = board_of(|of, other| {
             let broken = BrokenWay { to, fault, own_port_answers, blocked: None };
-            let is_it = (of, about) == (1, 2);
-            let known = Contact::new(if is_it { flags } else { ALL });
-            Some(Contact { broken: is_it.then_some(broken), ..known })
+            let is_it = (of, other) == (1, 2);
+            let known = about(other, if is_it { ways } else { ALL });
+            Contact { broken: is_it.then_some(broken), ..known }
         });
         assert!(!board.can_form());
         problems(&board)
@@ -303,15 +298,15 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(
-            text(broken(Fault::Silent, ALL & !PATH, true)),
+            text(broken(Fault::Silent, &ALL[..3], true)),
             "path from node1 (10.0.0.1) to node2 (10.0.0.2): node1 (10.0.0.1) cannot open TCP connections to node2 \
              (10.0.0.2): port 41877 does not answer, port 29500 does"
         );
-        let hole = text(broken(Fault::Size { passes: 1400, fails: 1500 }, ALL & !PATH, false));
+        let hole = text(broken(Fault::Size { passes: 1400, fails: 1500 }, &ALL[..3], false));
         let words = "of 1500 bytes do not arrive, those of 1400 bytes do; the MTU is 1500 on both";
         assert!(hole.ends_with(words), "{hole}");
-        let both = broken(Fault::Silent, ALL & !PATH & !TCP, false);
+        let both = broken(Fault::Silent, &ALL[..2], false);
         assert!(both.len() == 2 && both[0].0 == "tcp" && both[1].0 == "path", "{both:?}");
-        assert_eq!(broken(Fault::Silent, MULTICAST | UNICAST, false)[0].0, "tcp");
+        assert_eq!(broken(Fault::Silent, &ALL[..2], false)[0].0, "tcp");
     }
 }

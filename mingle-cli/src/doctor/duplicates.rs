@@ -17,7 +17,7 @@ pub(super) fn find(board: &Board) -> Vec<([u32; 2], Finding)> {
 }
 
 fn pair(board: &Board, a: u32, b: u32) -> Option<([u32; 2], Finding)> {
-    let (first, second) = (board.card(a)?, board.card(b)?);
+    let (first, second) = (board.host(a), board.host(b));
     let works = |way| board.works(way, a, b) || board.works(way, b, a);
     // With one hardware address on two ports, a switch passes a datagram now and then, and no connection.
     let connects = works(Way::Tcp);
@@ -26,11 +26,12 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<([u32; 2], Finding)> {
         let is_first = |places: &[HostPlace], place| places.first() == Some(place);
         is_first(&first.places, one) && is_first(&second.places, other)
     };
-    let said = |of: u32, about: u32| board.entry(of, about).and_then(|contact| contact.shared);
-    let arrived = |place: &HostPlace| {
-        let ip = Some(place.at.ip());
-        board.ids().iter().any(|of| said(*of, a) == ip && said(*of, b) == ip)
+    let heard = |of: u32, about: u32, place: &HostPlace| {
+        let ways = [Way::Multicast, Way::Udp, Way::Broadcast].map(|way| (way, place.at.ip()));
+        board.entry(of, about).is_some_and(|contact| ways.iter().any(|way| contact.works.contains(way)))
     };
+    let arrived =
+        |place: &HostPlace| board.ids().into_iter().any(|of| heard(of, a, place) && heard(of, b, place));
     let has_address = |one: &HostPlace, other: &HostPlace| {
         // Two processes of one host have different ports.
         let are_two = one.at.port() == other.at.port() || one.mac != other.mac;
@@ -63,46 +64,44 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<([u32; 2], Finding)> {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::tools::Cast;
-
     use super::super::matrix::board_at;
-    use super::super::notice::{Card, Contact, MULTICAST, Row, TCP, UNICAST, card, card_at};
+    use super::super::notice::{Record, about, record, record_at};
     use super::*;
 
-    /// The findings of host 9 about hosts 1 and 2, which have these cards and know each other by these flags.
-    fn found(first: Card, second: Card, flags: u16, sources: [&str; 2]) -> Vec<&'static str> {
-        let mut board = board_at(card(9), 3, false);
-        let row = |card, id| Row { about: [(id, Contact::new(flags))].into(), ..Row::new(card) };
-        board.learn(row(first, 2));
-        board.learn(row(second, 1));
+    /// The findings of host 9 about hosts 1 and 2, which know each other by these ways, and of which it has
+    /// heard multicasts from these addresses.
+    fn found(first: Record, second: Record, ways: &[Way], sources: [&str; 2]) -> Vec<&'static str> {
+        let mut board = board_at(record(9), 3, false);
+        board.learn(Record { about: [(2, about(2, ways))].into(), ..first });
+        board.learn(Record { about: [(1, about(1, ways))].into(), ..second });
         for (id, source) in [(1, sources[0]), (2, sources[1])] {
-            board.heard(id, Cast::Multicast, source.parse().unwrap());
+            board.own.about.get_mut(&id).unwrap().add(Way::Multicast, source.parse().unwrap());
         }
         find(&board).iter().map(|(_, finding)| finding.check).collect()
     }
 
-    const ALL: u16 = MULTICAST | UNICAST | TCP;
-    const APART: [&str; 2] = ["10.0.0.1:29500", "10.0.0.2:29500"];
+    const ALL: &[Way] = &[Way::Multicast, Way::Udp, Way::Tcp];
+    const APART: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 
     #[test]
     fn the_same_address_is_named_where_both_have_sent_from_it_or_nothing_passes() {
-        let same = |id| card_at(id, "10.0.0.1:29500");
+        let same = |id| record_at(id, "10.0.0.1:29500");
         let one = ["duplicate address"];
-        assert_eq!(found(same(1), same(2), 0, APART), one);
+        assert_eq!(found(same(1), same(2), &[], APART), one);
         assert_eq!(found(same(1), same(2), ALL, [APART[0]; 2]), one);
-        assert_eq!(found(card(1), card(2), ALL, APART), [""; 0]);
+        assert_eq!(found(record(1), record(2), ALL, APART), [""; 0]);
         // As with the NAT of virtual machines: the hosts reach each other at other addresses.
         assert_eq!(found(same(1), same(2), ALL, APART), [""; 0]);
         // Behind one NAT.
-        assert_eq!(found(card(1), card(2), ALL, ["192.0.2.1:7"; 2]), [""; 0]);
+        assert_eq!(found(record(1), record(2), ALL, ["192.0.2.1"; 2]), [""; 0]);
         // docker0, where a firewall lets nothing pass.
         let docker = |id: u32| {
-            let places = [card(id).places, card_at(7, "172.17.0.1:29500").places].concat();
-            Card { places, ..card(id) }
+            let places = [record(id).places, record_at(7, "172.17.0.1:29500").places].concat();
+            Record { places, ..record(id) }
         };
-        assert_eq!(found(docker(1), docker(2), 0, APART), [""; 0]);
+        assert_eq!(found(docker(1), docker(2), &[], APART), [""; 0]);
         // Two processes of one host.
-        let mut second = card_at(1, "10.0.0.1:29501");
+        let mut second = record_at(1, "10.0.0.1:29501");
         second.id = 2;
         assert_eq!(found(same(1), second, ALL, [APART[0]; 2]), [""; 0]);
     }
@@ -110,15 +109,15 @@ mod tests {
     #[test]
     fn the_same_hardware_address_is_named_where_it_does_harm() {
         let same = |id| {
-            let mut card = card(id);
-            card.places[0].mac = Some([2, 0, 0, 0, 0, 77]);
-            card
+            let mut record = record(id);
+            record.places[0].mac = Some([2, 0, 0, 0, 0, 77]);
+            record
         };
-        assert_eq!(found(same(1), same(2), 0, APART), ["duplicate hardware address"]);
+        assert_eq!(found(same(1), same(2), &[], APART), ["duplicate hardware address"]);
         assert_eq!(found(same(1), same(2), ALL, APART), [""; 0], "as with ipvlan");
         let mut far = same(2);
-        far.places = card_at(2, "10.0.9.2:29500").places;
+        far.places = record_at(2, "10.0.9.2:29500").places;
         far.places[0].mac = same(1).places[0].mac;
-        assert_eq!(found(same(1), far, 0, APART), [""; 0], "another network");
+        assert_eq!(found(same(1), far, &[], APART), [""; 0], "another network");
     }
 }

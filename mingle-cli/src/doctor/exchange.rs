@@ -5,19 +5,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mingle_core::proto::JobTag;
 use mingle_core::tools::reset;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::live::Arrived;
-use super::notice::{HostNotice, decode};
-use super::transfer::Transfers;
+use super::live::Shared;
+use super::notice::{Message, Way, decode};
+use super::transfer;
 
-/// How long a connection may take to open. Three retries of a lost SYN would take 7 s, so a new connection is
-/// quicker.
-const DIAL: Duration = Duration::from_millis(900);
+/// How long a connection and its messages may take. Three retries of a lost SYN would take 7 s, so a new
+/// connection is quicker.
+const LIMIT: Duration = Duration::from_millis(900);
 /// The pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The most connections that are served at once.
@@ -25,69 +26,64 @@ const VISITORS: usize = 128;
 /// The longest message that is read, in bytes: a contact has a few hundred.
 const LONGEST: u32 = 1 << 20;
 
-/// Tries the endpoints of a host one after the other, to send a message and to read the other's.
-pub(super) async fn dial(id: u32, at: Vec<SocketAddr>, own: Arc<Vec<u8>>, sender: mpsc::Sender<Arrived>) {
-    for at in at {
-        let Ok(Ok(mut stream)) = timeout(DIAL, TcpStream::connect(at)).await else { continue };
+/// Exchanges news with an endpoint of a host again and again.
+pub(super) async fn visit(id: u32, at: SocketAddr, again: Duration, shared: Arc<Shared>) {
+    loop {
         let exchange = async {
-            stream.write_all(&own).await?;
-            message(&mut stream).await
+            let mut stream = TcpStream::connect(at).await?;
+            send(&mut stream, &shared.news().await).await?;
+            message(&mut stream, shared.tag).await
         };
-        if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
-            let _ = sender.send(Arrived::Answer { id, at, bytes }).await;
-            return;
+        if let Ok(Ok(Message::News(from, records))) = timeout(LIMIT, exchange).await {
+            // The address may belong to another host, or to this one.
+            let by = (from == id).then_some((Way::Tcp, at.ip()));
+            shared.board.lock().await.hear(from, records, by);
         }
+        sleep(again).await;
     }
-    let _ = sender.send(Arrived::Failed { id }).await;
 }
 
-/// Accepts connections, and answers each with the latest message, unless it is for a transfer.
-pub(super) fn receive(listener: TcpListener, latest: watch::Receiver<Arc<Vec<u8>>>, transfers: Transfers) {
+/// Accepts connections, and answers each with the news, or with the transfer for which it asks.
+pub(super) async fn receive(listener: TcpListener, shared: Arc<Shared>) {
     let slots = Arc::new(Semaphore::new(VISITORS));
-    tokio::spawn(async move {
-        while !transfers.sender.is_closed() {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let Ok((mut stream, _)) = listener.accept().await else {
-                // For example no file descriptor is left. The error returns at once while its cause lasts.
-                sleep(PAUSE).await;
-                continue;
-            };
-            let (latest, transfers) = (latest.clone(), transfers.clone());
-            tokio::spawn(async move {
-                // Also where the connection is dropped before its turn.
-                reset(&stream);
-                let Ok(Ok(bytes)) = timeout(DIAL, message(&mut stream)).await else { return };
-                if let Some(HostNotice::Transfer) = decode(transfers.tag, &bytes) {
-                    transfers.answer(&mut stream).await;
-                    return;
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            // For example no file descriptor is left. The error returns at once while its cause lasts.
+            sleep(PAUSE).await;
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _slot = slot;
+            // Also where the connection is dropped before its turn.
+            reset(&stream);
+            match timeout(LIMIT, message(&mut stream, shared.tag)).await {
+                Ok(Ok(Message::Transfer)) => transfer::answer(&shared, &mut stream).await,
+                Ok(Ok(Message::News(from, records))) => {
+                    shared.board.lock().await.hear(from, records, None);
+                    let answer = async {
+                        send(&mut stream, &shared.news().await).await?;
+                        // The visitor closes first, so that the master's port keeps no closed connection.
+                        stream.read_u8().await
+                    };
+                    let _: Result<io::Result<u8>, _> = timeout(LIMIT, answer).await;
                 }
-                let own = Arc::clone(&latest.borrow());
-                let _ = transfers.sender.send(Arrived::Visit { bytes }).await;
-                let answer = async {
-                    stream.write_all(&own).await?;
-                    // The dialling host closes first, so that the master's port keeps no closed connection.
-                    stream.read_u8().await
-                };
-                let _: Result<io::Result<u8>, _> = timeout(DIAL, answer).await;
-                drop(slot);
-            });
-        }
-    });
-}
-
-/// A message with its length before it.
-pub(super) fn framed(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap_or_default();
-    [&length.to_be_bytes(), message].concat()
-}
-
-async fn message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let length = stream.read_u32().await?;
-    if length > LONGEST {
-        return Err(io::ErrorKind::InvalidData.into());
+                _ => {}
+            }
+        });
     }
+}
+
+/// Sends a message with its length before it.
+pub(super) async fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(message.len()).unwrap_or_default();
+    stream.write_all(&[&length.to_be_bytes(), message].concat()).await
+}
+
+async fn message(stream: &mut TcpStream, tag: JobTag) -> io::Result<Message> {
+    let length = stream.read_u32().await?.min(LONGEST);
     let mut bytes = Vec::new();
     // Grows with what arrives, not with what was announced.
     stream.take(length.into()).read_to_end(&mut bytes).await?;
-    Ok(bytes)
+    decode(tag, &bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -5,25 +5,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mingle_core::proto::JobTag;
+use mingle_core::rdma::Machine;
 use mingle_core::tools::{Cast, Prover, Station};
 use mingle_core::{Error, JobId};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{self, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
-use super::exchange::{dial, framed, receive};
+use super::exchange::{receive, visit};
 use super::matrix::Board;
-use super::notice::{Card, HOSTS, HostNotice, Rail, Way, decode, encode};
-use super::transfer::Transfers;
-use super::{rails, rates};
+use super::notice::{Message, Record, Way, decode, encode};
+use super::{rails, rates, transfer};
 
 /// The pause between two messages of a host to all. It grows by `TURN` for each host of the world, since each
 /// receives the messages of all.
 const PERIOD: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(10);
-/// After so many messages connections carry the latest news.
-const AGAIN: usize = 4;
+/// So many periods are between two connections to an endpoint.
+const AGAIN: u32 = 4;
 /// How long to go on after the last host has appeared. A way that does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to go on after the proofs of paths have begun here. They take up to 5 s, and another host may
@@ -38,304 +38,193 @@ const LONG_LINGER: Duration = Duration::from_secs(8);
 /// How long all transfers may take, and more for each host: those with one host take 0.7 s.
 const TRANSFERS: Duration = Duration::from_secs(10);
 const EACH: Duration = Duration::from_secs(2);
-/// The most messages that wait; in a flood the rest is lost.
-const QUEUE: usize = 1024;
 
-/// What has happened on a connection.
-pub(super) enum Arrived {
-    /// One to `id` has opened at this endpoint, and brought this message.
-    Answer { id: u32, at: SocketAddr, bytes: Vec<u8> },
-    /// No endpoint of `id` could be reached.
-    Failed { id: u32 },
-    /// One of another host has brought this message.
-    Visit { bytes: Vec<u8> },
-    /// The transfer of `id` has arrived at this rate in kbit/s.
-    Rate { id: u32, rate: u32 },
-    /// The transfers are over.
-    Transferred,
-    /// This host's port for RDMA hears that of host `id`.
-    Rail { here: usize, id: u32, there: usize },
+/// What the tasks of a meeting share.
+pub(super) struct Shared {
+    pub(super) tag: JobTag,
+    pub(super) board: Mutex<Board>,
+    /// A single permit, which whoever uses the link for a transfer holds; none before this host begins.
+    pub(super) link: Semaphore,
 }
 
-/// One of several hosts that run the doctor at once, and all that it knows.
+impl Shared {
+    /// What this host tells over a connection.
+    pub(super) async fn news(&self) -> Vec<u8> {
+        encode(self.tag, &self.board.lock().await.news())
+    }
+}
+
+/// One of several hosts that run the doctor at once.
 pub(super) struct Meeting {
     station: Station,
     prover: Prover,
-    job: JobId,
-    board: Board,
-    /// This host's ports for RDMA, until all others have had the time to be heard.
-    rails: Option<Vec<Rail>>,
-    /// Until when to wait for the other hosts; none means for ever.
-    deadline: Option<Instant>,
-    last_newcomer: Instant,
-    stage: Stage,
+    shared: Arc<Shared>,
+    machine: Machine,
+    /// The hosts whose endpoints are visited.
+    visited: BTreeSet<u32>,
     /// The hosts to which the paths are proved, and where.
     proving: Vec<(u32, SocketAddr)>,
-    dialling: BTreeSet<u32>,
-    /// The hosts that know this host's ports for RDMA, or are being told.
-    told: BTreeSet<u32>,
-    seeds: Vec<SocketAddr>,
-    /// The latest message for connections.
-    latest: watch::Sender<Arc<Vec<u8>>>,
-    transfers: Transfers,
-    arrived: mpsc::Receiver<Arrived>,
-}
-
-/// What a host waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Hosts,
-    /// The proofs of paths, which have begun at this time.
-    Paths(Instant),
-    Transfers,
-    /// Everything is known here since then; others may still need this host.
-    Done(Instant),
+    ticks: Interval,
+    turn: usize,
+    seeds: watch::Receiver<Vec<SocketAddr>>,
 }
 
 impl Meeting {
-    /// Listens to the other hosts; `board` holds this one alone.
-    pub(super) fn open(
+    /// Listens to the other hosts; `board` holds this one alone. `machine` has the ports for RDMA.
+    pub(super) async fn open(
         station: Station,
         prover: Prover,
         job: &JobId,
-        board: Board,
-        rails: Vec<Rail>,
-        limit: Option<Duration>,
+        mut board: Board,
+        machine: Machine,
     ) -> Result<Self, Error> {
-        let (latest, answer) = watch::channel(Arc::default());
-        let (sender, arrived) = mpsc::channel(QUEUE);
-        let transfers = Transfers { tag: job.tag(), link: Semaphore::new(0).into(), sender };
+        let (found, seeds) = watch::channel(Vec::new());
+        let (me, network) = (board.own.id, board.network.clone());
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&me.to_be_bytes());
+        if let Some(follow) = station.follow(job, id, move |seeds| found.send(seeds).is_ok()).await? {
+            tokio::spawn(follow);
+        }
+        let rails = rails::of_host(&machine, &network);
+        // Otherwise the others get the time to be heard.
+        board.own.rails = rails.is_empty().then(Vec::new);
+        let hosts = u32::try_from(board.world).unwrap_or(u32::MAX);
+        let mut ticks = interval(PERIOD + TURN.saturating_mul(hosts));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let shared = Shared { tag: job.tag(), board: board.into(), link: Semaphore::new(0) };
+        let shared = Arc::new(shared);
+        for rail in rails {
+            tokio::spawn(rails::listen(rail.by, me, job.clone(), network.clone(), Arc::clone(&shared)));
+        }
         for listener in station.listeners() {
             let listener = listener.try_clone().and_then(TcpListener::from_std);
             let listener =
                 listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
-            receive(listener, answer.clone(), transfers.clone());
+            tokio::spawn(receive(listener, Arc::clone(&shared)));
         }
-        rails::listen(&rails, board.me, job, &board.network, &transfers.sender);
-        let started = Instant::now();
-        Ok(Self {
-            station,
-            prover,
-            job: job.clone(),
-            board,
-            rails: Some(rails),
-            deadline: limit.map(|limit| started + limit),
-            last_newcomer: started,
-            stage: Stage::Hosts,
-            proving: Vec::new(),
-            dialling: BTreeSet::new(),
-            told: BTreeSet::new(),
-            seeds: Vec::new(),
-            latest,
-            transfers,
-            arrived,
-        })
+        let (visited, proving) = (BTreeSet::new(), Vec::new());
+        Ok(Self { station, prover, shared, machine, visited, proving, ticks, turn: 0, seeds })
     }
 
-    /// Runs until everything is known, or until the time has passed.
-    pub(super) async fn hold(mut self) -> Result<Board, Error> {
-        let (sender, mut seeds) = unbounded_channel();
-        let mut id = [0; 16];
-        id[..4].copy_from_slice(&self.board.me.to_be_bytes());
-        if let Some(follow) =
-            self.station.follow(&self.job, id, move |found| sender.send(found).is_ok()).await?
+    /// Runs until everything is known, or until the time has passed: `limit` is that for the other hosts to
+    /// come; none means for ever.
+    pub(super) async fn hold(mut self, limit: Option<Duration>) -> Board {
+        let shared = Arc::clone(&self.shared);
+        self.until(limit.map(|limit| Instant::now() + limit), is_settled).await;
         {
-            tokio::spawn(follow);
+            let board = shared.board.lock().await;
+            if board.others.is_empty() {
+                return board.clone();
+            }
+            let target = |peer: &Record| Some((peer.id, board.path_to(peer)?));
+            self.proving = board.others.values().take(board.world - 1).filter_map(target).collect();
         }
-        let hosts = u32::try_from(self.board.world).unwrap_or(u32::MAX);
-        let mut ticks = interval(PERIOD + TURN.saturating_mul(hosts));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut turn = 0;
+        self.prover.prove(self.proving.iter().copied());
+        let limit = Some(Instant::now() + PATHS);
+        let is_graced = |board: &Board| board.last_newcomer.elapsed() > GRACE;
+        let are_known = |board: &Board| board.is_complete() || is_graced(board) && board.paths_are_known();
+        self.until(limit, are_known).await;
+        self.until(limit, |board| board.own.rails.is_some() || is_graced(board)).await;
+        {
+            let mut board = shared.board.lock().await;
+            // Read again: a cable that is plugged in or pulled is known to the kernel about a second later,
+            // and a port may get its address then.
+            let mut rails = rails::of_host(&self.machine, &board.network);
+            for rail in &mut rails {
+                rail.heard = board.heard.remove(&rail.by).unwrap_or_default();
+            }
+            board.own.rails.get_or_insert(rails);
+        }
+        self.until(limit, Board::rails_are_known).await;
+        let linger = if shared.board.lock().await.own.transfers { LONG_LINGER } else { LINGER };
+        if linger == LONG_LINGER {
+            self.transfer().await;
+        }
+        shared.board.lock().await.own.done = true;
+        let are_done = |board: &Board| board.others.values().all(|peer| peer.done);
+        self.until(Some(Instant::now() + linger), are_done).await;
+        let board = shared.board.lock().await;
+        // Other hosts may lack the last news.
+        self.speak(&board);
+        board.clone()
+    }
+
+    /// Hears and speaks until this holds, or until the time has passed.
+    async fn until(&mut self, limit: Option<Instant>, holds: impl Fn(&Board) -> bool) {
+        let shared = Arc::clone(&self.shared);
         loop {
             tokio::select! {
                 (from, cast, bytes) = self.station.receive() => {
-                    self.hear(&bytes, Some((from, cast)));
+                    let way = match cast {
+                        Cast::Multicast => Way::Multicast,
+                        Cast::Broadcast => Way::Broadcast,
+                        _ => Way::Udp,
+                    };
+                    if let Some(Message::News(id, records)) = decode(shared.tag, &bytes) {
+                        shared.board.lock().await.hear(id, records, Some((way, from.ip())));
+                    }
                 }
-                Some(arrived) = self.arrived.recv() => self.take(arrived),
-                Some(found) = seeds.recv() => self.seeds = found,
                 () = self.prover.step() => {}
-                _ = ticks.tick() => {
-                    self.speak(turn);
-                    turn += 1;
-                    if self.is_over() {
-                        // Other hosts may lack the last news.
-                        self.speak(turn);
-                        return Ok(self.board);
+                _ = self.ticks.tick() => {
+                    let mut board = shared.board.lock().await;
+                    for (id, to) in &self.proving {
+                        if let Some(verdict) = self.prover.verdict(*id) {
+                            board.proved(*id, *to, verdict);
+                        }
+                    }
+                    for peer in board.others.values().filter(|peer| self.visited.insert(peer.id)) {
+                        let again = AGAIN * self.ticks.period();
+                        for place in &peer.places {
+                            tokio::spawn(visit(peer.id, place.at, again, Arc::clone(&shared)));
+                        }
+                    }
+                    self.speak(&board);
+                    self.turn += 1;
+                    if holds(&board) || limit.is_some_and(|limit| Instant::now() > limit) {
+                        return;
                     }
                 }
             }
         }
     }
 
-    /// Moves on to the next stage once this one has its result. Returns whether the last one is over.
-    fn is_over(&mut self) -> bool {
-        for (id, to) in &self.proving {
-            if let Some(verdict) = self.prover.verdict(*id) {
-                self.board.proved(*id, *to, verdict);
-            }
-        }
-        let now = Instant::now();
-        let is_graced = now - self.last_newcomer > GRACE;
-        let is_heard = is_graced && self.stage != Stage::Hosts;
-        if let Some(mut rails) = self.rails.take_if(|rails| is_heard || rails.is_empty()) {
-            rails::update(&mut rails, &self.board.network);
-            self.board.rows.entry(self.board.me).and_modify(|own| own.rails = Some(rails));
-            self.refresh();
-        }
-        let board = &self.board;
-        match self.stage {
-            Stage::Hosts => {
-                let is_late = self.deadline.is_some_and(|deadline| now > deadline);
-                let answers = board.peers().filter(|card| board.reached(card.id).is_some()).count();
-                let is_settled = answers + 1 >= board.world || now - self.last_newcomer > SETTLE;
-                if is_late || board.others_prove() || board.is_full() && is_settled {
-                    let target = |card: &Card| Some((card.id, board.path_to(card)?));
-                    self.proving = board.peers().take(board.world - 1).filter_map(target).collect();
-                    self.prover.prove(self.proving.iter().copied());
-                    self.stage = Stage::Paths(now);
-                }
-                is_late && self.proving.is_empty()
-            }
-            Stage::Paths(since) => {
-                let is_known = board.is_complete() || is_graced && board.paths_are_known();
-                if is_known && board.rails_are_known() || now - since > PATHS {
-                    self.stage = self.transfer().unwrap_or(Stage::Done(now));
-                }
-                false
-            }
-            Stage::Transfers => false,
-            Stage::Done(at) => {
-                // A host that has everything may have left.
-                let owed = |card: &Card| {
-                    !card.done && board.has(board.me, card.id, Way::Tcp) && !self.told.contains(&card.id)
-                };
-                let owes = board.has_rails(board.me) && board.peers().any(owed);
-                let linger = if board.transfers() || owes { LONG_LINGER } else { LINGER };
-                let is_over = board.peers().all(|card| card.done) && !owes || now - at > linger;
-                self.board.rows.entry(self.board.me).and_modify(|own| own.card.done = true);
-                is_over
-            }
-        }
+    /// Measures the transfers of the other hosts that take part in transfers.
+    async fn transfer(&mut self) {
+        let (hosts, partners) = rates::partners(&*self.shared.board.lock().await);
+        let limit = TRANSFERS + EACH * u32::try_from(hosts).unwrap_or(u32::MAX);
+        self.shared.link.add_permits(1);
+        // The rates that are missing then stay unknown.
+        let task = tokio::spawn(timeout(limit, transfer::run(Arc::clone(&self.shared), partners)));
+        self.until(None, |_| task.is_finished()).await;
     }
 
-    /// Begins the transfers, if this host takes part in them.
-    fn transfer(&mut self) -> Option<Stage> {
-        let (board, own) = (&self.board, self.board.me);
-        let ids = rates::hosts(board);
-        let me = ids.iter().position(|id| *id == own)?;
-        let host = |id: u32| {
-            let connects = board.works(Way::Path, own, id) && board.works(Way::Path, id, own);
-            Some((id, board.reached(id).filter(|_| connects)?))
-        };
-        // Not all ask the same host first.
-        let others = ids[me + 1..].iter().chain(&ids[..me]);
-        let hosts = others.filter_map(|id| host(*id)).collect();
-        let limit = TRANSFERS + EACH * u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        let transfers = self.transfers.clone();
-        transfers.link.add_permits(1);
-        tokio::spawn(async move {
-            // The rates that are missing then stay unknown.
-            let _ = timeout(limit, transfers.run(hosts)).await;
-            let _ = transfers.sender.send(Arrived::Transferred).await;
-        });
-        Some(Stage::Transfers)
-    }
-
-    /// Takes what a host says, by a datagram from this address or over a connection. Returns who says it.
-    fn hear(&mut self, bytes: &[u8], datagram: Option<(SocketAddr, Cast)>) -> Option<u32> {
-        let Some(HostNotice::News(id, rows)) = decode(self.job.tag(), bytes) else { return None };
-        for row in rows {
-            if self.board.learn(row) {
-                self.last_newcomer = Instant::now();
-            }
-        }
-        if let Some((from, cast)) = datagram {
-            self.board.heard(id, cast, from);
-        }
-        Some(id)
-    }
-
-    fn take(&mut self, arrived: Arrived) {
-        match arrived {
-            Arrived::Answer { id, at, bytes } => {
-                self.dialling.remove(&id);
-                // The address may belong to another host, or to this one.
-                if self.hear(&bytes, None) == Some(id) {
-                    self.board.answered(id, at);
-                }
-            }
-            Arrived::Failed { id } => {
-                self.dialling.remove(&id);
-                self.told.remove(&id);
-            }
-            Arrived::Visit { bytes } => {
-                self.hear(&bytes, None);
-            }
-            Arrived::Rate { id, rate } => self.board.change(id, |contact| contact.rate = Some(rate)),
-            Arrived::Transferred => self.stage = Stage::Done(Instant::now()),
-            Arrived::Rail { here, id, there } => {
-                let rail = self.rails.as_mut().and_then(|rails| rails.get_mut(here));
-                // A stranger can make up any number of hosts.
-                if let Some(rail) =
-                    rail.filter(|rail| rail.heard.len() < HOSTS || rail.heard.contains_key(&id))
-                {
-                    rail.heard.entry(id).or_default().insert(there);
-                }
-            }
-        }
-    }
-
-    /// Gives the latest news to connections.
-    fn refresh(&self) {
-        let (board, me) = (&self.board, self.board.me);
-        // By now each host knows whom it hears.
-        let knows = self.last_newcomer.elapsed() > SETTLE;
-        let rows = board.rows.values();
-        let rows = rows.filter(|row| row.card.id == me || knows && !board.is_heard(row.card.id));
-        let news = HostNotice::News(me, rows.cloned().collect());
-        self.latest.send_replace(framed(&encode(self.job.tag(), &news)).into());
-    }
-
-    /// Tells the other hosts of this one, and by turns of others whom not all hear.
-    fn speak(&mut self, turn: usize) {
-        let (board, me) = (&self.board, self.board.me);
-        if turn.is_multiple_of(AGAIN) {
-            self.refresh();
-        }
-        let datagram = |id: &u32| Some(board.rows.get(id)?.datagram(self.job.tag(), me, turn));
-        // Another one whom not all hear.
-        let unheard = board.peers().map(|card| card.id).filter(|id| !board.is_heard(*id));
-        let unheard: Vec<u32> = unheard.collect();
-        let other = turn.checked_rem(unheard.len()).and_then(|at| datagram(&unheard[at]));
-        let own = datagram(&me).unwrap_or_default();
-        for bytes in [Some(&own), other.as_ref()].into_iter().flatten() {
+    /// Tells the other hosts of this one, and by turns of another one whom not all hear.
+    fn speak(&mut self, board: &Board) {
+        let unheard: Vec<&Record> = board.unheard().collect();
+        let other = self.turn.checked_rem(unheard.len()).map(|at| unheard[at]);
+        let news = Some(&board.own).into_iter().chain(other);
+        let news: Vec<Vec<u8>> =
+            news.flat_map(|record| record.datagrams(self.shared.tag, board.own.id)).collect();
+        for bytes in &news {
             // The test of the own multicast has reported interfaces that cannot send.
             let _ = self.station.send_to_all(bytes);
         }
-        for card in board.peers() {
-            let hears = |way| board.has(card.id, me, way);
-            // The multicast that a host hears need not reach it twice.
-            let own = (!hears(Way::Multicast) || !hears(Way::Udp)).then_some(&own);
-            let news = [own, other.as_ref().filter(|_| !hears(Way::Multicast))].into_iter().flatten();
-            for bytes in news {
-                card.places.iter().for_each(|place| self.station.send(place.at, bytes));
+        // The multicast that a host hears need not reach it twice.
+        let hears = |way, peer: &Record| board.works(way, board.own.id, peer.id);
+        let deaf =
+            board.others.values().filter(|peer| !hears(Way::Multicast, peer) || !hears(Way::Udp, peer));
+        let places = deaf.flat_map(|peer| &peer.places).map(|place| place.at);
+        for to in places.chain(self.seeds.borrow().iter().copied()) {
+            for bytes in &news {
+                self.station.send(to, bytes);
             }
-            // A host that hears no datagrams gets the news over a new connection. The ports for RDMA need a
-            // connection in each direction.
-            let (is_due, has_rails) = (turn.is_multiple_of(AGAIN), board.has_rails(me));
-            let is_told = self.told.contains(&card.id) || !has_rails;
-            let is_asked =
-                !hears(Way::Multicast) && !hears(Way::Udp) || board.lacks_rails_of(card.id) || !is_told;
-            if (is_due && is_asked || !board.has(me, card.id, Way::Tcp)) && self.dialling.insert(card.id) {
-                if has_rails {
-                    self.told.insert(card.id);
-                }
-                let (at, own) = (board.ways_to(card), Arc::clone(&self.latest.borrow()));
-                tokio::spawn(dial(card.id, at, own, self.transfers.sender.clone()));
-            }
-        }
-        for seed in &self.seeds {
-            self.station.send(*seed, &own);
         }
     }
+}
+
+/// Whether all hosts have come and had the time to answer, or another one will not stay for long.
+fn is_settled(board: &Board) -> bool {
+    let reached = board.others.keys().filter(|id| board.works(Way::Tcp, board.own.id, **id));
+    let have_answered = reached.count() + 1 >= board.world || board.last_newcomer.elapsed() > SETTLE;
+    board.others_prove() || board.is_full() && have_answered
 }

@@ -1,169 +1,123 @@
-//! Which host reaches which: the matrix from the messages of hosts that run the doctor at once.
+//! Which host reaches which: the matrix from the records of hosts that run the doctor at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::proto::{BrokenPath, Fault, Peer};
-use mingle_core::tools::{Cast, broken_path};
-use mingle_core::{HostName, Network, World, WorldSize};
+use mingle_core::tools::broken_path;
+use mingle_core::{Network, World, WorldSize};
+use tokio::time::Instant;
 
-use super::notice::{BrokenWay, Card, Contact, HOSTS, HostPlace, Row, Way};
+use super::notice::{BrokenWay, Contact, HOSTS, HostPlace, Message, Record, Way};
 use super::route::{self, Blocked};
-
-/// The most addresses of a host that are remembered.
-const SOURCES: usize = 8;
 
 /// Everything known about the hosts.
 #[derive(Debug, Clone)]
 pub(super) struct Board {
-    /// This host.
-    pub(super) me: u32,
+    /// This host, and the others by their IDs.
+    pub(super) own: Record,
+    pub(super) others: BTreeMap<u32, Record>,
+    pub(super) last_newcomer: Instant,
+    /// What each of this host's ports for RDMA hears.
+    pub(super) heard: BTreeMap<String, BTreeSet<(u32, String)>>,
     /// The fewest hosts that can form a world, and the most, which are compared.
     pub(super) least: usize,
     pub(super) world: usize,
     pub(super) network: Network,
-    /// Whether the world would use IPv6; none where the hosts have no family in common.
-    pub(super) is_ipv6: Option<bool>,
-    pub(super) rows: BTreeMap<u32, Row>,
 }
 
 impl Board {
-    pub(super) fn new(me: Card, size: WorldSize, network: &Network) -> Self {
+    pub(super) fn new(own: Record, size: WorldSize, network: &Network) -> Self {
         let count = |world: World| usize::try_from(world.get()).unwrap_or(usize::MAX);
         let (least, world) = (count(size.min()), count(size.max()));
-        let (id, network) = (me.id, network.clone());
-        let rows = [(id, Row::new(me))].into();
-        let mut board = Self { me: id, least, world, network, is_ipv6: None, rows };
-        board.is_ipv6 = board.family();
-        board
+        let (others, heard, network) = (BTreeMap::new(), BTreeMap::new(), network.clone());
+        Self { own, others, last_newcomer: Instant::now(), heard, least, world, network }
     }
 
-    /// The family of the world: one that all known hosts have, and where they have both, IPv4 unless IPv6 is
-    /// preferred. None where they have no family in common.
-    fn family(&self) -> Option<bool> {
-        let has = |card: &Card, is_ipv6| card.places.iter().any(|place| place.at.is_ipv6() == is_ipv6);
+    /// Whether the world would use IPv6: the family that all known hosts have, and where they have both, IPv4
+    /// unless IPv6 is preferred. None where they have no family in common.
+    pub(super) fn is_ipv6(&self) -> Option<bool> {
+        let has = |record: &Record, is_ipv6| record.places.iter().any(|place| place.at.is_ipv6() == is_ipv6);
         let order = [self.network.prefers_ipv6, !self.network.prefers_ipv6];
-        order.into_iter().find(|is_ipv6| self.rows.values().all(|row| has(&row.card, *is_ipv6)))
+        order.into_iter().find(|is_ipv6| self.all().all(|record| has(record, *is_ipv6)))
     }
 
-    /// Whether the address is of the family that the world would use.
-    fn counts(&self, at: SocketAddr) -> bool {
-        self.is_ipv6.is_none_or(|is_ipv6| at.is_ipv6() == is_ipv6)
-    }
-
-    /// The endpoints of a host, those in the family that the world would use first.
-    pub(super) fn ways_to(&self, card: &Card) -> Vec<SocketAddr> {
-        let mut ways: Vec<SocketAddr> = card.places.iter().map(|place| place.at).collect();
-        ways.sort_by_key(|at| !self.counts(*at));
-        ways
-    }
-
-    /// Takes what a message says of a host. Returns whether the host is new.
-    pub(super) fn learn(&mut self, row: Row) -> bool {
-        let id = row.card.id;
-        let is_new = !self.rows.contains_key(&id);
-        if id == self.me || is_new && self.rows.len() >= HOSTS {
-            return false;
+    /// Takes what a message of host `from` says of hosts, and the way that has brought the message.
+    pub(super) fn hear(&mut self, from: u32, records: Vec<Record>, by: Option<(Way, IpAddr)>) {
+        for record in records {
+            self.learn(record);
         }
-        self.rows.entry(id).or_insert_with(|| Row::new(row.card.clone())).join(row);
-        self.change(id, |_| {});
-        if is_new {
-            self.is_ipv6 = self.family();
-        }
-        is_new
-    }
-
-    /// Changes what this host knows of another.
-    pub(super) fn change(&mut self, id: u32, change: impl FnOnce(&mut Contact)) {
-        if self.rows.contains_key(&id)
-            && id != self.me
-            && let Some(own) = self.rows.get_mut(&self.me)
+        if let Some((way, address)) = by
+            && let Some(contact) = self.own.about.get_mut(&from)
         {
-            change(own.about.entry(id).or_default());
+            contact.add(way, address);
         }
     }
 
-    /// Notes that a datagram of another host has arrived from this address.
-    pub(super) fn heard(&mut self, id: u32, cast: Cast, from: SocketAddr) {
-        let way = match cast {
-            Cast::Multicast => Way::Multicast,
-            Cast::Broadcast => Way::Broadcast,
-            _ => Way::Udp,
-        };
-        let (ip, mut is_new) = (from.ip().to_canonical(), false);
-        self.change(id, |contact| {
-            contact.mark(way, from.is_ipv6());
-            is_new = contact.sources.len() < SOURCES && contact.sources.insert(ip);
-        });
-        let own = self.rows.get_mut(&self.me).filter(|_| is_new);
-        let contacts = own.into_iter().flat_map(|own| own.about.values_mut());
-        let both: Vec<&mut Contact> = contacts.filter(|contact| contact.sources.contains(&ip)).collect();
-        if both.len() > 1 {
-            for contact in both {
-                contact.shared = Some(ip);
-            }
+    /// Takes what a message says of a host.
+    pub(super) fn learn(&mut self, record: Record) {
+        let id = record.id;
+        let is_new = id != self.own.id && !self.others.contains_key(&id) && self.others.len() + 1 < HOSTS;
+        if is_new {
+            self.own.about.entry(id).or_default();
+            self.others.insert(id, record);
+            self.last_newcomer = Instant::now();
+        } else if let Some(known) = self.others.get_mut(&id) {
+            known.join(record);
         }
-    }
-
-    /// Notes the endpoint at which a known host has answered over a connection.
-    pub(super) fn answered(&mut self, id: u32, at: SocketAddr) {
-        let counts = self.counts(at);
-        self.change(id, |contact| {
-            contact.mark(Way::Tcp, at.is_ipv6());
-            contact.reached = Some(at).filter(|_| counts).or(contact.reached);
-        });
     }
 
     /// Notes the result of the proof of the path to another host, at this address and port.
     pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
-        let Err(fault) = verdict else {
-            self.change(id, |contact| contact.mark(Way::Path, to.is_ipv6()));
-            return;
-        };
-        let own_port_answers = self.reached(id).is_some_and(|at| at.ip() == to.ip());
-        let is_near = |place: &HostPlace| place.link.has(to.ip());
-        let is_near = self.card(self.me).is_some_and(|own| own.places.iter().any(is_near));
-        self.change(id, |contact| {
-            contact.broken.get_or_insert_with(|| BrokenWay {
-                to,
-                fault,
-                own_port_answers,
-                blocked: route::examine(to.ip(), is_near),
-            });
-        });
+        let is_near = self.own.places.iter().any(|place| place.link.has(to.ip()));
+        let Some(contact) = self.own.about.get_mut(&id) else { return };
+        match verdict {
+            Ok(()) => contact.add(Way::Path, to.ip()),
+            Err(fault) => {
+                let own_port_answers = contact.works.contains(&(Way::Tcp, to.ip()));
+                contact.broken.get_or_insert_with(|| BrokenWay {
+                    to,
+                    fault,
+                    own_port_answers,
+                    blocked: route::examine(to.ip(), is_near),
+                });
+            }
+        }
     }
 
-    /// The address and port to which the path to a host is proved: that of its interface at which a
-    /// connection has opened, or else from which it was heard, or else of its preferred one.
-    pub(super) fn path_to(&self, card: &Card) -> Option<SocketAddr> {
-        let met = self.entry(self.me, card.id);
+    /// The place of a host, in the family that the world would use, at which a connection has opened, or else
+    /// from which the host was heard, or else its preferred one.
+    pub(super) fn reached<'a>(&self, peer: &'a Record) -> Option<&'a HostPlace> {
+        let family = self.is_ipv6();
+        let met = self.own.about.get(&peer.id);
+        let works = |way, ip| met.is_some_and(|met| met.works.contains(&(way, ip)));
         let rank = |place: &&HostPlace| {
             let ip = place.at.ip();
-            let is_reached = met.is_some_and(|met| met.reached.is_some_and(|at| at.ip() == ip));
-            (!is_reached, !met.is_some_and(|met| met.sources.contains(&ip)))
+            let is_heard = [Way::Multicast, Way::Udp, Way::Broadcast].iter().any(|way| works(*way, ip));
+            (!works(Way::Tcp, ip), !is_heard)
         };
-        let place = card.places.iter().filter(|place| self.counts(place.at)).min_by_key(rank)?;
-        Some(SocketAddr::new(place.link.address, card.port))
+        let places = peer.places.iter();
+        places.filter(|place| family.is_none_or(|is_ipv6| place.at.is_ipv6() == is_ipv6)).min_by_key(rank)
     }
 
-    /// The endpoint at which a connection to a host has opened.
-    pub(super) fn reached(&self, id: u32) -> Option<SocketAddr> {
-        self.entry(self.me, id)?.reached
+    /// The address and port to which the path to a host is proved.
+    pub(super) fn path_to(&self, peer: &Record) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.reached(peer)?.link.address, peer.port))
     }
 
-    /// The cards of the other hosts.
-    pub(super) fn peers(&self) -> impl Iterator<Item = &Card> {
-        self.rows.values().map(|row| &row.card).filter(|card| card.id != self.me)
+    /// All hosts that are known.
+    fn all(&self) -> impl Iterator<Item = &Record> {
+        std::iter::once(&self.own).chain(self.others.values())
     }
 
-    /// Whether one host has found that this way from or to another works, in the family that counts.
-    pub(super) fn has(&self, of: u32, about: u32, way: Way) -> bool {
-        self.entry(of, about).is_some_and(|contact| contact.has(way, self.is_ipv6))
+    /// A host that is known.
+    pub(super) fn host(&self, id: u32) -> &Record {
+        self.others.get(&id).unwrap_or(&self.own)
     }
 
     /// Whether all hosts are known.
     pub(super) fn is_full(&self) -> bool {
-        self.rows.len() >= self.world
+        self.others.len() + 1 >= self.world
     }
 
     /// Whether all hosts are known and every way works.
@@ -178,44 +132,35 @@ impl Board {
         self.pairs().all(|(from, to)| !is_tried(from, to) || self.cell(Way::Path, from, to).is_some())
     }
 
-    /// Whether a host has told that it has ports for RDMA.
-    pub(super) fn has_rails(&self, id: u32) -> bool {
-        self.rows.get(&id).and_then(|row| row.rails.as_ref()).is_some_and(|rails| !rails.is_empty())
-    }
-
-    /// Whether a host to which this host connects has not told yet what its ports for RDMA hear.
-    pub(super) fn lacks_rails_of(&self, id: u32) -> bool {
-        self.works(Way::Tcp, self.me, id) && self.rows.get(&id).is_some_and(|row| row.rails.is_none())
-    }
-
-    /// Whether this host knows what its ports for RDMA hear, and all hosts to which it connects have told
-    /// what their ports hear.
+    /// Whether all hosts to which this host connects have told what their ports for RDMA hear.
     pub(super) fn rails_are_known(&self) -> bool {
-        self.rows[&self.me].rails.is_some() && !self.peers().any(|card| self.lacks_rails_of(card.id))
+        self.others.values().all(|peer| peer.rails.is_some() || !self.works(Way::Tcp, self.own.id, peer.id))
     }
 
-    /// Whether each third host hears this one's datagrams.
-    pub(super) fn is_heard(&self, id: u32) -> bool {
-        let hears = |card: &Card| self.has(card.id, id, Way::Multicast) || self.has(card.id, id, Way::Udp);
-        self.peers().all(|card| card.id == id || hears(card))
+    /// The other hosts of which some third host hears nothing from themselves.
+    pub(super) fn unheard(&self) -> impl Iterator<Item = &Record> {
+        let hears = |peer: &Record, id| peer.about.get(&id).is_some_and(|contact| !contact.works.is_empty());
+        let misses = move |peer: &Record, id| peer.id != id && !hears(peer, id);
+        self.others.values().filter(move |record| self.others.values().any(|peer| misses(peer, record.id)))
+    }
+
+    /// All that this host tells over a connection: of itself, and of hosts whom not all hear.
+    pub(super) fn news(&self) -> Message {
+        Message::News(self.own.id, std::iter::once(&self.own).chain(self.unheard()).cloned().collect())
     }
 
     /// Whether another host has begun to prove its paths, so that it will not stay for long.
     pub(super) fn others_prove(&self) -> bool {
-        let begun = |contact: &Contact| contact.broken.is_some() || contact.has(Way::Path, None);
-        self.peers().any(|card| self.rows[&card.id].about.values().any(begun))
-    }
-
-    /// Whether this host takes part in transfers.
-    pub(super) fn transfers(&self) -> bool {
-        self.card(self.me).is_some_and(|card| card.transfers)
+        let is_path = |(way, _): &(Way, IpAddr)| *way == Way::Path;
+        let begun = |contact: &Contact| contact.broken.is_some() || contact.works.iter().any(is_path);
+        self.others.values().any(|peer| peer.about.values().any(begun))
     }
 
     /// In the same order on every host.
     pub(super) fn ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.rows.keys().copied().collect();
-        ids.sort_by_key(|id| self.rows[id].card.places.first().map(|place| place.at));
-        ids
+        let mut all: Vec<&Record> = self.all().collect();
+        all.sort_by_key(|record| record.places.first().map(|place| place.at));
+        all.into_iter().map(|record| record.id).collect()
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
@@ -227,24 +172,18 @@ impl Board {
 
     /// The host as the report names it: by its name and its preferred address.
     pub(super) fn name(&self, id: u32) -> String {
-        self.card(id).map_or_else(String::new, |card| match card.places.first() {
-            Some(place) => format!("{} ({})", card.host, place.at.ip()),
-            None => card.host.clone(),
-        })
-    }
-
-    pub(super) fn card(&self, id: u32) -> Option<&Card> {
-        self.rows.get(&id).map(|row| &row.card)
+        let Record { host, places, .. } = self.host(id);
+        places.first().map_or_else(|| host.to_string(), |place| format!("{host} ({})", place.at.ip()))
     }
 
     /// The findings of one host about another.
     pub(super) fn entry(&self, of: u32, about: u32) -> Option<&Contact> {
-        self.rows.get(&of)?.about.get(&about)
+        self.host(of).about.get(&about)
     }
 
     /// The place of a host that is nearest to an address: in its network, or else of its family.
     fn nearest(&self, id: u32, to: IpAddr) -> Option<&HostPlace> {
-        let places = &self.card(id)?.places;
+        let places = &self.host(id).places;
         let near = places.iter().find(|place| place.link.has(to));
         near.or_else(|| places.iter().find(|place| place.at.is_ipv6() == to.is_ipv6()))
     }
@@ -260,19 +199,18 @@ impl Board {
             is_one_link && !passes(Way::Udp) && !passes(Way::Tcp) && !here.link.has(broken.to.ip());
         let blocked = broken.blocked.or(is_apart.then_some(Blocked::NoRoute))?;
         let by = is_one_link.then_some(here.by.as_str());
-        Some(blocked.explain(&self.card(from)?.host, broken.to.ip(), by))
+        Some(blocked.explain(self.host(from).host.as_str(), broken.to.ip(), by))
     }
 
     /// The path from one host to another as a rendezvous would name it, if it is broken.
     pub(super) fn broken(&self, from: u32, to: u32) -> Option<BrokenPath> {
         let BrokenWay { to: tried, fault, own_port_answers, .. } = self.entry(from, to)?.broken?;
-        let (own, target) = (self.card(from)?, self.card(to)?);
         let here = self.nearest(from, tried.ip())?;
-        let there = target.places.iter().find(|place| place.link.address == tried.ip())?;
-        let peer = |card: &Card, address| Peer { host: HostName::new(&card.host), address };
+        let there = self.host(to).places.iter().find(|place| place.link.address == tried.ip())?;
+        let peer = |id, address| Peer { host: self.host(id).host.clone(), address };
         Some(broken_path(
-            peer(own, SocketAddr::new(here.link.address, here.at.port())),
-            peer(target, tried),
+            peer(from, SocketAddr::new(here.link.address, here.at.port())),
+            peer(to, tried),
             fault,
             own_port_answers.then(|| there.at.port()),
             (here.link.mtu, there.link.mtu),
@@ -289,16 +227,21 @@ impl Board {
         self.cell(way, from, to) == Some(true)
     }
 
-    /// Whether what `from` sends by `way` arrives at `to`; none if that was not tried, or not reported.
+    /// Whether what `from` sends by `way` arrives at `to`, in the family that the world would use; none if
+    /// that was not tried, or not reported.
     pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Option<bool> {
-        let sent = self.entry(from, to);
-        let (works, is_known) = match way {
-            Way::Path => (self.has(from, to, way), sent.is_some_and(|entry| entry.broken.is_some())),
+        let (sent, received) = (self.entry(from, to), self.entry(to, from));
+        let (teller, is_known) = match way {
+            Way::Path => (sent, sent.is_some_and(|contact| contact.broken.is_some())),
             // A host that does not know of another has not tried to reach it.
-            Way::Tcp => (self.has(from, to, way), sent.is_some()),
-            Way::Udp => (self.has(to, from, way), sent.is_some()),
-            Way::Multicast | Way::Broadcast => (self.has(to, from, way), true),
+            Way::Tcp => (sent, sent.is_some()),
+            Way::Udp => (received, sent.is_some()),
+            Way::Multicast | Way::Broadcast => (received, true),
         };
+        let family = self.is_ipv6();
+        let counts = |ip: &IpAddr| family.is_none_or(|is_ipv6| ip.is_ipv6() == is_ipv6);
+        let is_it = |(other, ip): &(Way, IpAddr)| *other == way && counts(ip);
+        let works = teller.is_some_and(|contact| contact.works.iter().any(is_it));
         (works || is_known).then_some(works)
     }
 
@@ -319,7 +262,7 @@ impl Board {
             let may = || self.works(Way::Tcp, from, to) || self.works(Way::Udp, from, to);
             self.cell(Way::Path, from, to).unwrap_or_else(may)
         };
-        self.rows.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
+        ids.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
     }
 
     /// Whether broadcasts pass between all hosts; none where they were not tried.
@@ -330,8 +273,8 @@ impl Board {
 
 /// The board of a host in a world of this size.
 #[cfg(test)]
-pub(super) fn board_at(me: Card, world: u32, prefers_ipv6: bool) -> Board {
+pub(super) fn board_at(own: Record, world: u32, prefers_ipv6: bool) -> Board {
     let mut network = Network::default();
     network.prefers_ipv6 = prefers_ipv6;
-    Board::new(me, World::new(world).unwrap().into(), &network)
+    Board::new(own, World::new(world).unwrap().into(), &network)
 }

@@ -31,6 +31,7 @@ mod table;
 mod transfer;
 mod wiring;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -40,7 +41,6 @@ use mingle_core::{Error, Failure, JobId, Network, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::advice;
 use crate::args::DoctorArgs;
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
@@ -53,7 +53,7 @@ use crate::stdout::{Stdout, wants_json};
 use finding::{Finding, Severity};
 use live::Meeting;
 use matrix::Board;
-use notice::{Card, ENDPOINTS, HostPlace, LARGEST};
+use notice::{ENDPOINTS, HostPlace, LARGEST, Record};
 use wiring::Wiring;
 
 pub(crate) use system::lookup;
@@ -80,12 +80,11 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
         && let Some(station) = opened
     {
         let machine = fabric::machine(reader.root().as_ref())?;
-        let rails = rails::of_host(&machine, &interfaces(&network)?, &network);
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
-            let card = card(id, &station, prover.port(), transfers);
-            let start = Board::new(card, world, &network);
-            Meeting::open(station, prover, &job, start, rails, limit)?.hold().await
+            let own = record(id, &station, prover.port(), transfers);
+            let start = Board::new(own, world, &network);
+            Ok(Meeting::open(station, prover, &job, start, machine).await?.hold(limit).await)
         });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
@@ -103,15 +102,17 @@ fn interfaces(network: &Network) -> Result<Vec<Judged>, Stop> {
 }
 
 /// This host as the others know it. `port` is that for paths.
-fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
+fn record(id: u32, station: &Station, port: u16, transfers: bool) -> Record {
     let place = |at: SocketAddr| {
         let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.addr() == at.ip());
         let by = station.interfaces().iter().find(has).map_or("", |interface| interface.name.as_str());
         let mac = system::hardware_address(by);
         HostPlace { at, link: station.link(at.ip()), by: by.to_owned(), mac }
     };
-    let places = station.endpoints(ENDPOINTS).into_iter().map(place).collect();
-    Card { id, host: host_name().as_str().to_owned(), places, port, transfers, done: false }
+    let places = station.endpoints(ENDPOINTS).into_iter().map(place);
+    let places = places.filter(|place| notice::is_name(&place.by)).collect();
+    let (host, about) = (host_name(), BTreeMap::new());
+    Record { id, host, places, port, transfers, done: false, about, rails: None }
 }
 
 /// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
@@ -200,8 +201,8 @@ fn visit(
             let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
             findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
             findings.push(ports::own());
-            let tried = runtime.block_on(multicast::own(&mut station, job.tag(), id, network.broadcast));
-            findings.extend(multicast::examine(&tried, station.warnings().iter().map(advice::warning)));
+            let tried = multicast::examine(&mut station, job.tag(), id, network.broadcast);
+            findings.extend(runtime.block_on(tried));
             Some(station)
         }
         Err(error) => {

@@ -1,13 +1,14 @@
 //! What hosts that run the doctor at once tell each other.
 //!
-//! Each host keeps what it knows of all hosts, and nothing in that is ever taken back. So any message may be
-//! lost, repeated or overtaken, and one working way is enough to learn of all hosts: each also tells of those
-//! whom others do not hear. A datagram carries what fits of one host. Nothing here is authentic, and it can
-//! change nothing but a report.
+//! Each host has a record of itself and of what it knows of the others, and nothing in a record is ever taken
+//! back. So any message may be lost, repeated or overtaken, and one working way is enough to learn of all
+//! hosts: each host also passes on the records of those whom others do not hear. Nothing here is authentic,
+//! and it can change nothing but a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use bincode::config::standard;
 use mingle_core::HostName;
 use mingle_core::proto::{Fault, JobTag, Link};
 use serde::{Deserialize, Serialize};
@@ -22,13 +23,17 @@ pub(super) const HOSTS: usize = 64;
 pub(super) const ENDPOINTS: usize = 4;
 /// The most ports for RDMA of a host that are told of, and the most networks of each.
 pub(super) const RAILS: usize = 32;
+/// The most addresses of a host at which a way is remembered to work, of each family.
+const ADDRESSES: usize = 8;
 /// The length up to which a datagram is filled: it fits IPv6's least MTU.
 const FULL: usize = 1200;
+/// The most bytes that a message may claim to need, as bincode counts numbers and lengths.
+const CLAIMED: usize = 1 << 22;
 /// Magic and version of the doctor's own messages, which a rendezvous ignores.
-const HEAD: [u8; 8] = *b"MNGD\x04\0\0\0";
+const HEAD: [u8; 8] = *b"MNGD\x05\0\0\0";
 
 /// How one host reaches another. The receiver knows that of datagrams, the sender of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Way {
     Multicast,
     Udp,
@@ -51,43 +56,15 @@ pub(super) struct HostPlace {
     pub(super) mac: Option<[u8; 6]>,
 }
 
-/// A host that runs the doctor, as it describes itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
-    /// Random, new for each run.
-    pub(super) id: u32,
-    pub(super) host: String,
-    /// The preferred one first.
-    pub(super) places: Vec<HostPlace>,
-    /// The port to which the others prove their paths.
-    pub(super) port: u16,
-    /// Whether it takes part in transfers.
-    pub(super) transfers: bool,
-    /// Whether it has everything that it waits for.
-    pub(super) done: bool,
-}
-
 /// One host's knowledge of another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Contact {
-    /// The ways that work, in their order, one bit for each family: IPv4's, and IPv6's above it.
-    #[serde(rename = "f")]
-    pub(super) flags: u16,
+    /// The ways that have worked, each with the address that the other host has there.
+    pub(super) works: BTreeSet<(Way, IpAddr)>,
     /// The address to which the path could not be proved, and how it fails.
-    #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) broken: Option<BrokenWay>,
     /// The rate at which the other one's transfer has arrived, in kbit/s.
-    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<u32>,
-    /// An address from which datagrams of the other one have come, and of a third host too.
-    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
-    pub(super) shared: Option<IpAddr>,
-    /// The addresses from which this host itself has heard the other one.
-    #[serde(skip)]
-    pub(super) sources: BTreeSet<IpAddr>,
-    /// The other one's endpoint to which a connection of this host itself has opened.
-    #[serde(skip)]
-    pub(super) reached: Option<SocketAddr>,
 }
 
 /// A path that could not be proved.
@@ -95,37 +72,25 @@ pub(super) struct Contact {
 pub(super) struct BrokenWay {
     /// The address and port that were tried.
     pub(super) to: SocketAddr,
-    #[serde(rename = "how")]
     pub(super) fault: Fault,
     /// Whether the other one's own port answers at that address.
-    #[serde(rename = "own")]
     pub(super) own_port_answers: bool,
     /// Why packets to that address do not leave the host as they should.
-    #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub(super) blocked: Option<Blocked>,
 }
 
 impl Contact {
-    #[cfg(test)]
-    pub(super) fn new(flags: u16) -> Self {
-        Self { flags, ..Self::default() }
-    }
-
-    /// Whether the way works in this family, or in any.
-    pub(super) fn has(&self, way: Way, is_ipv6: Option<bool>) -> bool {
-        let bits = is_ipv6.map_or(3, |is_ipv6| 1 << u16::from(is_ipv6));
-        self.flags & bits << (2 * way as u16) != 0
-    }
-
-    pub(super) fn mark(&mut self, way: Way, is_ipv6: bool) {
-        self.flags |= 1 << (2 * way as u16 + u16::from(is_ipv6));
+    pub(super) fn add(&mut self, way: Way, address: IpAddr) {
+        let is_same = |(other, at): &&(Way, IpAddr)| *other == way && at.is_ipv6() == address.is_ipv6();
+        if self.works.iter().filter(is_same).count() < ADDRESSES {
+            self.works.insert((way, address));
+        }
     }
 
     fn join(&mut self, other: Self) {
-        self.flags |= other.flags;
+        other.works.into_iter().for_each(|(way, address)| self.add(way, address));
         self.broken = self.broken.or(other.broken);
         self.rate = self.rate.or(other.rate);
-        self.shared = self.shared.or(other.shared);
     }
 }
 
@@ -138,28 +103,33 @@ pub(super) struct Rail {
     pub(super) networks: Vec<String>,
     /// Whether the interface is up and has a link.
     pub(super) up: bool,
-    /// The ports that it hears of each host: of its own, the port itself as well.
-    pub(super) heard: BTreeMap<u32, BTreeSet<usize>>,
+    /// The ports that it hears, each with its host: of its own host, the port itself as well.
+    pub(super) heard: BTreeSet<(u32, String)>,
 }
 
-/// A host, and what it knows of the others by their IDs.
+/// A host that runs the doctor, as it describes itself, and what it knows of the others by their IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Row {
-    pub(super) card: Card,
+pub(super) struct Record {
+    /// Random, new for each run.
+    pub(super) id: u32,
+    pub(super) host: HostName,
+    /// The preferred one first.
+    pub(super) places: Vec<HostPlace>,
+    /// The port to which the others prove their paths.
+    pub(super) port: u16,
+    /// Whether it takes part in transfers.
+    pub(super) transfers: bool,
+    /// Whether it has everything that it waits for.
+    pub(super) done: bool,
     pub(super) about: BTreeMap<u32, Contact>,
     /// Its ports for RDMA, once it knows what they hear. Only connections carry them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rails: Option<Vec<Rail>>,
 }
 
-impl Row {
-    pub(super) fn new(card: Card) -> Self {
-        Self { card, about: BTreeMap::new(), rails: None }
-    }
-
+impl Record {
     /// Adds what another message says of the same host.
     pub(super) fn join(&mut self, other: Self) {
-        self.card.done |= other.card.done;
+        self.done |= other.done;
         self.rails = self.rails.take().or(other.rails);
         for (id, contact) in other.about {
             if self.about.len() < HOSTS || self.about.contains_key(&id) {
@@ -168,66 +138,62 @@ impl Row {
         }
     }
 
-    /// A datagram of host `from` with this, and with as many of the contacts as fit; `turn` chooses them.
-    pub(super) fn datagram(&self, tag: JobTag, from: u32, turn: usize) -> Vec<u8> {
-        let encoded = |row: &Self| encode(tag, &HostNotice::News(from, vec![row.clone()]));
-        // With the ID, its quotes, a colon and a comma.
-        let length = |contact| serde_json::to_vec(contact).map_or(0, |bytes| bytes.len()) + 14;
-        let mut part = Self::new(self.card.clone());
-        let mut left = FULL.saturating_sub(encoded(&part).len());
-        // Eight fit, but for the longest: four turns go around, and the next four begin one further.
-        let first = (8 * turn + turn / 4).checked_rem(self.about.len()).unwrap_or_default();
-        for (id, contact) in self.about.iter().skip(first).chain(self.about.iter().take(first)) {
-            let Some(rest) = left.checked_sub(length(contact)) else { break };
-            part.about.insert(*id, contact.clone());
-            left = rest;
-        }
-        encoded(&part)
+    /// Datagrams of host `from` with all of this but the ports for RDMA.
+    pub(super) fn datagrams(&self, tag: JobTag, from: u32) -> Vec<Vec<u8>> {
+        let mut half = Self { rails: None, ..self.clone() };
+        let bytes = encode(tag, &Message::News(from, vec![half.clone()]));
+        let middle = half.about.keys().nth(half.about.len() / 2).copied();
+        let Some(middle) = middle.filter(|_| bytes.len() > FULL && half.about.len() > 1) else {
+            return vec![bytes];
+        };
+        let about = half.about.split_off(&middle);
+        let other = Self { about, ..half.clone() };
+        [half.datagrams(tag, from), other.datagrams(tag, from)].concat()
+    }
+
+    /// Whether a host may say this. Names of interfaces go to a terminal and into commands to copy, and a
+    /// stranger must not make this host send to a group or a broadcast address.
+    fn is_sane(&self) -> bool {
+        let are_few = self.places.len() <= ENDPOINTS && self.about.len() <= HOSTS;
+        let is_sane = |rail: &Rail| {
+            let is_short = rail.heard.len() <= HOSTS * RAILS && rail.networks.len() <= RAILS;
+            let are_names = is_name(&rail.by) && rail.heard.iter().all(|(_, port)| is_name(port));
+            is_short && are_names && rail.networks.iter().all(|network| is_net(network))
+        };
+        are_few
+            && self.places.iter().all(|place| is_host(place.at) && is_name(&place.by))
+            && self.rails.as_ref().is_none_or(|rails| rails.len() <= RAILS && rails.iter().all(is_sane))
     }
 }
 
-/// The messages between hosts. The names of the variants are in the messages.
+/// The messages between hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum HostNotice {
+pub(super) enum Message {
     /// What this host knows of some hosts.
-    News(u32, Vec<Row>),
+    News(u32, Vec<Record>),
     /// The host and the port for RDMA that has sent this multicast.
-    Rail(u32, usize),
+    Rail(u32, String),
     /// The sender asks for a transfer on this connection.
     Transfer,
 }
 
 /// The message with its head.
-pub(super) fn encode(tag: JobTag, message: &HostNotice) -> Vec<u8> {
-    let body = serde_json::to_vec(message).unwrap_or_default();
+pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
+    let body = bincode::serde::encode_to_vec(message, standard()).unwrap_or_default();
     [&HEAD[..], &tag.0, &body].concat()
 }
 
-pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
+/// The message, if a host of this job may send it.
+pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    let mut message: HostNotice = serde_json::from_slice(body).ok()?;
-    if let HostNotice::News(_, rows) = &mut message {
-        rows.truncate(HOSTS);
-        // Names go to a terminal, and that of an interface into a command to copy. And a stranger must not
-        // make this host send to a group or a broadcast address.
-        for Row { card, rails, .. } in rows {
-            HostName::new(&card.host).as_str().clone_into(&mut card.host);
-            card.places.retain(|place| is_host(place.at) && is_name(&place.by));
-            card.places.truncate(ENDPOINTS);
-            let is_net = |text: &String| {
-                text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte))
-            };
-            let is_heard = |ports: &BTreeSet<usize>| ports.iter().all(|port| *port < RAILS);
-            let is_sane = |rail: &Rail| {
-                let is_short = rail.heard.len() <= HOSTS && rail.networks.len() <= RAILS;
-                let are_fine = rail.networks.iter().all(is_net) && rail.heard.values().all(is_heard);
-                is_short && is_name(&rail.by) && are_fine
-            };
-            // All or nothing: the place of a port is its number.
-            rails.take_if(|rails| rails.len() > RAILS || !rails.iter().all(is_sane));
-        }
-    }
-    Some(message)
+    let (message, _) =
+        bincode::serde::borrow_decode_from_slice(body, standard().with_limit::<CLAIMED>()).ok()?;
+    let is_sane = match &message {
+        Message::News(_, records) => records.len() <= HOSTS && records.iter().all(Record::is_sane),
+        Message::Rail(_, port) => is_name(port),
+        Message::Transfer => true,
+    };
+    is_sane.then_some(message)
 }
 
 fn is_host(at: SocketAddr) -> bool {
@@ -240,8 +206,12 @@ pub(super) fn is_name(name: &str) -> bool {
     name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))
 }
 
+fn is_net(text: &str) -> bool {
+    text.len() < 50 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || b".:/".contains(&byte))
+}
+
 #[cfg(test)]
-pub(super) use tests::{MULTICAST, PATH, TCP, UNICAST, card, card_at};
+pub(super) use tests::{about, record, record_at};
 
 #[cfg(test)]
 mod tests {
@@ -249,49 +219,61 @@ mod tests {
 
     use super::*;
 
-    // The ways in IPv4, as a contact has them.
-    pub(in crate::doctor) const MULTICAST: u16 = 1;
-    pub(in crate::doctor) const UNICAST: u16 = 1 << 2;
-    pub(in crate::doctor) const TCP: u16 = 1 << 6;
-    pub(in crate::doctor) const PATH: u16 = 1 << 8;
-
-    /// A card whose only place is this endpoint.
-    pub(in crate::doctor) fn card_at(id: u32, at: &str) -> Card {
+    /// The record of a host whose only place is this endpoint.
+    pub(in crate::doctor) fn record_at(id: u32, at: &str) -> Record {
         let at: SocketAddr = at.parse().unwrap();
         let link = Link { address: at.ip(), prefix: 24, mtu: 1500 };
         let mac = u8::try_from(id % 250).ok().map(|last| [2, 0, 0, 0, 0, last]);
-        let host = format!("node{id}");
+        let host = HostName::new(&format!("node{id}"));
         let places = vec![HostPlace { at, link, by: "eth0".to_owned(), mac }];
-        Card { id, host, places, port: 40_000, transfers: false, done: false }
+        let about = BTreeMap::new();
+        Record { id, host, places, port: 40_000, transfers: false, done: false, about, rails: None }
     }
 
-    /// Node `id` of a network, at 10.0.0.`id`.
-    pub(in crate::doctor) fn card(id: u32) -> Card {
-        card_at(id, &format!("10.0.0.{id}:29500"))
+    /// The record of node `id` of a network, at 10.0.0.`id`.
+    pub(in crate::doctor) fn record(id: u32) -> Record {
+        record_at(id, &format!("10.0.0.{id}:29500"))
+    }
+
+    /// What a host knows of node `id`, which it reaches or hears by these ways.
+    pub(in crate::doctor) fn about(id: u32, ways: &[Way]) -> Contact {
+        let address = record(id % 250).places[0].at.ip();
+        Contact { works: ways.iter().map(|way| (*way, address)).collect(), ..Contact::default() }
     }
 
     fn tag() -> JobTag {
         "foo".parse::<JobId>().unwrap().tag()
     }
 
+    fn is_taken(record: Record) -> bool {
+        let news = Message::News(7, vec![record]);
+        let taken = decode(tag(), &encode(tag(), &news));
+        assert!(taken.as_ref().is_none_or(|taken| *taken == news));
+        taken.is_some()
+    }
+
     #[test]
-    fn a_message_is_sanitised_or_dropped() {
-        let mut bad = card(7);
-        bad.host = "\u{1b}[2J$(reboot)".to_owned();
-        let place = bad.places[0].clone();
-        bad.places = ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0", "10.0.0.1:5"]
-            .map(|at| HostPlace { at: at.parse().unwrap(), ..place.clone() })
-            .to_vec();
-        bad.places.push(HostPlace { by: "x;reboot".to_owned(), ..place });
-        let bytes = encode(tag(), &HostNotice::News(7, vec![Row::new(bad); 2 * HOSTS]));
-        let Some(HostNotice::News(7, rows)) = decode(tag(), &bytes) else { panic!() };
-        assert_eq!((rows.len(), rows[0].card.host.as_str()), (HOSTS, "__2J__reboot_"));
-        let kept: Vec<SocketAddr> = rows[0].card.places.iter().map(|place| place.at).collect();
-        assert_eq!(kept, ["10.0.0.1:5".parse().unwrap()]);
-        assert_eq!(decode(JobTag([0; 16]), &bytes), None);
-        for cut in 0..200 {
-            assert_eq!(decode(tag(), &bytes[..cut]), None);
+    fn a_message_that_no_host_sends_is_dropped() {
+        let good = record(7);
+        assert!(is_taken(good.clone()));
+        for at in ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0"] {
+            assert!(!is_taken(record_at(7, at)), "{at}");
         }
+        let mut bad = good.clone();
+        bad.places[0].by = "x;reboot".to_owned();
+        assert!(!is_taken(bad));
+        assert!(!is_taken(Record { places: vec![good.places[0].clone(); ENDPOINTS + 1], ..good.clone() }));
+        assert_eq!(decode(tag(), &encode(tag(), &Message::Rail(7, "$(reboot)".to_owned()))), None);
+        let many = encode(tag(), &Message::News(7, vec![good.clone(); HOSTS + 1]));
+        assert_eq!(decode(tag(), &many), None);
+        let bytes = encode(tag(), &Message::News(7, vec![good]));
+        assert_eq!(decode(JobTag([0; 16]), &bytes), None);
+        assert!((0..bytes.len()).all(|cut| decode(tag(), &bytes[..cut]).is_none()));
+        // A host's name is cleaned.
+        let at = bytes.windows(5).position(|part| part == b"node7").unwrap();
+        let hostile = [&bytes[..at], b"$(re)", &bytes[at + 5..]].concat();
+        let Some(Message::News(7, records)) = decode(tag(), &hostile) else { panic!() };
+        assert_eq!(records[0].host.as_str(), "__re_");
     }
 
     #[test]
@@ -300,54 +282,48 @@ mod tests {
             by: "enp1s0f0np0".to_owned(),
             networks: vec!["10.0.0.0/24".to_owned(), "fd00::/64".to_owned()],
             up: true,
-            heard: [(7, (0..RAILS).collect())].into(),
+            heard: (0..RAILS).map(|port| (7, format!("enp{port}"))).collect(),
         };
-        let kept = |rails: Vec<Rail>| {
-            let row = Row { rails: Some(rails), ..Row::new(card(7)) };
-            match decode(tag(), &encode(tag(), &HostNotice::News(7, vec![row]))) {
-                Some(HostNotice::News(7, rows)) => rows[0].rails.as_ref().map(Vec::len),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(kept(vec![good.clone(); RAILS]), Some(RAILS));
+        let are_taken = |rails: Vec<Rail>| is_taken(Record { rails: Some(rails), ..record(7) });
+        assert!(are_taken(vec![good.clone(); RAILS]));
         for bad in [
             Rail { by: "x;reboot".to_owned(), ..good.clone() },
             Rail { networks: vec!["\u{1b}[2J".to_owned()], ..good.clone() },
             Rail { networks: vec![String::new(); RAILS + 1], ..good.clone() },
-            Rail { heard: [(7, [RAILS].into())].into(), ..good.clone() },
-            Rail { heard: (0..65).map(|id| (id, BTreeSet::new())).collect(), ..good.clone() },
+            Rail { heard: [(7, "`x`".to_owned())].into(), ..good.clone() },
+            Rail { heard: (0..2049).map(|id| (id, String::new())).collect(), ..good.clone() },
         ] {
-            assert_eq!(kept(vec![good.clone(), bad]), None);
+            assert!(!are_taken(vec![good.clone(), bad]));
         }
-        assert_eq!(kept(vec![good; RAILS + 1]), None);
+        assert!(!are_taken(vec![good; RAILS + 1]));
     }
 
     #[test]
-    fn datagrams_fit_the_least_mtu_and_a_few_of_them_carry_the_largest_row() {
+    fn datagrams_fit_the_least_mtu_and_carry_the_largest_record() {
         let at: SocketAddr = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap();
         let link = Link { address: at.ip(), prefix: 128, mtu: 65_535 };
         let place = HostPlace { at, link, by: "x".repeat(15), mac: Some([255; 6]) };
-        let card = Card { host: "x".repeat(63), places: vec![place; ENDPOINTS], port: 65_535, ..card(1) };
         let broken = BrokenWay {
             to: at,
             fault: Fault::Size { passes: 65_535, fails: 65_535 },
             own_port_answers: false,
-            blocked: Some(Blocked::Gateway { by: at.ip(), net: at.ip(), prefix: 128 }),
+            blocked: Some(Blocked::Rule),
         };
-        let mut worst = Contact::new(1023);
-        (worst.broken, worst.rate, worst.shared) = (Some(broken), Some(u32::MAX), Some(at.ip()));
-        let usual = Card { places: card.places[..1].to_vec(), ..card.clone() };
-        for (card, contact, turns) in [(usual, worst, 128), (card, Contact::new(1023), 8)] {
-            let mut row = Row::new(card.clone());
-            row.about = (0..LARGEST).map(|id| (u32::MAX - id, contact.clone())).collect();
-            let mut heard = Row::new(card.clone());
-            for turn in 0..turns {
-                let bytes = row.datagram(tag(), 1, turn);
+        let works: BTreeSet<_> = [(Way::Multicast, at.ip()), (Way::Udp, at.ip()), (Way::Tcp, at.ip())].into();
+        let worst = Contact { works: works.clone(), broken: Some(broken), rate: Some(u32::MAX) };
+        let usual = Contact { works, ..Contact::default() };
+        for (places, contact) in [(1, worst), (ENDPOINTS, usual)] {
+            let mut whole = record(1);
+            whole.host = HostName::new(&"x".repeat(63));
+            whole.places = vec![place.clone(); places];
+            whole.about = (0..LARGEST).map(|id| (u32::MAX - id, contact.clone())).collect();
+            let mut heard = Record { about: BTreeMap::new(), ..whole.clone() };
+            for bytes in whole.datagrams(tag(), 1) {
                 assert!(bytes.len() <= FULL, "{}", bytes.len());
-                let Some(HostNotice::News(1, rows)) = decode(tag(), &bytes) else { panic!() };
-                heard.join(rows[0].clone());
+                let Some(Message::News(1, records)) = decode(tag(), &bytes) else { panic!() };
+                heard.join(records[0].clone());
             }
-            assert!(heard == row);
+            assert!(heard == whole);
         }
     }
 }

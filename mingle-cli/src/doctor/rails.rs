@@ -6,30 +6,29 @@
 //! route back, which a strict reverse-path filter asks for (arp_ignore and rp_filter in
 //! Documentation/networking/ip-sysctl.rst).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::rdma::{LinkLayer, Machine, NodeType, Relation};
-use mingle_core::tools::{Cast, Interface, Judged, Station, interfaces};
+use mingle_core::tools::{Cast, Interface, Station, interfaces};
 use mingle_core::{JobId, Network};
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::live::Arrived;
-use super::notice::{HOSTS, HostNotice, RAILS, Rail, decode, encode, is_name};
+use super::live::Shared;
+use super::notice::{HOSTS, Message, RAILS, Rail, decode, encode, is_name};
 
 /// The pause between two multicasts of a port.
 const PERIOD: Duration = Duration::from_millis(200);
 /// When a port that could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The longest hello of a port, in bytes. Other messages in the group of the job are longer.
-const LONGEST: usize = 64;
 
 /// The ports for RDMA over Ethernet that have a network interface in this namespace and are not excluded;
 /// none with `--multicast off`. Ports with an address come first: of very many virtual functions the rest is
 /// left out.
-pub(super) fn of_host(machine: &Machine, all: &[Judged], network: &Network) -> Vec<Rail> {
+pub(super) fn of_host(machine: &Machine, network: &Network) -> Vec<Rail> {
+    let all = interfaces(network).unwrap_or_default();
     let mut names = BTreeSet::new();
     let is_wanted = |kind| network.multicast && kind != Some(NodeType::RNIC);
     for device in machine.devices.iter().filter(|device| is_wanted(device.node_type)) {
@@ -54,7 +53,7 @@ pub(super) fn of_host(machine: &Machine, all: &[Judged], network: &Network) -> V
         by: interface.name.clone(),
         networks: networks(interface),
         up: interface.up,
-        heard: BTreeMap::new(),
+        heard: BTreeSet::new(),
     };
     let mut rails: Vec<Rail> = all.iter().map(|nic| &nic.interface).filter(is_rail).map(rail).collect();
     rails.sort_by_key(|rail| rail.networks.is_empty());
@@ -69,59 +68,35 @@ fn networks(interface: &Interface) -> Vec<String> {
     nets.take(RAILS).map(|net| net.trunc().to_string()).collect()
 }
 
-/// Reads the links and networks of the ports again: a cable that is plugged in or pulled is known to the
-/// kernel about a second later, and a port may get its address then.
-pub(super) fn update(rails: &mut [Rail], network: &Network) {
-    let Ok(all) = interfaces(network) else { return };
-    for rail in rails {
-        let now = all.iter().map(|nic| &nic.interface).find(|interface| interface.name == rail.by);
-        rail.up = now.is_some_and(|interface| interface.up);
-        rail.networks = now.map(networks).unwrap_or_default();
-    }
-}
-
-/// Sends the hello of each port again and again, and passes on what the port hears, each once, until the
-/// meeting is over. A port that has no link or address yet is tried again.
-pub(super) fn listen(
-    rails: &[Rail],
-    me: u32,
-    job: &JobId,
-    network: &Network,
-    sender: &mpsc::Sender<Arrived>,
-) {
-    for (here, rail) in rails.iter().enumerate() {
-        let (job, network, port, sender) = (job.clone(), network.clone(), rail.by.clone(), sender.clone());
-        tokio::spawn(async move {
-            let (tag, mut ticks, mut known) = (job.tag(), interval(PERIOD), BTreeSet::new());
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let hello = encode(tag, &HostNotice::Rail(me, here));
-            let mut opened = None;
-            while !sender.is_closed() {
-                let Some(station) = &mut opened else {
-                    opened = Station::of_port(&job, &network, &port).ok();
-                    if opened.is_none() {
-                        sleep(AGAIN).await;
+/// Sends the hello of this port again and again, and notes what the port hears. A port that has no link or
+/// address yet is tried again.
+pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, shared: Arc<Shared>) {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let hello = encode(shared.tag, &Message::Rail(me, port.clone()));
+    let mut opened = Station::of_port(&job, &network, &port);
+    loop {
+        let Ok(station) = &mut opened else {
+            sleep(AGAIN).await;
+            opened = Station::of_port(&job, &network, &port);
+            continue;
+        };
+        tokio::select! {
+            (_, cast, bytes) = station.receive() => {
+                // A port hears itself, too, unless this host drops multicast.
+                if cast == Cast::Multicast
+                    && let Some(Message::Rail(id, there)) = decode(shared.tag, &bytes)
+                {
+                    let mut board = shared.board.lock().await;
+                    let heard = board.heard.entry(port.clone()).or_default();
+                    // A stranger can make up any number.
+                    if heard.len() < HOSTS * RAILS {
+                        heard.insert((id, there));
                     }
-                    continue;
-                };
-                tokio::select! {
-                    (_, cast, bytes) = station.receive() => {
-                        // A port hears itself, too, unless this host drops multicast.
-                        if cast == Cast::Multicast
-                            && bytes.len() <= LONGEST
-                            && let Some(HostNotice::Rail(id, there)) = decode(tag, &bytes)
-                            && there < RAILS
-                            && known.len() < HOSTS * RAILS
-                            && known.insert((id, there))
-                        {
-                            // An error means that the meeting is over.
-                            let _ = sender.send(Arrived::Rail { here, id, there }).await;
-                        }
-                    }
-                    // A port that cannot send is heard by nobody, which the others say.
-                    _ = ticks.tick() => drop(station.send_to_all(&hello)),
                 }
             }
-        });
+            // A port that cannot send is heard by nobody, which the others say.
+            _ = ticks.tick() => drop(station.send_to_all(&hello)),
+        }
     }
 }

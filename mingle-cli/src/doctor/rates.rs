@@ -3,8 +3,12 @@
 //! A host's rate is the median of its transfers with all others, so one disturbed transfer, or one slow
 //! partner, does not count. It is compared with the median of all hosts' rates.
 
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
 use super::finding::{Finding, Severity};
 use super::matrix::Board;
+use super::notice::Way;
 use super::table::mbit;
 
 const CHECK: &str = "bandwidth";
@@ -20,9 +24,19 @@ fn median(mut rates: Vec<u32>) -> Option<u32> {
 }
 
 /// The hosts that take part in transfers, in order.
-pub(super) fn hosts(board: &Board) -> Vec<u32> {
-    let takes_part = |id: &u32| board.card(*id).is_some_and(|card| card.transfers);
-    board.ids().into_iter().filter(takes_part).collect()
+fn hosts(board: &Board) -> Vec<u32> {
+    board.ids().into_iter().filter(|id| board.host(*id).transfers).collect()
+}
+
+/// How many hosts take part in transfers, and those that this host asks, each with its endpoint.
+pub(super) fn partners(board: &Board) -> (usize, VecDeque<(u32, SocketAddr)>) {
+    let (hosts, own) = (hosts(board), board.own.id);
+    let me = hosts.iter().position(|id| *id == own).unwrap_or_default();
+    let connects = |id: &u32| board.works(Way::Path, own, *id) && board.works(Way::Path, *id, own);
+    // Not all ask the same host first.
+    let others = hosts[me..].iter().chain(&hosts[..me]).copied().filter(connects);
+    let partners = others.filter_map(|id| Some((id, board.reached(board.host(id))?.at))).collect();
+    (hosts.len(), partners)
 }
 
 /// One direction of all hosts: the rate of each, and their median.
@@ -87,19 +101,19 @@ fn slow(host: String, at: usize, sent: &Direction, received: &Direction) -> Opti
 #[cfg(test)]
 mod tests {
     use super::super::matrix::board_at;
-    use super::super::notice::{Contact, Row, card};
+    use super::super::notice::{Contact, Record, record};
     use super::*;
 
     /// The names of the slow hosts and what is said of them.
     fn slow_of(hosts: u32, rate: impl Fn(u32, u32) -> u32) -> Vec<(String, String)> {
-        let new = |id| super::super::notice::Card { transfers: true, ..card(id) };
-        let row = |to: u32| {
+        let new = |id| Record { transfers: true, ..record(id) };
+        let about = |to: u32| {
             let others = (1..=hosts).filter(move |from| *from != to);
-            others.map(|from| (from, Contact { rate: Some(rate(from, to)), ..Contact::new(0) })).collect()
+            others.map(|from| (from, Contact { rate: Some(rate(from, to)), ..Contact::default() })).collect()
         };
         let mut board = board_at(new(100), hosts + 1, false);
         for id in 1..=hosts {
-            board.learn(Row { about: row(id), ..Row::new(new(id)) });
+            board.learn(Record { about: about(id), ..new(id) });
         }
         let found = examine(&board).into_iter().filter(|finding| finding.status == Severity::Warning);
         found.map(|finding| (finding.looked, finding.seen)).collect()

@@ -1,6 +1,7 @@
 //! Why packets to another host do not leave this one as they should: no route, a route that rejects or leads
 //! elsewhere, or a rule before all routes.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +13,21 @@ use crate::host::HERE;
 pub(super) enum Blocked {
     /// There is no route.
     NoRoute,
-    /// A route of the main table to this network rejects or drops them.
-    Rejects { net: IpAddr, prefix: u8 },
-    /// A route of the main table leads to a gateway, although the address is in the host's own network.
-    Gateway { by: IpAddr, net: IpAddr, prefix: u8 },
+    /// A route of the main table rejects or drops them, or leads to a gateway, although the address is in the
+    /// host's own network.
+    Route(Route),
     /// A rule, or a route of another table.
     Rule,
+}
+
+/// A route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Route {
+    net: Ipv4Addr,
+    prefix: u8,
+    /// Unspecified where there is none.
+    gateway: Ipv4Addr,
+    rejects: bool,
 }
 
 impl Blocked {
@@ -25,35 +35,36 @@ impl Blocked {
     /// interface to the address, if that is on the same link.
     pub(super) fn explain(self, host: &str, to: IpAddr, by: Option<&str>) -> (String, String) {
         let v6 = if to.is_ipv6() { " -6" } else { "" };
-        match self {
-            Self::NoRoute => {
-                let cure = match by {
-                    Some(by) => format!(
-                        "on {host}: `ip{v6} route add {to} dev {by}`; or give both an address of one network"
-                    ),
-                    None => format!("add a route to {to} on {host}, or choose another --interface"),
-                };
-                (format!("no route of {host} leads to {to}"), cure)
-            }
-            Self::Rejects { net, prefix } => (
-                format!("a route of {host} rejects packets to {net}/{prefix}"),
-                format!("on {host}: `ip{v6} route del {net}/{prefix}`"),
-            ),
-            Self::Gateway { by, net, prefix } => (
+        match (self, by) {
+            (Self::NoRoute, Some(by)) => (
+                format!("no route of {host} leads to {to}"),
                 format!(
-                    "a route of {host} sends packets to {net}/{prefix} to the gateway {by}, although {to} is in its own network"
+                    "on {host}: `ip{v6} route add {to} dev {by}`; or give both an address of one network"
                 ),
-                format!("on {host}: `ip{v6} route del {net}/{prefix} via {by}`"),
             ),
-            Self::Rule if to.is_ipv6() => (
+            (Self::NoRoute, None) => (
+                format!("no route of {host} leads to {to}"),
+                format!("add a route to {to} on {host}, or choose another --interface"),
+            ),
+            (Self::Route(Route { net, prefix, rejects: true, .. }), _) => (
+                format!("a route of {host} rejects packets to {net}/{prefix}"),
+                format!("on {host}: `ip route del {net}/{prefix}`"),
+            ),
+            (Self::Route(Route { net, prefix, gateway, .. }), _) => (
+                format!(
+                    "a route of {host} sends packets to {net}/{prefix} to the gateway {gateway}, although {to} is in its own network"
+                ),
+                format!("on {host}: `ip route del {net}/{prefix} via {gateway}`"),
+            ),
+            (Self::Rule, _) if to.is_ipv6() => (
                 format!("a route or rule of {host} rejects packets to {to}"),
                 format!("on {host}, delete what `ip -6 route get {to}` and `ip -6 rule` show"),
             ),
-            Self::Rule => (
+            (Self::Rule, _) => (
                 format!(
-                    "a rule (`ip{v6} rule`) of {host}, or a route of another table than main, rejects packets to {to}"
+                    "a rule (`ip rule`) of {host}, or a route of another table than main, rejects packets to {to}"
                 ),
-                format!("on {host}: `ip{v6} rule add to {to} lookup main pref 1`, or delete that rule"),
+                format!("on {host}: `ip rule add to {to} lookup main pref 1`, or delete that rule"),
             ),
         }
     }
@@ -72,29 +83,14 @@ pub(super) fn examine(to: IpAddr, is_near: bool) -> Option<Blocked> {
     judge(refused, route, is_near)
 }
 
-fn judge(refused: Option<std::io::ErrorKind>, route: Option<Route>, is_near: bool) -> Option<Blocked> {
-    use std::io::ErrorKind::NetworkUnreachable;
+fn judge(refused: Option<ErrorKind>, route: Option<Route>, is_near: bool) -> Option<Blocked> {
     match (refused, route) {
-        (Some(_), Some(Route { net, prefix, rejects: true, .. })) => {
-            Some(Blocked::Rejects { net: net.into(), prefix })
-        }
-        (Some(NetworkUnreachable), None) => Some(Blocked::NoRoute),
+        (Some(_), Some(route)) if route.rejects => Some(Blocked::Route(route)),
+        (Some(ErrorKind::NetworkUnreachable), None) => Some(Blocked::NoRoute),
         (Some(_), _) => Some(Blocked::Rule),
-        (None, Some(Route { net, prefix, gateway, .. })) if is_near && !gateway.is_unspecified() => {
-            Some(Blocked::Gateway { by: gateway.into(), net: net.into(), prefix })
-        }
+        (None, Some(route)) if is_near && !route.gateway.is_unspecified() => Some(Blocked::Route(route)),
         (None, _) => None,
     }
-}
-
-/// A route of the main table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Route {
-    net: Ipv4Addr,
-    prefix: u8,
-    /// Unspecified where there is none.
-    gateway: Ipv4Addr,
-    rejects: bool,
 }
 
 /// The route to an address, by the text of /proc/net/route: interface, destination, gateway, flags, three
@@ -116,8 +112,6 @@ fn route(table: &str, to: Ipv4Addr) -> Option<Route> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
-
     use super::*;
 
     #[test]
@@ -146,7 +140,7 @@ mod tests {
         let gateway = Ipv4Addr::new(10, 0, 0, 200);
         let route = Route { net: [10, 0, 0, 0].into(), prefix: 24, gateway, rejects: false };
         assert_eq!(judge(None, Some(route), false), None);
-        assert!(matches!(judge(None, Some(route), true), Some(Blocked::Gateway { .. })));
+        assert!(matches!(judge(None, Some(route), true), Some(Blocked::Route(_))));
         assert_eq!(judge(Some(ErrorKind::InvalidInput), Some(route), true), Some(Blocked::Rule));
         assert_eq!(judge(Some(ErrorKind::NetworkUnreachable), None, true), Some(Blocked::NoRoute));
     }

@@ -10,16 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::proto::JobTag;
 use mingle_core::tools::{self, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::exchange::framed;
-use super::live::Arrived;
-use super::notice::{HostNotice, encode};
+use super::exchange;
+use super::live::Shared;
+use super::notice::{Message, encode};
 
 /// How long a transfer takes, and how many bytes it has, at most.
 const TIME: Duration = Duration::from_millis(300);
@@ -33,42 +31,33 @@ const START: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 const BLOCK: usize = 128 << 10;
 
-/// The transfers of one host.
-#[derive(Clone)]
-pub(super) struct Transfers {
-    pub(super) tag: JobTag,
-    /// A single permit, which whoever uses the link holds; none before this host begins.
-    pub(super) link: Arc<Semaphore>,
-    pub(super) sender: mpsc::Sender<Arrived>,
+/// Measures the transfers of these hosts.
+pub(super) async fn run(shared: Arc<Shared>, mut waiting: VecDeque<(u32, SocketAddr)>) {
+    while let Some((id, at)) = waiting.pop_front() {
+        if let Ok(rate) = ask(&shared, at).await {
+            if let Some(contact) = shared.board.lock().await.own.about.get_mut(&id) {
+                contact.rate = Some(rate);
+            }
+        } else {
+            waiting.push_back((id, at));
+            sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
+        }
+    }
 }
 
-impl Transfers {
-    /// Measures the transfers of these hosts.
-    pub(super) async fn run(&self, mut waiting: VecDeque<(u32, SocketAddr)>) {
-        while let Some((id, at)) = waiting.pop_front() {
-            if let Ok(rate) = self.ask(at).await {
-                let _ = self.sender.send(Arrived::Rate { id, rate }).await;
-            } else {
-                waiting.push_back((id, at));
-                sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
-            }
-        }
-    }
+/// Asks a host for its transfer. Returns the rate in kbit/s.
+async fn ask(shared: &Shared, at: SocketAddr) -> io::Result<u32> {
+    let Ok(_permit) = shared.link.acquire().await else { return Err(io::ErrorKind::BrokenPipe.into()) };
+    let mut stream = timeout(START, TcpStream::connect(at)).await??;
+    reset(&stream);
+    exchange::send(&mut stream, &encode(shared.tag, &Message::Transfer)).await?;
+    measure(&mut stream).await
+}
 
-    /// Asks a host for its transfer. Returns the rate in kbit/s.
-    async fn ask(&self, at: SocketAddr) -> io::Result<u32> {
-        let Ok(_permit) = self.link.acquire().await else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        let mut stream = timeout(START, TcpStream::connect(at)).await??;
-        reset(&stream);
-        stream.write_all(&framed(&encode(self.tag, &HostNotice::Transfer))).await?;
-        measure(&mut stream).await
-    }
-
-    /// Sends to a host that has asked for it, if this one has time.
-    pub(super) async fn answer(&self, stream: &mut TcpStream) {
-        if let Ok(_permit) = self.link.try_acquire() {
-            send(stream).await;
-        }
+/// Sends to a host that has asked for it, if this one has time.
+pub(super) async fn answer(shared: &Shared, stream: &mut TcpStream) {
+    if let Ok(_permit) = shared.link.try_acquire() {
+        send(stream).await;
     }
 }
 
@@ -88,34 +77,33 @@ async fn send(stream: &mut TcpStream) {
 /// Reads for the time of a transfer. Returns the rate in kbit/s.
 async fn measure(stream: &mut TcpStream) -> io::Result<u32> {
     let mut block = vec![0; BLOCK];
-    let mut total = timeout(START, stream.read(&mut block)).await??;
+    timeout(START, stream.read(&mut block)).await??;
     let started = Instant::now();
-    // The time and the bytes when the measurement began.
-    let mut warm: Option<(Instant, usize)> = None;
-    let mut last = started;
-    while total < BYTES {
-        match timeout_at(started + TIME, stream.read(&mut block)).await {
-            Ok(Ok(length)) if length > 0 => {
-                total += length;
-                last = Instant::now();
-            }
-            Ok(Ok(_)) => break,
-            Ok(Err(error)) => return Err(error),
-            Err(_) => {
-                last = started + TIME;
-                break;
-            }
-        }
-        if last - started >= WARM_TIME || total >= WARM_BYTES {
-            warm.get_or_insert((last, total));
-        }
-    }
-    let (since, before) = warm.unwrap_or((started, 0));
-    if total == before {
+    let (_, since) = read_until(stream, &mut block, started + WARM_TIME, WARM_BYTES).await?;
+    let (bytes, last) = read_until(stream, &mut block, started + TIME, BYTES).await?;
+    if bytes == 0 {
         // It has stalled, and would say nothing of the link.
         return Err(io::ErrorKind::TimedOut.into());
     }
     let micros = (last - since).as_micros().max(1);
-    let bits = u128::try_from(total - before).unwrap_or_default() * 8;
+    let bits = u128::try_from(bytes).unwrap_or_default() * 8;
     Ok(u32::try_from(bits * 1000 / micros).unwrap_or(u32::MAX))
+}
+
+/// Reads until then, or so many bytes. Returns how many it has read, and when it had read them.
+async fn read_until(
+    stream: &mut TcpStream,
+    block: &mut [u8],
+    end: Instant,
+    most: usize,
+) -> io::Result<(usize, Instant)> {
+    let mut total = 0;
+    while total < most {
+        match timeout_at(end, stream.read(block)).await {
+            Ok(Ok(0)) => break,
+            Ok(length) => total += length?,
+            Err(_) => return Ok((total, end)),
+        }
+    }
+    Ok((total, Instant::now()))
 }

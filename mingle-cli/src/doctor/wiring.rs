@@ -14,111 +14,111 @@ const CHECK: &str = "wiring";
 const SHOWN: usize = 8;
 const FINDINGS: usize = 32;
 
-/// A port: the place of its host, and its own.
-type End = (usize, usize);
+/// A port, and the ID and name of its host.
+struct Port<'a> {
+    host: u32,
+    host_name: String,
+    rail: &'a Rail,
+}
+
+/// Ports by their places in [`Wiring::ports`].
+type Ends = BTreeSet<usize>;
 
 /// The ports of all hosts.
 pub(super) struct Wiring<'a> {
-    /// The ID and name of each host, and its ports; none where it has not told of them.
-    hosts: Vec<(u32, String, Option<&'a [Rail]>)>,
+    ports: Vec<Port<'a>>,
+    /// The hosts, and the names of those that have not told of their ports.
+    hosts: BTreeSet<u32>,
+    silent: Vec<String>,
     /// The ports that hear each other, directly or by way of others. A port that hears none is alone.
-    segments: Vec<BTreeSet<End>>,
+    segments: Vec<Ends>,
 }
 
 impl<'a> Wiring<'a> {
     pub(super) fn of(board: &'a Board) -> Self {
         let ids = board.ids();
-        let host = |id: &u32| (*id, board.name(*id), board.rows[id].rails.as_deref());
-        let mut wiring = Self { hosts: ids.iter().map(host).collect(), segments: Vec::new() };
-        let places: BTreeMap<u32, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
-        let ends: Vec<End> = wiring.ends().collect();
-        let mut labels: BTreeMap<End, usize> = ends.iter().copied().zip(0..).collect();
-        for here in &ends {
-            for (id, heard) in &wiring.rail(*here).heard {
-                for there in heard.iter().filter_map(|rail| Some((*places.get(id)?, *rail))) {
-                    // A stranger can make up ports that no host has.
-                    let (own, other) = (labels[here], labels.get(&there).copied());
-                    if let Some(other) = other.filter(|other| *other != own) {
-                        labels.values_mut().filter(|label| **label == other).for_each(|label| *label = own);
-                    }
-                }
-            }
+        let ports = |id: &u32| {
+            let (host, host_name) = (*id, board.name(*id));
+            let rails = board.host(host).rails.iter().flatten();
+            rails.map(move |rail| Port { host, host_name: host_name.clone(), rail })
+        };
+        let ports: Vec<Port<'_>> = ids.iter().flat_map(ports).collect();
+        let mut segments: Vec<Ends> = Vec::new();
+        for (here, port) in ports.iter().enumerate() {
+            // A stranger can make up ports that no host has.
+            let hears = |end: &usize| *end == here || port.hears(&ports[*end]);
+            let mut joined: Ends = (0..ports.len()).filter(hears).collect();
+            let overlapping = segments.extract_if(.., |segment| !segment.is_disjoint(&joined));
+            let overlapping: Vec<Ends> = overlapping.collect();
+            joined.extend(overlapping.into_iter().flatten());
+            segments.push(joined);
         }
-        let mut segments: BTreeMap<usize, BTreeSet<End>> = BTreeMap::new();
-        for (end, label) in labels {
-            segments.entry(label).or_default().insert(end);
-        }
-        wiring.segments = segments.into_values().collect();
-        wiring.segments.sort();
-        wiring
+        segments.sort();
+        let silent = ids.iter().filter(|id| board.host(**id).rails.is_none());
+        let silent = silent.map(|id| board.name(*id)).collect();
+        Self { ports, hosts: ids.into_iter().collect(), silent, segments }
     }
 
-    fn ends(&self) -> impl Iterator<Item = End> {
-        let counts = self.hosts.iter().map(|(.., rails)| rails.map_or(0, <[Rail]>::len));
-        counts.enumerate().flat_map(|(host, count)| (0..count).map(move |rail| (host, rail)))
+    fn name(&self, end: usize) -> String {
+        let Port { host_name, rail, .. } = &self.ports[end];
+        format!("{} of {host_name}", rail.by)
     }
 
-    fn rail(&self, (host, rail): End) -> &'a Rail {
-        &self.hosts[host].2.unwrap_or_default()[rail]
-    }
-
-    fn name(&self, end: End) -> String {
-        format!("{} of {}", self.rail(end).by, self.hosts[end.0].1)
+    fn hosts_of(&self, ends: &Ends) -> BTreeSet<u32> {
+        ends.iter().map(|end| self.ports[*end].host).collect()
     }
 
     /// The ports that hear this port or are heard by it, itself included.
-    fn segment(&self, end: End) -> &BTreeSet<End> {
-        static NONE: BTreeSet<End> = BTreeSet::new();
+    fn segment(&self, end: usize) -> &Ends {
+        static NONE: Ends = Ends::new();
         self.segments.iter().find(|segment| segment.contains(&end)).unwrap_or(&NONE)
     }
 
-    /// Whether the port hears no other host, and no other host has said that it hears this port.
-    fn is_alone(&self, end: End) -> bool {
-        let others = &self.hosts.iter().enumerate().filter(|(host, _)| *host != end.0);
-        let hears = others.clone().any(|(_, (id, ..))| self.rail(end).heard.contains_key(id));
-        !hears && hosts_of(self.segment(end)).len() < 2
+    /// Whether the port and one of another host hear each other.
+    fn is_joined(&self, end: usize) -> bool {
+        self.hosts_of(self.segment(end)).len() > 1
     }
 
-    /// What this port hears, in words.
-    fn hears(&self, end: End) -> String {
-        let others = self.segment(end).iter().filter(|other| other.0 != end.0);
-        let others: Vec<End> = others.copied().collect();
-        match self.why_alone(end) {
-            Some(why) => format!("{} {why}", self.name(end)),
-            None => format!("{} hears {}", self.name(end), short(&others, ", ", |other| self.name(other))),
-        }
-    }
-
-    /// Why the segment of this port is no other host's.
-    fn why_alone(&self, end: End) -> Option<&'static str> {
-        let (rail, own) = (self.rail(end), self.hosts[end.0].0);
-        let hears_itself = rail.heard.get(&own).is_some_and(|ports| ports.contains(&end.1));
-        match rail.up {
-            _ if hosts_of(self.segment(end)).len() > 1 => None,
-            _ if !self.is_alone(end) => Some("hears a host that has not told its ports"),
+    /// Why the port hears no other host, if so: no other host has said that it hears this port, either.
+    fn why_alone(&self, end: usize) -> Option<&'static str> {
+        let port = &self.ports[end];
+        let is_other = |(id, _): &(u32, String)| *id != port.host && self.hosts.contains(id);
+        match port.rail.up {
+            _ if self.is_joined(end) || port.rail.heard.iter().any(is_other) => None,
             false => Some("has no link"),
-            true if hears_itself => Some("hears no other host"),
+            true if port.hears(port) => Some("hears no other host"),
             true => Some("does not even hear itself"),
         }
     }
 
+    /// What this port hears, in words.
+    fn hears(&self, end: usize) -> String {
+        if self.is_joined(end) {
+            let is_other = |other: &&usize| self.ports[**other].host != self.ports[end].host;
+            let others: Vec<usize> = self.segment(end).iter().filter(is_other).copied().collect();
+            return format!("hears {}", short(&others, ", ", |other| self.name(other)));
+        }
+        self.why_alone(end).unwrap_or("hears a host that has not told its ports").to_owned()
+    }
+
     /// What is wrong with the networks whose ports do not all hear each other, or else what joins the hosts.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut networks: BTreeMap<&str, BTreeSet<End>> = BTreeMap::new();
-        for end in self.ends() {
-            for network in self.rail(end).networks.iter().filter(|network| is_of_link(network)) {
+        let mut networks: BTreeMap<&str, Ends> = BTreeMap::new();
+        for (end, port) in self.ports.iter().enumerate() {
+            for network in port.rail.networks.iter().filter(|network| is_of_link(network)) {
                 networks.entry(network).or_default().insert(end);
             }
         }
         // Ports have networks of both families.
-        let mut together: BTreeMap<BTreeSet<End>, Vec<&str>> = BTreeMap::new();
+        let mut together: BTreeMap<Ends, Vec<&str>> = BTreeMap::new();
         for (network, ends) in networks {
             together.entry(ends).or_default().push(network);
         }
         let broken = together.iter().filter_map(|(ends, networks)| self.broken(networks, ends));
         let mut findings: Vec<Finding> = broken.take(FINDINGS).collect();
-        if findings.is_empty() && hosts_of(&self.ends().collect()).len() > 1 {
-            findings.push(self.shape());
+        let hosts = self.hosts_of(&(0..self.ports.len()).collect());
+        if findings.is_empty() && hosts.len() > 1 {
+            findings.push(self.shape(&hosts));
         }
         findings
     }
@@ -126,75 +126,72 @@ impl<'a> Wiring<'a> {
     /// The finding on ports with the same networks: which of them are alone, or else in which parts they are.
     /// Only a port without a link and a crossed cable are surely wrong: a fabric may pass no multicast, or
     /// route between the links of a network.
-    fn broken(&self, networks: &[&str], ends: &BTreeSet<End>) -> Option<Finding> {
-        let hosts = hosts_of(ends).len();
+    fn broken(&self, networks: &[&str], ends: &Ends) -> Option<Finding> {
+        let hosts = self.hosts_of(ends).len();
         if hosts < 2 || self.segments.iter().any(|segment| ends.is_subset(segment)) {
             return None;
         }
-        let find = |status, blamed: &[End], cure: String| {
+        let find = |status, blamed: &[usize], cure: &str| {
             let looked = format!("ports for RDMA in {}", networks[..networks.len().min(SHOWN)].join(", "));
-            Some(Finding::new(status, CHECK, looked, short(blamed, "; ", |end| self.hears(end)), cure))
+            let seen = short(blamed, "; ", |end| format!("{} {}", self.name(end), self.hears(end)));
+            Some(Finding::new(status, CHECK, looked, seen, cure))
         };
-        let alone: Vec<End> = ends.iter().copied().filter(|end| self.is_alone(*end)).collect();
-        if let Some(dead) = alone.iter().find(|end| !self.rail(**end).up) {
-            let (by, host) = (&self.rail(*dead).by, &self.hosts[dead.0].1);
+        let alone: Vec<usize> = ends.iter().copied().filter(|end| self.why_alone(*end).is_some()).collect();
+        if let Some(Port { host_name, rail, .. }) =
+            alone.iter().map(|end| &self.ports[*end]).find(|port| !port.rail.up)
+        {
             let cure = format!(
-                "plug the cable in again or replace it, at both ends: `ethtool {by}` on {host} shows the link"
+                "plug the cable in again or replace it, at both ends: `ethtool {}` on {host_name} shows the link",
+                rail.by
             );
-            return find(Severity::Warning, &alone, cure);
+            return find(Severity::Warning, &alone, &cure);
         }
         if !alone.is_empty() {
             let cure = "if a cable or switch joins them, look for a firewall rule that drops multicast on a port that does not even \
                         hear itself, and for the VLAN of a switch port";
-            return find(Severity::Note, &alone, cure.to_owned());
+            return find(Severity::Note, &alone, cure);
         }
         // With several ports in a network, a host may mean any of them to reach another host.
         if hosts < ends.len() {
             return None;
         }
-        let own = |end: &End| self.segment(*end).intersection(ends).count();
+        let own = |end: &usize| self.segment(*end).intersection(ends).count();
         let most = ends.iter().map(own).max().unwrap_or(0);
-        let apart: Vec<End> = ends.iter().copied().filter(|end| own(end) < most || most == 1).collect();
-        let is_crossed = |end: &End| own(end) == 1 && self.why_alone(*end).is_none();
+        let apart: Vec<usize> = ends.iter().copied().filter(|end| own(end) < most || most == 1).collect();
+        let is_crossed = |end: &usize| own(end) == 1 && self.is_joined(*end);
         if !apart.is_empty() && apart.iter().all(is_crossed) {
             let cure = "the cables are crossed: plug them into the ports of their networks, or exchange the addresses of the two \
                         ports on one host";
-            return find(Severity::Warning, &apart, cure.to_owned());
+            return find(Severity::Warning, &apart, cure);
         }
-        let all: Vec<End> = ends.iter().copied().collect();
+        let all: Vec<usize> = ends.iter().copied().collect();
         let cure =
             "if no router joins these links, join their switches, or give each link a network of its own";
-        find(Severity::Note, if apart.is_empty() { &all } else { &apart }, cure.to_owned())
+        find(Severity::Note, if apart.is_empty() { &all } else { &apart }, cure)
     }
 
-    /// What joins the hosts, in a sentence.
-    fn shape(&self) -> Finding {
-        let ends: BTreeSet<End> = self.ends().collect();
-        let joined: Vec<BTreeSet<usize>> =
-            self.segments.iter().map(hosts_of).filter(|hosts| hosts.len() > 1).collect();
-        let pairs: BTreeSet<_> = joined.iter().filter(|hosts| hosts.len() == 2).collect();
-        let (hosts, links) = (hosts_of(&ends).len(), joined.len());
+    /// What joins these hosts, in a sentence.
+    fn shape(&self, hosts: &BTreeSet<u32>) -> Finding {
+        let joined = self.segments.iter().map(|segment| self.hosts_of(segment));
+        let joined: Vec<BTreeSet<u32>> = joined.filter(|hosts| hosts.len() > 1).collect();
+        let are_joined = |one, other| joined.iter().any(|some| some.contains(one) && some.contains(other));
+        let joined_to = |one| hosts.iter().filter(|other| one < *other && are_joined(one, other)).count();
+        let (hosts, pairs) = (hosts.len(), hosts.iter().map(joined_to).sum::<usize>());
         let possible = hosts * (hosts - 1) / 2;
-        let (seen, is_whole) = match joined.first() {
-            None => ("no port of a host hears a port of another".to_owned(), false),
-            Some(one) if links == 1 && one.len() == hosts => {
-                ("one switch or cable joins them".to_owned(), true)
+        let seen = match joined.len() {
+            0 => "no port of a host hears a port of another".to_owned(),
+            1 if pairs == possible => "one switch or cable joins them".to_owned(),
+            links if joined.iter().all(|some| some.len() == hosts) => {
+                format!("{links} rails or cables, each of which joins them all")
             }
-            Some(one) if links == 1 => (format!("one switch or cable joins {} of them", one.len()), false),
-            _ if joined.iter().all(|some| some.len() == hosts) => {
-                (format!("{links} rails or cables, each of which joins them all"), true)
-            }
-            _ if pairs.len() == possible => ("cables join each two of them".to_owned(), true),
-            _ if joined.iter().all(|some| some.len() == 2) => {
-                (format!("cables join {} of {possible} pairs of them", pairs.len()), false)
-            }
-            _ => (format!("{links} networks join different hosts"), false),
+            _ if pairs == possible => "cables or switches join each two of them".to_owned(),
+            _ => format!("cables or switches join {pairs} of {possible} pairs of them"),
         };
         let looked = format!("ports for RDMA of {hosts} hosts");
-        if is_whole {
+        if pairs == possible {
             return Finding::ok(CHECK, looked, seen);
         }
-        let down: Vec<End> = ends.into_iter().filter(|end| !self.rail(*end).up).collect();
+        let down: Vec<usize> = (0..self.ports.len()).filter(|end| !self.ports[*end].rail.up).collect();
         let without = if down.is_empty() { "" } else { "; without a link: " };
         let seen = format!("{seen}{without}{}", short(&down, ", ", |end| self.name(end)));
         let cure = "if a cable or switch should join more, look at the link of each port (`ethtool`), and whether multicast passes";
@@ -203,38 +200,41 @@ impl<'a> Wiring<'a> {
 
     /// A line for each cable or switch, and for each port and host without.
     pub(super) fn text(&self) -> String {
-        let mut lines: Vec<String> = Vec::new();
-        for segment in &self.segments {
-            let side = |host: usize| {
-                let own = segment.iter().filter(|end| end.0 == host);
-                let ports: Vec<&str> = own.map(|end| self.rail(*end).by.as_str()).collect();
-                format!("{} {}", self.hosts[host].1, ports.join(", "))
-            };
-            let mut sides: Vec<String> = hosts_of(segment).into_iter().map(side).collect();
-            let why = segment.first().and_then(|end| self.why_alone(*end));
-            sides.extend(why.map(str::to_owned));
-            lines.push(format!("  {}\n", sides.join(" -- ")));
-        }
-        if lines.is_empty() {
+        if self.ports.is_empty() {
             return String::new();
         }
-        let silent = self.hosts.iter().filter(|(.., rails)| rails.is_none());
-        lines.extend(silent.map(|(_, name, _)| format!("  {name} -- has not told its ports\n")));
+        let line = |segment: &Ends| {
+            let ports: Vec<&Port<'_>> = segment.iter().map(|end| &self.ports[*end]).collect();
+            let side = |side: &[&Port<'_>]| {
+                let names: Vec<&str> = side.iter().map(|port| port.rail.by.as_str()).collect();
+                format!("{} {}", side[0].host_name, names.join(", "))
+            };
+            // Those of a host are neighbours.
+            let mut sides: Vec<String> =
+                ports.chunk_by(|one, next| one.host == next.host).map(side).collect();
+            let alone = segment.first().filter(|end| !self.is_joined(**end));
+            sides.extend(alone.map(|end| self.hears(*end)));
+            format!("  {}\n", sides.join(" -- "))
+        };
+        let mut lines: Vec<String> = self.segments.iter().map(line).collect();
+        lines.extend(self.silent.iter().map(|name| format!("  {name} -- has not told its ports\n")));
         format!("\nports for RDMA, and which hear each other:\n{}", lines.concat())
     }
 
     /// The segments for programs.
     pub(super) fn document(&self) -> Value {
-        let port = |end: &End| {
-            let Rail { by, networks, up, .. } = self.rail(*end);
-            json!({ "host": self.hosts[end.0].1, "interface": by, "networks": networks, "link": up })
+        let port = |end: &usize| {
+            let Port { host_name, rail: Rail { by, networks, up, .. }, .. } = &self.ports[*end];
+            json!({ "host": host_name, "interface": by, "networks": networks, "link": up })
         };
         self.segments.iter().map(|segment| segment.iter().map(port).collect::<Value>()).collect()
     }
 }
 
-fn hosts_of(ends: &BTreeSet<End>) -> BTreeSet<usize> {
-    ends.iter().map(|(host, _)| *host).collect()
+impl Port<'_> {
+    fn hears(&self, other: &Port<'_>) -> bool {
+        self.rail.heard.contains(&(other.host, other.rail.by.clone()))
+    }
 }
 
 /// Whether hosts in this network are on the same link: not where the network is a single address, as those of
@@ -244,7 +244,7 @@ fn is_of_link(network: &str) -> bool {
 }
 
 /// What is said of these ports, as far as a line has room.
-fn short(ends: &[End], separator: &str, say: impl Fn(End) -> String) -> String {
+fn short(ends: &[usize], separator: &str, say: impl Fn(usize) -> String) -> String {
     let said: Vec<String> = ends.iter().take(SHOWN).map(|end| say(*end)).collect();
     match ends.len().saturating_sub(SHOWN) {
         0 => said.join(separator),
@@ -255,31 +255,39 @@ fn short(ends: &[End], separator: &str, say: impl Fn(End) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::matrix::board_at;
-    use super::super::notice::{Row, card};
+    use super::super::notice::{Record, record};
     use super::*;
+
+    /// The places of a host and of its port.
+    type End = (usize, usize);
+
+    fn id(host: usize) -> u32 {
+        u32::try_from(host + 1).unwrap()
+    }
 
     fn rail(by: &str, networks: &[&str], heard: &[End]) -> Rail {
         let networks = networks.iter().map(|&network| network.to_owned()).collect();
-        let mut rail = Rail { by: by.to_owned(), networks, up: true, heard: BTreeMap::new() };
-        for (host, port) in heard {
-            rail.heard.entry(u32::try_from(host + 1).unwrap()).or_default().insert(*port);
-        }
-        rail
+        let heard = heard.iter().map(|(host, port)| (id(*host), port.to_string())).collect();
+        Rail { by: by.to_owned(), networks, up: true, heard }
     }
 
     /// The board of hosts with these ports; host 0 is node1.
     fn board(hosts: &[&[Rail]]) -> Board {
-        let row = |(host, rails): (usize, &&[Rail])| {
-            let card = card(u32::try_from(host + 1).unwrap());
-            Row { rails: Some(rails.to_vec()), ..Row::new(card) }
+        let named = |(host, port): &(u32, String)| {
+            let host = hosts.get(usize::try_from(host - 1).unwrap());
+            host.and_then(|rails| rails.get(port.parse::<usize>().unwrap())).map(|rail| rail.by.clone())
         };
-        let mut rows = hosts.iter().enumerate().map(row);
-        let first = rows.next().unwrap();
-        let mut board = board_at(first.card.clone(), u32::try_from(hosts.len()).unwrap(), false);
-        board.rows.insert(1, first);
-        rows.for_each(|row| {
-            board.learn(row);
-        });
+        let with_names = |rail: &Rail| {
+            let heard = rail.heard.iter().map(|end| (end.0, named(end).unwrap_or_default()));
+            Rail { heard: heard.collect(), ..rail.clone() }
+        };
+        let host = |(host, rails): (usize, &&[Rail])| {
+            let rails = rails.iter().map(with_names).collect();
+            Record { rails: Some(rails), ..record(id(host)) }
+        };
+        let mut records = hosts.iter().enumerate().map(host);
+        let mut board = board_at(records.next().unwrap(), u32::try_from(hosts.len()).unwrap(), false);
+        records.for_each(|record| board.learn(record));
         board
     }
 
@@ -297,9 +305,9 @@ mod tests {
         let down = Rail { up: false, ..rail("d", &[], &[]) };
         let ports = [one, rail("b", &[], &[]), rail("e", &[], &[(0, 2)]), down, rail("f", &[], &[(2, 0)])];
         let mut three = board(&[&ports, &[rail("c", &[], &[])], &[]]);
-        three.rows.get_mut(&3).unwrap().rails = None;
+        three.others.get_mut(&3).unwrap().rails = None;
         let wiring = Wiring::of(&three);
-        assert_eq!(wiring.segments[0], [(0, 0), (1, 0)].into());
+        assert_eq!(wiring.segments[0], [0, 5].into());
         let lines = [
             "",
             "ports for RDMA, and which hear each other:",
@@ -337,7 +345,7 @@ mod tests {
             &[rail("a", &[], &[]), rail("b", &[], &[(2, 0)])],
             &[rail("a", &[], &[]), down(&[])],
         ]);
-        let line = "note ports for RDMA of 3 hosts: cables join 2 of 3 pairs of them; without a link: b of node1 (10.0.0.1), b of \
+        let line = "note ports for RDMA of 3 hosts: cables or switches join 2 of 3 pairs of them; without a link: b of node1 (10.0.0.1), b of \
                     node3 (10.0.0.3)";
         assert_eq!(said(&without), [line]);
     }
@@ -396,9 +404,10 @@ mod tests {
 
     #[test]
     fn cables_are_counted_by_the_pairs_of_hosts_that_they_join() {
-        for (count, status, shape) in
-            [(3_usize, "ok", "cables join each two of them"), (4, "note", "cables join 4 of 6 pairs of them")]
-        {
+        for (count, status, shape) in [
+            (3_usize, "ok", "cables or switches join each two of them"),
+            (4, "note", "cables or switches join 4 of 6 pairs of them"),
+        ] {
             let ends = |host: usize| [rail("a", &[], &[((host + 1) % count, 1)]), rail("b", &[], &[])];
             let all: Vec<[Rail; 2]> = (0..count).map(ends).collect();
             let all: Vec<&[Rail]> = all.iter().map(<[Rail; 2]>::as_slice).collect();

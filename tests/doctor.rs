@@ -17,8 +17,7 @@ use serde_json::Value;
 /// The longest examination of one host, on a busy machine.
 const QUICK: Duration = Duration::from_secs(6);
 /// The checks that depend on the machine under the lab, and not on the network of the lab.
-const MACHINE: [&str; 8] =
-    ["shared memory", "memlock", "rdma", "rdma devices", "cloud", "container", "kubernetes", "wsl"];
+const MACHINE: [&str; 6] = ["shared memory", "memlock", "rdma", "rdma devices", "container", "kubernetes"];
 
 /// A report, as a program reads it.
 struct Report {

@@ -94,7 +94,8 @@ pub(crate) fn error_in_parts(error: &Error) -> String {
     std::iter::once(happened.to_owned()).chain(parts).chain([more]).collect::<Vec<_>>().join("\n  ")
 }
 
-fn fact(error: &Error) -> String {
+/// What happened, and what the operating system said.
+pub(crate) fn fact(error: &Error) -> String {
     let mut fact = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

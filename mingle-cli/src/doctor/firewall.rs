@@ -3,8 +3,6 @@
 //! The rules are searched for the words `drop` and `reject`, and no more: whether a packet passes is tried,
 //! on this host by multicast and between hosts by every way.
 
-use std::io::ErrorKind;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -82,20 +80,14 @@ fn base_chain(rules: &str) -> Option<String> {
     None
 }
 
-/// The output of a program, or why there is none. Users often lack `/usr/sbin` in their PATH.
+/// The output of a program, or why there is none.
 async fn output(program: &str, args: &[&str]) -> Result<String, String> {
-    let run = |program: &Path| {
-        let mut command = Command::new(program);
-        // A program that hangs, on a lock or a file server, is killed.
-        timeout(LIMIT, command.args(args).stdin(Stdio::null()).kill_on_drop(true).output())
-    };
-    let ended = match run(Path::new(program)).await {
-        Ok(Err(error)) if error.kind() == ErrorKind::NotFound => {
-            run(&Path::new("/usr/sbin").join(program)).await
-        }
-        ended => ended,
-    };
-    match ended {
+    // Users often lack `/usr/sbin` in their PATH.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
+    let mut command = Command::new(program);
+    // A program that hangs, on a lock or a file server, is killed.
+    let command = command.args(args).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);
+    match timeout(LIMIT, command.output()).await {
         Ok(Ok(ended)) if ended.status.success() => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
         Ok(Ok(ended)) => Err(format!("{program}: {}", ended.status)),
         Ok(Err(error)) => Err(format!("{program}: {error}")),

@@ -67,31 +67,26 @@ fn shared_memory(bytes: Option<u64>) -> Finding {
 /// What RDMA there is, and whether a program can use it: verbs need `/dev/infiniband`, and pin memory.
 fn rdma() -> Vec<Finding> {
     let (check, looked) = ("rdma", "RDMA ('mingle rdma' shows all)");
-    let (summary, used) = match probe() {
+    let machine = match probe() {
+        Ok(machine) => machine,
         Err(error) => {
-            let seen = format!("not readable: {error}");
             let cure = "'mingle rdma' says more; --rdma off ignores RDMA";
-            return vec![Finding::new(Severity::Note, check, looked, seen, cure)];
-        }
-        Ok(machine) => {
-            let choice = machine.choose();
-            let used = choice.used().count();
-            (format!("{}, {used} of {} ports", Transport::alone(&choice), choice.ports.len()), used)
+            return vec![Finding::new(Severity::Note, check, looked, format!("not readable: {error}"), cure)];
         }
     };
-    let mut findings = vec![Finding::ok(check, looked, summary)];
-    let devices = HERE.list("/dev/infiniband");
-    if !devices.iter().any(|name| name.starts_with("uverbs")) {
-        if used > 0 {
-            let cure =
-                "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --rdma off";
-            let (looked, seen) = ("/dev/infiniband", "has no uverbs device, so programs cannot use RDMA");
-            findings.push(Finding::new(Severity::Note, "rdma devices", looked, seen, cure));
-        }
-    } else if let Ok((bytes, _)) = getrlimit(Resource::RLIMIT_MEMLOCK)
-        && bytes != RLIM_INFINITY
-    {
-        let seen = format!("{bytes} bytes: RDMA pins memory, and fails with 'cannot allocate memory'");
+    let choice = machine.choose();
+    let used = choice.used().count();
+    let seen = format!("{}, {used} of {} ports", Transport::alone(&choice), choice.ports.len());
+    let mut findings = vec![Finding::ok(check, looked, seen)];
+    let has_verbs = HERE.list("/dev/infiniband").iter().any(|name| name.starts_with("uverbs"));
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(bytes, _)| bytes);
+    if !has_verbs && used > 0 {
+        let cure =
+            "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --rdma off";
+        let seen = "has no uverbs device, so programs cannot use RDMA";
+        findings.push(Finding::new(Severity::Note, "rdma devices", "/dev/infiniband", seen, cure));
+    } else if has_verbs && limit != RLIM_INFINITY {
+        let seen = format!("{limit} bytes: RDMA pins memory, and fails with 'cannot allocate memory'");
         let cure =
             "ulimit -l unlimited (docker run --ulimit memlock=-1; LimitMEMLOCK=infinity), or --rdma off";
         findings.push(Finding::new(Severity::Warning, "memlock", "limit of locked memory", seen, cure));

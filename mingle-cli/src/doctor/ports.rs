@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use mingle_core::{Error, JobId};
 
 use super::finding::{Finding, Severity};
+use crate::advice;
 use crate::host::HERE;
 use crate::process;
 
 const CHECK: &str = "master port";
-/// The most ranges of used ports that are named.
+/// The most used ports that are named.
 const NAMED: usize = 8;
 
 /// Why the node's port or the group could not be opened.
@@ -28,17 +29,16 @@ pub(super) fn failed(error: &Error) -> Finding {
             );
             Finding::new(Severity::Problem, CHECK, format!("port {port}"), taken, cure)
         }
-        Error::Socket { what, source } => {
-            let cure = "choose another port, or end the program that has it (ss -lpn)";
-            Finding::new(Severity::Problem, "sockets", what, source.to_string(), cure)
-        }
-        Error::DiscoveryPortTaken { source, .. } => {
-            let cure = "choose another port by --multicast, or end the program that has the port (ss -lpun)";
-            Finding::new(Severity::Problem, "sockets", error.to_string(), source.to_string(), cure)
-        }
         other => {
-            let cure = "check the interfaces above, or choose one with --interface";
-            Finding::new(Severity::Problem, "sockets", "the sockets of a rendezvous", other.to_string(), cure)
+            let cure = match other {
+                Error::Socket { .. } => "choose another port, or end the program that has it (ss -lpn)",
+                Error::DiscoveryPortTaken { .. } => {
+                    "choose another port by --multicast, or end the program that has the port (ss -lpun)"
+                }
+                _ => "check the interfaces above, or choose one with --interface",
+            };
+            let seen = advice::fact(other);
+            Finding::new(Severity::Problem, "sockets", "the sockets of a rendezvous", seen, cure)
         }
     }
 }
@@ -64,24 +64,20 @@ pub(super) fn free(port: u16, given: bool, range: Option<&str>) -> Finding {
 /// Which of the ports that `--ports` chooses from are in use, and by which programs.
 pub(super) fn own() -> Finding {
     let (low, high) = JobId::OWN_PORTS.into_inner();
-    let seen = format!("used: {}", ranges(&users(&table(&["tcp", "tcp6"]), &processes())));
+    let seen = format!("used: {}", named(&users(&table(&["tcp", "tcp6"]), &processes())));
     Finding::ok("own ports", format!("ports {low}-{high}, of which --ports holds some"), seen)
 }
 
-fn ranges(users: &BTreeMap<u16, Option<i32>>) -> String {
-    let used: Vec<(u16, Option<i32>)> =
-        users.range(JobId::OWN_PORTS).map(|(port, user)| (*port, *user)).collect();
-    let mut ranges: Vec<String> = Vec::new();
-    for range in used.chunk_by(|(port, user), next| (port + 1, *user) == *next) {
-        let ((first, user), (last, _)) = (range[0], range[range.len() - 1]);
-        let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
-        ranges.push(user.map_or_else(|| ports.clone(), |user| format!("{ports} by {}", program(user))));
+fn named(users: &BTreeMap<u16, Option<i32>>) -> String {
+    let by = |user: i32| format!(" by {}", program(user));
+    let used = users.range(JobId::OWN_PORTS);
+    let used = used.map(|(port, user)| format!("{port}{}", user.map(by).unwrap_or_default()));
+    let mut used: Vec<String> = used.collect();
+    if used.len() > NAMED {
+        let more = used.split_off(NAMED).len();
+        used.push(format!("{more} more"));
     }
-    if ranges.len() > NAMED {
-        let more = ranges.split_off(NAMED).len();
-        ranges.push(format!("{more} more"));
-    }
-    if ranges.is_empty() { "none".to_owned() } else { ranges.join(", ") }
+    if used.is_empty() { "none".to_owned() } else { used.join(", ") }
 }
 
 /// The tables of sockets in /proc/net. A table is longer than other files.
@@ -125,16 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_that_other_programs_use_are_named_as_ranges() {
+    fn the_ports_that_other_programs_use_are_named() {
         let sockets = |ports: &[u16]| {
             let line = |port| format!("0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 0 0 1{port} 1 0\n");
             ports.iter().map(line).collect::<String>()
         };
         let own = nix::unistd::getpid().as_raw();
         let processes = BTreeMap::from([21_001, 21_002].map(|at| (format!("socket:[1{at}]").into(), own)));
-        let seen = |ports: &[u16]| ranges(&users(&(sockets(ports) + "  sl  local_address\n"), &processes));
-        let used = seen(&[21_002, 19_999, 21_000, 21_001, 21_003, 29_400, 21_004, 25_000, 21_000]);
-        assert_eq!(used, format!("21000, 21001-21002 by {}, 21003-21004, 25000", program(own)));
+        let seen = |ports: &[u16]| named(&users(&(sockets(ports) + "  sl  local_address\n"), &processes));
+        let used = seen(&[21_002, 19_999, 21_000, 29_400, 25_000, 21_000]);
+        assert_eq!(used, format!("21000, 21002 by {}, 25000", program(own)));
         assert_eq!(seen(&[]), "none");
         assert!(seen(&(0..20).map(|at| 20_000 + 2 * at).collect::<Vec<_>>()).ends_with("20014, 12 more"));
     }

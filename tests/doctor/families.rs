@@ -73,7 +73,7 @@ fn broadcast_is_tried_with_its_option() {
     );
     for report in together(&lab, "--broadcast") {
         report.ends_with(0).names("ok broadcast", &["eth0", "came back"]);
-        report.names("warning multicast", &["no two hosts", "--broadcast on each node (it passes here)"]);
+        report.names("warning multicast", &["no two hosts", "--broadcast, which passes here"]);
     }
     lab.switch("nft add rule bridge lab f ip daddr 255.255.255.255 drop");
     for report in together(&lab, "--broadcast --seed 10.77.0.10") {

@@ -70,24 +70,19 @@ fn no_family() -> Finding {
 }
 
 fn no_multicast(board: &Board) -> Finding {
-    let (snooping, querier) =
-        if board.is_ipv6() == Some(true) { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
+    let is_ipv6 = board.is_ipv6() == Some(true);
+    let (snooping, querier) = if is_ipv6 { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
     let seen = format!(
         "passes between no two hosts, while unicast does: the network drops it, or a switch snoops on {snooping} \
          without a querier"
     );
-    let cure = match board.broadcast() {
-        _ if board.is_ipv6() == Some(true) => {
-            format!("give --seed on each node (or --seed-dir), or switch {querier} on")
-        }
-        Some(true) => "give --broadcast on each node (it passes here), or --seed, or --seed-dir".to_owned(),
-        Some(false) => {
-            format!("give --seed on each node (or --seed-dir; broadcast is lost too), or switch {querier} on")
-        }
-        None => format!(
-            "give --seed on each node (or --seed-dir, or --broadcast on one link), or switch {querier} on"
-        ),
+    let broadcast = match board.broadcast() {
+        _ if is_ipv6 => "",
+        Some(true) => ", or --broadcast, which passes here",
+        Some(false) => "; broadcast is lost too",
+        None => ", or --broadcast on one link",
     };
+    let cure = format!("give --seed on each node (or --seed-dir{broadcast}), or switch {querier} on");
     Finding::new(Severity::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
@@ -146,7 +141,7 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
 
 /// The broken path from one host to another, in the words of a rendezvous.
 fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
-    let broken = board.broken(from, to)?;
+    let broken = &board.entry(from, to)?.broken.as_ref()?.path;
     let udp = |from, to| board.works(Way::Udp, from, to);
     // A direction in which nothing passes is a finding of its own.
     let passes = board.works(Way::Tcp, from, to) || udp(from, to) && udp(to, from);
@@ -156,7 +151,7 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
     let looked = format!("path from {} to {}", board.name(from), board.name(to));
     let (why, cure) = match board.blocked(from, to) {
         Some((why, cure)) => (format!("; {why}"), cure),
-        None => (String::new(), advice::about_paths(std::slice::from_ref(&broken))),
+        None => (String::new(), advice::about_paths(std::slice::from_ref(broken))),
     };
     let command = if broken.answers.is_some() {
         format!("; the report of {} has the command for its firewall", broken.to.host)
@@ -169,7 +164,8 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::proto::Fault;
+    use mingle_core::proto::{Fault, Peer};
+    use mingle_core::tools::broken_path;
 
     use super::super::matrix::board_at;
     use super::super::notice::{BrokenWay, Contact, Record, about, record, record_at};
@@ -282,7 +278,10 @@ mod tests {
     fn broken(fault: Fault, ways: &[Way], own_port_answers: bool) -> Vec<(&'static str, String)> {
         let to = "10.0.0.2:41877".parse().unwrap();
         let board = board_of(|of, other| {
-            let broken = BrokenWay { to, fault, own_port_answers, blocked: None };
+            let peer = |id, address| Peer { host: record(id).host, address };
+            let own = peer(1, record(1).places[0].at);
+            let path = broken_path(own, peer(2, to), fault, own_port_answers.then_some(29500), (1500, 1500));
+            let broken = BrokenWay { path, blocked: None };
             let is_it = (of, other) == (1, 2);
             let known = about(other, if is_it { ways } else { ALL });
             Contact { broken: is_it.then_some(broken), ..known }

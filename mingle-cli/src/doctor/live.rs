@@ -62,7 +62,7 @@ pub(super) struct Meeting {
     machine: Machine,
     /// The hosts whose endpoints are visited.
     visited: BTreeSet<u32>,
-    /// The hosts to which the paths are proved, and where.
+    /// The hosts to which the paths are being proved, and where.
     proving: Vec<(u32, SocketAddr)>,
     ticks: Interval,
     turn: usize,
@@ -154,37 +154,39 @@ impl Meeting {
         let shared = Arc::clone(&self.shared);
         loop {
             tokio::select! {
-                (from, cast, bytes) = self.station.receive() => {
-                    let way = match cast {
-                        Cast::Multicast => Way::Multicast,
-                        Cast::Broadcast => Way::Broadcast,
-                        _ => Way::Udp,
-                    };
-                    if let Some(Message::News(id, records)) = decode(shared.tag, &bytes) {
-                        shared.board.lock().await.hear(id, records, Some((way, from.ip())));
-                    }
-                }
-                () = self.prover.step() => {}
-                _ = self.ticks.tick() => {
-                    let mut board = shared.board.lock().await;
-                    for (id, to) in &self.proving {
-                        if let Some(verdict) = self.prover.verdict(*id) {
-                            board.proved(*id, *to, verdict);
-                        }
-                    }
-                    for peer in board.others.values().filter(|peer| self.visited.insert(peer.id)) {
-                        let again = AGAIN * self.ticks.period();
-                        for place in &peer.places {
-                            tokio::spawn(visit(peer.id, place.at, again, Arc::clone(&shared)));
-                        }
-                    }
-                    self.speak(&board);
-                    self.turn += 1;
-                    if holds(&board) || limit.is_some_and(|limit| Instant::now() > limit) {
-                        return;
-                    }
-                }
+                           (from, cast, bytes) = self.station.receive() => {
+                               let way = match cast {
+                                   Cast::Multicast => Way::Multicast,
+                                   Cast::Broadcast => Way::Broadcast,
+                                   _ => Way::Udp,
+                               };
+                               if let Some(Message::News(id, records)) = decode(shared.tag, &bytes) {
+                                   shared.board.lock().await.hear(id, records, Some((way, from.ip())));
+                               }
+                           }
+                           () = self.prover.step() => {}
+                           _ = self.ticks.tick() => {
+                               let mut board = shared.board.lock().await;
+                               self.proving.retain(|(id, to)| {
+                                   let verdict = self.prover.verdict(*id);
+                                   if let Some(verdict) = verdict {
+            board.proved(*id, *to, verdict);
             }
+                                   verdict.is_none()
+                               });
+                               for peer in board.others.values().filter(|peer| self.visited.insert(peer.id)) {
+                                   let again = AGAIN * self.ticks.period();
+                                   for place in &peer.places {
+                                       tokio::spawn(visit(peer.id, place.at, again, Arc::clone(&shared)));
+                                   }
+                               }
+                               self.speak(&board);
+                               self.turn += 1;
+                               if holds(&board) || limit.is_some_and(|limit| Instant::now() > limit) {
+                                   return;
+                               }
+                           }
+                       }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use mingle_core::proto::{BrokenPath, Fault, Peer};
+use mingle_core::proto::{Fault, Peer};
 use mingle_core::tools::broken_path;
 use mingle_core::{Network, World, WorldSize};
 use tokio::time::Instant;
@@ -69,20 +69,30 @@ impl Board {
 
     /// Notes the result of the proof of the path to another host, at this address and port.
     pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
-        let is_near = self.own.places.iter().any(|place| place.link.has(to.ip()));
+        let broken = verdict.err().and_then(|fault| self.broken(id, to, fault));
         let Some(contact) = self.own.about.get_mut(&id) else { return };
-        match verdict {
-            Ok(()) => contact.add(Way::Path, to.ip()),
-            Err(fault) => {
-                let own_port_answers = contact.works.contains(&(Way::Tcp, to.ip()));
-                contact.broken.get_or_insert_with(|| BrokenWay {
-                    to,
-                    fault,
-                    own_port_answers,
-                    blocked: route::examine(to.ip(), is_near),
-                });
-            }
+        if verdict.is_ok() {
+            contact.add(Way::Path, to.ip());
         }
+        contact.broken = contact.broken.take().or(broken);
+    }
+
+    /// What is known of the path to another host that fails in this way.
+    fn broken(&self, id: u32, to: SocketAddr, fault: Fault) -> Option<BrokenWay> {
+        let here = self.nearest(self.own.id, to.ip())?;
+        let peer = self.others.get(&id)?;
+        let there = peer.places.iter().find(|place| place.link.address == to.ip())?;
+        let answers = self.own.about.get(&id)?.works.contains(&(Way::Tcp, to.ip()));
+        let own =
+            Peer { host: self.own.host.clone(), address: SocketAddr::new(here.link.address, here.at.port()) };
+        let path = broken_path(
+            own,
+            Peer { host: peer.host.clone(), address: to },
+            fault,
+            answers.then(|| there.at.port()),
+            (here.link.mtu, there.link.mtu),
+        );
+        Some(BrokenWay { path, blocked: route::examine(to.ip(), here.link.has(to.ip())) })
     }
 
     /// The place of a host, in the family that the world would use, at which a connection has opened, or else
@@ -190,31 +200,16 @@ impl Board {
 
     /// Why packets of one host to another do not leave it as they should, and what helps.
     pub(super) fn blocked(&self, from: u32, to: u32) -> Option<(String, String)> {
-        let broken = self.entry(from, to)?.broken?;
+        let BrokenWay { path, blocked } = self.entry(from, to)?.broken.as_ref()?;
+        let address = path.to.address.ip();
         let passes = |way| self.works(way, from, to);
-        let here = self.nearest(from, broken.to.ip())?;
+        let here = self.nearest(from, address)?;
         // A multicast that passes no router arrives.
         let is_one_link = passes(Way::Multicast) && self.network.ttl == 1;
-        let is_apart =
-            is_one_link && !passes(Way::Udp) && !passes(Way::Tcp) && !here.link.has(broken.to.ip());
-        let blocked = broken.blocked.or(is_apart.then_some(Blocked::NoRoute))?;
+        let is_apart = is_one_link && !passes(Way::Udp) && !passes(Way::Tcp) && !here.link.has(address);
+        let blocked = blocked.or(is_apart.then_some(Blocked::NoRoute))?;
         let by = is_one_link.then_some(here.by.as_str());
-        Some(blocked.explain(self.host(from).host.as_str(), broken.to.ip(), by))
-    }
-
-    /// The path from one host to another as a rendezvous would name it, if it is broken.
-    pub(super) fn broken(&self, from: u32, to: u32) -> Option<BrokenPath> {
-        let BrokenWay { to: tried, fault, own_port_answers, .. } = self.entry(from, to)?.broken?;
-        let here = self.nearest(from, tried.ip())?;
-        let there = self.host(to).places.iter().find(|place| place.link.address == tried.ip())?;
-        let peer = |id, address| Peer { host: self.host(id).host.clone(), address };
-        Some(broken_path(
-            peer(from, SocketAddr::new(here.link.address, here.at.port())),
-            peer(to, tried),
-            fault,
-            own_port_answers.then(|| there.at.port()),
-            (here.link.mtu, there.link.mtu),
-        ))
+        Some(blocked.explain(path.from.host.as_str(), address, by))
     }
 
     /// The rate at which transfers of one host arrive at another, in kbit/s, if that was tried.

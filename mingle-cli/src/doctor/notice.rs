@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use bincode::config::standard;
 use mingle_core::HostName;
-use mingle_core::proto::{Fault, JobTag, Link};
+use mingle_core::proto::{BrokenPath, JobTag, Link};
 use serde::{Deserialize, Serialize};
 
 use super::route::Blocked;
@@ -61,21 +61,17 @@ pub(super) struct HostPlace {
 pub(super) struct Contact {
     /// The ways that have worked, each with the address that the other host has there.
     pub(super) works: BTreeSet<(Way, IpAddr)>,
-    /// The address to which the path could not be proved, and how it fails.
+    /// The path that could not be proved.
     pub(super) broken: Option<BrokenWay>,
     /// The rate at which the other one's transfer has arrived, in kbit/s.
     pub(super) rate: Option<u32>,
 }
 
-/// A path that could not be proved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A path that could not be proved, as a rendezvous would report it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BrokenWay {
-    /// The address and port that were tried.
-    pub(super) to: SocketAddr,
-    pub(super) fault: Fault,
-    /// Whether the other one's own port answers at that address.
-    pub(super) own_port_answers: bool,
-    /// Why packets to that address do not leave the host as they should.
+    pub(super) path: BrokenPath,
+    /// Why packets do not leave the host as they should.
     pub(super) blocked: Option<Blocked>,
 }
 
@@ -89,7 +85,7 @@ impl Contact {
 
     fn join(&mut self, other: Self) {
         other.works.into_iter().for_each(|(way, address)| self.add(way, address));
-        self.broken = self.broken.or(other.broken);
+        self.broken = self.broken.take().or(other.broken);
         self.rate = self.rate.or(other.rate);
     }
 }
@@ -216,6 +212,8 @@ pub(super) use tests::{about, record, record_at};
 #[cfg(test)]
 mod tests {
     use mingle_core::JobId;
+    use mingle_core::proto::{Fault, Peer};
+    use mingle_core::tools::broken_path;
 
     use super::*;
 
@@ -303,12 +301,10 @@ mod tests {
         let at: SocketAddr = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap();
         let link = Link { address: at.ip(), prefix: 128, mtu: 65_535 };
         let place = HostPlace { at, link, by: "x".repeat(15), mac: Some([255; 6]) };
-        let broken = BrokenWay {
-            to: at,
-            fault: Fault::Size { passes: 65_535, fails: 65_535 },
-            own_port_answers: false,
-            blocked: Some(Blocked::Rule),
-        };
+        let peer = || Peer { host: HostName::new(&"x".repeat(63)), address: at };
+        let fault = Fault::Size { passes: 65_535, fails: 65_535 };
+        let path = broken_path(peer(), peer(), fault, Some(65_535), (65_535, 65_535));
+        let broken = BrokenWay { path, blocked: Some(Blocked::Rule) };
         let works: BTreeSet<_> = [(Way::Multicast, at.ip()), (Way::Udp, at.ip()), (Way::Tcp, at.ip())].into();
         let worst = Contact { works: works.clone(), broken: Some(broken), rate: Some(u32::MAX) };
         let usual = Contact { works, ..Contact::default() };

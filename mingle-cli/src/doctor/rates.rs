@@ -41,61 +41,58 @@ pub(super) fn partners(board: &Board) -> (usize, VecDeque<(u32, SocketAddr)>) {
 
 /// One direction of all hosts: the rate of each, and their median.
 struct Direction {
+    verb: &'static str,
     rates: Vec<Option<u32>>,
     median: u32,
 }
 
 impl Direction {
-    fn new(hosts: &[u32], rate: impl Fn(u32, u32) -> Option<u32>) -> Self {
+    fn new(verb: &'static str, hosts: &[u32], rate: impl Fn(u32, u32) -> Option<u32>) -> Self {
         let of = |host: &u32| median(hosts.iter().filter_map(|other| rate(*host, *other)).collect());
         let rates: Vec<Option<u32>> = hosts.iter().map(of).collect();
         let median = median(rates.iter().copied().flatten().collect()).unwrap_or_default();
-        Self { rates, median }
+        Self { verb, rates, median }
     }
 
-    /// The rate of a host, if it is slow.
-    fn slow(&self, host: usize) -> Option<u32> {
+    /// What is said of a host, if it is slow.
+    fn slow(&self, host: usize) -> Option<String> {
         let hosts = self.rates.iter().flatten().count();
-        self.rates[host].filter(|rate| hosts >= HOSTS && *rate < self.median / SLOW)
+        let rate = self.rates[host].filter(|rate| hosts >= HOSTS && *rate < self.median / SLOW)?;
+        let (rate, median) = (mbit(rate), mbit(self.median));
+        Some(format!("{} at {rate} Mbit/s, where the median of all hosts is {median}", self.verb))
     }
 }
 
 /// The hosts whose transfers are slow.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let hosts = hosts(board);
-    let sent = Direction::new(&hosts, |from, to| board.rate(from, to));
-    let received = Direction::new(&hosts, |to, from| board.rate(from, to));
+    let sent = Direction::new("sends", &hosts, |from, to| board.rate(from, to));
+    let received = Direction::new("receives", &hosts, |to, from| board.rate(from, to));
+    let note = |seen: String, cure| Finding::new(Severity::Note, CHECK, "transfers", seen, cure);
     let mut findings = Vec::new();
     if hosts.len() < board.world {
         let seen = format!("{} of {} hosts took part", hosts.len(), board.world);
-        let cure = "give --bandwidth on all hosts";
-        findings.push(Finding::new(Severity::Note, CHECK, "transfers", seen, cure));
+        findings.push(note(seen, "give --bandwidth on all hosts"));
     }
     if sent.median == 0 {
         let cure = "see the findings on the ways between the hosts";
-        findings.push(Finding::new(Severity::Note, CHECK, "transfers", "none has arrived", cure));
+        findings.push(note("none has arrived".to_owned(), cure));
         return findings;
     }
-    let slow: Vec<Finding> =
-        (0..hosts.len()).filter_map(|at| slow(board.name(hosts[at]), at, &sent, &received)).collect();
-    if slow.is_empty() {
+    let before = findings.len();
+    for (at, host) in hosts.iter().enumerate() {
+        let slow: Vec<String> = [sent.slow(at), received.slow(at)].into_iter().flatten().collect();
+        if !slow.is_empty() {
+            let cure = "check the speed of its link (`ethtool`), its cable and its port on the switch, and what else uses them";
+            let name = board.name(*host);
+            findings.push(Finding::new(Severity::Warning, CHECK, name, slow.join(", and "), cure));
+        }
+    }
+    if findings.len() == before {
         let seen = format!("none is slow; their median is {} Mbit/s", mbit(sent.median));
         findings.push(Finding::ok(CHECK, "transfers of all hosts", seen));
     }
-    findings.extend(slow);
     findings
-}
-
-/// The finding on the host at this index, if it is slow.
-fn slow(host: String, at: usize, sent: &Direction, received: &Direction) -> Option<Finding> {
-    let say = |verb: &str, direction: &Direction| {
-        let rate = mbit(direction.slow(at)?);
-        Some(format!("{verb} at {rate} Mbit/s, where the median of all hosts is {}", mbit(direction.median)))
-    };
-    let rates: Vec<String> = [say("sends", sent), say("receives", received)].into_iter().flatten().collect();
-    let cure = "check the speed of its link (`ethtool`), its cable and its port on the switch, and what else uses them";
-    let finding = || Finding::new(Severity::Warning, CHECK, host, rates.join(", and "), cure);
-    (!rates.is_empty()).then(finding)
 }
 
 #[cfg(test)]

@@ -80,9 +80,7 @@ impl Meeting {
     ) -> Result<Self, Error> {
         let (found, seeds) = watch::channel(Vec::new());
         let (me, network) = (board.own.id, board.network.clone());
-        let mut id = [0; 16];
-        id[..4].copy_from_slice(&me.to_be_bytes());
-        if let Some(follow) = station.follow(job, id, move |seeds| found.send(seeds).is_ok()).await? {
+        if let Some(follow) = station.follow(job, move |seeds| found.send(seeds).is_ok()).await? {
             tokio::spawn(follow);
         }
         let rails = rails::of_host(&machine, &network);
@@ -122,9 +120,8 @@ impl Meeting {
         self.prover.prove(self.proving.iter().copied());
         let limit = Some(Instant::now() + PATHS);
         let is_graced = |board: &Board| board.last_newcomer.elapsed() > GRACE;
-        let are_known = |board: &Board| board.is_complete() || is_graced(board) && board.paths_are_known();
-        self.until(limit, are_known).await;
-        self.until(limit, |board| board.own.rails.is_some() || is_graced(board)).await;
+        let is_fine = |board: &Board| board.is_complete() && board.own.rails.is_some();
+        self.until(limit, |board| is_fine(board) || is_graced(board)).await;
         {
             let mut board = shared.board.lock().await;
             // Read again: a cable that is plugged in or pulled is known to the kernel about a second later,
@@ -135,12 +132,13 @@ impl Meeting {
             }
             board.own.rails.get_or_insert(rails);
         }
-        self.until(limit, Board::rails_are_known).await;
-        let linger = if shared.board.lock().await.own.transfers { LONG_LINGER } else { LINGER };
-        if linger == LONG_LINGER {
+        self.until(limit, |board| board.paths_are_known() && board.rails_are_known()).await;
+        let transfers = shared.board.lock().await.own.transfers;
+        if transfers {
             self.transfer().await;
         }
         shared.board.lock().await.own.done = true;
+        let linger = if transfers { LONG_LINGER } else { LINGER };
         let are_done = |board: &Board| board.others.values().all(|peer| peer.done);
         self.until(Some(Instant::now() + linger), are_done).await;
         let board = shared.board.lock().await;

@@ -68,23 +68,18 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
         WatchedJobs::read(args, &|name| std::env::var_os(name))?;
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     runtime()?.block_on(async {
-        let opened = match &job {
-            Some(job) => Station::of_observer(job, &network),
-            None => Station::of_all_jobs(&network),
-        };
-        let listener = opened.map_err(Stop::Rendezvous)?;
-        for warning in &listener.warnings() {
-            stderr::say(format_args!("warning: {}", advice::warning(warning)));
-        }
-        match job {
+        let (opened, scene): (_, Box<dyn Scene>) = match job {
             Some(job) => {
                 let keys = secret.map(|secret| secret.keys(&job));
                 let id = tools::random_id().map_err(Stop::Rendezvous)?;
-                let scene = WatchedJob::new(job, keys.as_ref(), id);
-                watch(listener, scene, is_json, limit).await
+                (Station::of_observer(&job, &network), Box::new(WatchedJob::new(job, keys.as_ref(), id)))
             }
-            None => watch(listener, Jobs::default(), is_json, limit).await,
-        }
+            None => (Station::of_all_jobs(&network), Box::new(Jobs::default())),
+        };
+        let listener = opened.map_err(Stop::Rendezvous)?;
+        let warnings = listener.warnings();
+        stderr::warn(warnings.iter().map(advice::warning));
+        watch(listener, scene, is_json, limit).await
     })
 }
 
@@ -110,9 +105,7 @@ impl WatchedJobs {
         }
         let (secret, warnings) =
             if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
-        for warning in &warnings {
-            stderr::say(format_args!("warning: {warning}"));
-        }
+        stderr::warn(warnings);
         // Not the variable, which says how long a node waits.
         let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", timeout)?;
         let limit = limit.map(|limit| limit.unwrap_or(LONGEST));
@@ -122,7 +115,7 @@ impl WatchedJobs {
 
 async fn watch(
     mut listener: Station,
-    mut scene: impl Scene,
+    mut scene: Box<dyn Scene>,
     is_json: bool,
     limit: Duration,
 ) -> Result<(), Stop> {

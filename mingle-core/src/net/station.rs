@@ -250,15 +250,14 @@ impl Station {
     }
 
     /// Follows the seeds and the shared folder. The returned future passes all known addresses to `found`
-    /// whenever they change, until `found` returns false. None if there are neither seeds nor a folder. `id`
-    /// is random, and names this host's file in the folder.
+    /// whenever they change, until `found` returns false. None if there are neither seeds nor a folder. This
+    /// host's file in the folder has a name of its own.
     ///
     /// # Errors
-    /// [`Error::Socket`] if the folder cannot be written to.
+    /// [`Error::Socket`] if the folder cannot be written to, or the operating system gives no random bytes.
     pub async fn follow<F>(
         &self,
         job: &JobId,
-        id: [u8; 16],
         mut found: F,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<F>>, Error>
     where
@@ -266,7 +265,7 @@ impl Station {
     {
         let endpoints = self.endpoints(ENDPOINTS);
         let opened = match &self.network.seed_dir {
-            Some(path) => Some(SeedDir::new(path, job.tag(), NodeId(id), &endpoints).open().await?),
+            Some(path) => Some(SeedDir::new(path, job.tag(), random_id()?, &endpoints).open().await?),
             None => None,
         };
         let (folder, own_file) = opened.unzip();

@@ -113,35 +113,6 @@ fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
     }
 }
 
-/// Else a command that is about to stop takes a key that the shell should read.
-#[test]
-fn ctrl_z_gives_the_terminal_back_only_after_the_command_has_stopped() {
-    let Some((_lab, mut terminal)) = started() else { return };
-    define_both(&mut terminal);
-    let slow = "trap \"sleep 0.06; kill -STOP \\$\\$\" TSTP; while :; do :; done";
-    // The shell goes on with the rest of the line once mingle has stopped.
-    terminal.line(&format!("{}; echo \"states $(state command)$(state parent)\"", that_writes_ids(slow)));
-    terminal.expect("runs");
-    terminal.keys("\x1a");
-    terminal.expect("states TT");
-    terminal.line("kill $(cat /run/parent); fg; echo \"code $?\"");
-    terminal.expect("code 143");
-}
-
-#[test]
-fn a_stop_signal_to_mingle_alone_stops_its_command_and_is_undone_by_sigcont() {
-    let Some((_lab, mut terminal)) = started() else { return };
-    define_both(&mut terminal);
-    terminal.line(&format!("{} & :", that_writes_ids("sleep 1000")));
-    terminal.expect("runs");
-    terminal.line("kill -TSTP $(cat /run/parent); both T''T");
-    terminal.expect("both TT");
-    terminal.line("kill -CONT $(cat /run/parent); both S''S");
-    terminal.expect("both SS");
-    terminal.line("kill $(cat /run/parent); wait %1; echo \"code $?\"");
-    terminal.expect("code 143");
-}
-
 #[test]
 fn sigterm_ends_a_command_that_is_stopped() {
     let Some((_lab, mut terminal)) = started() else { return };

@@ -60,18 +60,6 @@ fn auto_is_one_worker_for_each_slot() {
 }
 
 #[test]
-fn a_script_without_an_interpreter_is_found_in_path_as_execvp_finds_it() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    let line = format!(
-        "mkdir /run/bin; printf 'echo \"script $1 ${{MINGLE_SECRET-none}}\"\n' >/run/bin/job; chmod +x /run/bin/job
-        cd /run; echo 'echo another file' >job
-        MINGLE_SECRET=sixteen-bytes-and-more PATH=/run/bin:$PATH exec {MINGLE} run -j script -w 1 --workers 1 -- job of-path"
-    );
-    let outcome = lab.shell(0, "sh", &line);
-    assert_eq!(outcome.stdout, "[0] script of-path none\n", "{}", outcome.render());
-}
-
-#[test]
 fn the_first_worker_that_fails_stops_all_others_and_its_code_is_that_of_every_node() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // One saves its work at SIGTERM, and one ignores that.

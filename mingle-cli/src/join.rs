@@ -12,7 +12,7 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::progress::ProgressView;
 use crate::runtime::runtime;
-use crate::signals::{self, ENDING, Signals};
+use crate::signals::{ENDING, Signals};
 use crate::{advice, stderr};
 
 /// Waits for the world, and then runs `then` with it. However this ends, all sockets are closed, which
@@ -65,11 +65,8 @@ pub(crate) async fn unless_ended<T>(
     }
 }
 
-/// The signal, if it ends a rendezvous. Ctrl-Z stops this process until it is continued.
+/// The signal, if it ends a rendezvous.
 fn ending(signal: Signal) -> Option<Signal> {
-    if signal == Signal::SIGTSTP {
-        signals::stop(|| {});
-    }
     Some(signal).filter(|signal| ENDING.contains(signal))
 }
 

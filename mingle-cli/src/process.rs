@@ -12,7 +12,6 @@ pub(crate) struct Stat {
     state: char,
     pub(crate) parent: i32,
     pub(crate) group: i32,
-    pub(crate) session: i32,
     terminal: i32,
     foreground: i32,
     /// When it started, in clock ticks since the boot. execve(2) does not change it.
@@ -42,8 +41,8 @@ impl Stat {
             state: fields.next()?.chars().next()?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
-            session: fields.next()?.parse().ok()?,
-            terminal: fields.next()?.parse().ok()?,
+            // After the session.
+            terminal: fields.nth(1)?.parse().ok()?,
             foreground: fields.next()?.parse().ok()?,
             start: fields.nth(13)?.parse().ok()?,
         })
@@ -54,23 +53,9 @@ impl Stat {
         self.terminal != 0
     }
 
-    /// Whether Ctrl-C and Ctrl-Z on its terminal reach it.
+    /// Whether Ctrl-C on its terminal reaches it.
     pub(crate) fn is_in_foreground(self) -> bool {
         self.has_terminal() && self.foreground == self.group
-    }
-
-    /// Whether a parent outside its process group, but in its session, could continue its group after a stop.
-    /// Without one, POSIX calls the group orphaned, and the kernel does not stop it by SIGTSTP.
-    pub(crate) fn has_job_control(self) -> bool {
-        let members = all().filter_map(Self::of).filter(|member| member.group == self.group);
-        members
-            .filter_map(|member| Self::of(member.parent))
-            .any(|parent| parent.session == self.session && parent.group != self.group)
-    }
-
-    /// Whether it runs no instruction until it is continued, if ever.
-    pub(crate) fn is_stopped(self) -> bool {
-        matches!(self.state, 'T' | 't') || self.has_ended()
     }
 
     /// Whether it has ended, and only its parent does not know yet.
@@ -105,8 +90,7 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_and_blanks_is_skipped() {
         let text = "42 (a) Z 1 (b) S 7 8 9 34816 8 4194304 1 2 3 4 5 6 7 8 20 0 1 0 777 1 2 3";
-        let wanted =
-            Stat { state: 'S', parent: 7, group: 8, session: 9, terminal: 34816, foreground: 8, start: 777 };
+        let wanted = Stat { state: 'S', parent: 7, group: 8, terminal: 34816, foreground: 8, start: 777 };
         assert_eq!(Stat::parse(text), Some(wanted));
         assert!(wanted.is_in_foreground() && !Stat { foreground: 7, ..wanted }.is_in_foreground());
         let elsewhere = Stat { terminal: 0, foreground: -1, ..wanted };

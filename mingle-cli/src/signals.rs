@@ -4,14 +4,12 @@ use std::fs;
 use std::sync::OnceLock;
 use std::task::Poll;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::caller;
 use crate::exit::Stop;
-use crate::process::Stat;
 
 /// The signals that ask for an end: of a rendezvous, and of a command.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -64,14 +62,6 @@ impl Signals {
             signal = self.next() => Some(signal),
             () = std::future::ready(()) => None,
         }
-    }
-}
-
-/// Stops this process until it is continued, as SIGTSTP would if it were not handled; before that, others.
-pub(crate) fn stop(others: impl FnOnce()) {
-    if Stat::own().is_some_and(Stat::has_job_control) {
-        others();
-        let _ = kill(Pid::this(), Signal::SIGSTOP);
     }
 }
 

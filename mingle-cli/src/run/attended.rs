@@ -12,7 +12,7 @@ use super::crew::{self, Crew, FirstFailure};
 use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::of_command;
-use crate::signals::{self, ENDING, Signals};
+use crate::signals::{ENDING, Signals};
 use crate::{advice, join, stderr};
 
 /// A process that survives SIGKILL for this long hangs in the kernel.
@@ -128,10 +128,6 @@ impl<'a> Attended<'a> {
     pub(super) fn on_signal(&mut self, signal: Signal, journal: &mut Journal) -> Wait {
         match signal {
             Signal::SIGCHLD => return self.on_child(journal),
-            Signal::SIGTSTP => {
-                signals::stop(|| self.crew.forward_stop());
-                return Wait::On;
-            }
             Signal::SIGTERM => self.crew.terminate(),
             _ => self.crew.forward(signal),
         }

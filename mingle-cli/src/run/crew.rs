@@ -10,26 +10,19 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use mingle_core::End;
-use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp};
 use rustix::process::{WaitOptions, wait};
 
-use super::command::program;
 use super::relay::Relay;
 use crate::exit::Stop;
 use crate::process::{Stat, all};
 
 /// The variable that marks all processes that a command has started.
 const MARK: &str = "MINGLE_RUN_ID";
-
-/// How long this process waits for its command to stop, in milliseconds. A command may ignore SIGTSTP.
-const STOPS_WITHIN: u32 = 100;
 
 /// The mark of a run: all processes that its commands start have it in their environment.
 #[derive(Debug, Clone)]
@@ -161,26 +154,11 @@ impl Crew {
 
     /// Forwards a signal that this process has received.
     pub(super) fn forward(&self, signal: Signal) {
-        let is_from_keys =
-            matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTSTP | Signal::SIGWINCH);
+        let is_from_keys = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
         // For a key the terminal signals the whole process group in the foreground.
         let has_arrived = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
         if !has_arrived {
             self.signal(signal);
-        }
-    }
-
-    /// Forwards SIGTSTP, and waits a moment until each that runs has stopped: once this process stops, its
-    /// shell reads the terminal, and a command that has not seen its signal yet would take a key from it.
-    #[expect(clippy::disallowed_methods, reason = "this process stops as well, so nothing waits for it")]
-    pub(super) fn forward_stop(&self) {
-        self.forward(Signal::SIGTSTP);
-        let runs_on = |(pid, _): &(Pid, _)| Stat::of(pid.as_raw()).is_some_and(|stat| !stat.is_stopped());
-        for _ in 0..STOPS_WITHIN {
-            if !self.running.iter().any(runs_on) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -240,39 +218,15 @@ pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
 }
 
 fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::Result<Child> {
-    let prepare = |command: &mut Command| {
-        if is_apart {
-            command.process_group(0);
-        }
-        if let Some(worker) = worker {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            // As with srun and mpirun, the first worker alone reads stdin.
-            if worker.local_rank > 0 {
-                command.stdin(Stdio::null());
-            }
-        }
-    };
-    prepare(command);
-    match command.spawn() {
-        // A script without a #! line: execvp(3) runs it by sh, spawn does not.
-        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            let mut shell = by_shell(command)?;
-            prepare(&mut shell);
-            shell.spawn()
-        }
-        spawned => spawned,
+    if is_apart {
+        command.process_group(0);
     }
-}
-
-/// The shell that runs a script. It gets the script's path, since dash does not search PATH.
-fn by_shell(command: &Command) -> io::Result<Command> {
-    let mut shell = Command::new("/bin/sh");
-    shell.arg(program(command.get_program())?).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
+    if let Some(worker) = worker {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // As with srun and mpirun, the first worker alone reads stdin.
+        if worker.local_rank > 0 {
+            command.stdin(Stdio::null());
+        }
     }
-    Ok(shell)
+    command.spawn()
 }

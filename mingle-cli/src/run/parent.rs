@@ -25,8 +25,9 @@ use crate::output::Holder;
 use crate::signals::Signals;
 use crate::stderr;
 
-/// The signals that are forwarded to the command, and SIGCHLD. SIGKILL and SIGSTOP cannot be caught.
-const TAKEN: [Signal; 10] = [
+/// The signals that are forwarded to the command, and SIGCHLD. SIGTSTP is not among them: for Ctrl-Z the
+/// kernel stops the command as well, which is in the same process group.
+const TAKEN: [Signal; 9] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGHUP,
@@ -34,7 +35,6 @@ const TAKEN: [Signal; 10] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGWINCH,
-    Signal::SIGTSTP,
     Signal::SIGCONT,
     Signal::SIGCHLD,
 ];

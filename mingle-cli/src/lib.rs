@@ -2,8 +2,8 @@
 //! for mingle-python. It promises no stability: a Rust program uses mingle-core.
 //!
 //! ```text
-//! intent -> stdout    the guard, before anything can go wrong
 //! args -> config      what was typed, then what it means; scheduler fills in what was not typed
+//! intent              how a failure is printed, even one of the parser
 //! network             the options of the network, of all commands that have them
 //! host                its files
 //! fabric, slots       what RDMA this host has, and how many workers it runs
@@ -64,12 +64,11 @@ mod stdout;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Parser as _};
 use mingle_core::Secret;
 
 use args::{Action, LowArgs};
@@ -96,18 +95,11 @@ pub fn main() -> ExitCode {
         stop.report();
         return ExitCode::from(stop.code().get());
     }
-    if args.len() == 1 && io::stdout().is_terminal() && !is_configured(&args) {
-        stderr::help(&LowArgs::command().render_help().to_string());
-        return ExitCode::from(2);
-    }
     let variable = std::env::var_os("MINGLE_FORMAT");
     let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
-    let (mut stdout, begun) = Stdout::begin(intent);
-
-    let ended = begun.and_then(|()| exit::catch(|| run(args, started, &mut stdout)));
-    let Err(stop) = ended else { return ExitCode::SUCCESS };
+    let Err(stop) = exit::catch(|| run(args, started, intent)) else { return ExitCode::SUCCESS };
     stop.report();
-    if let Err(error) = stdout.failed(&stop) {
+    if let Err(error) = Stdout::failed(intent, &stop) {
         // A failure of stdout itself has been reported above.
         if !matches!(stop, Stop::Stdout(_)) {
             error.report();
@@ -116,27 +108,12 @@ pub fn main() -> ExitCode {
     ExitCode::from(stop.code().get())
 }
 
-/// Whether variables, of mingle or of a scheduler, say anything about the job.
-fn is_configured(args: &[OsString]) -> bool {
-    let has_variable = std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MINGLE_"));
-    has_variable
-        || LowArgs::try_parse_from(args)
-            .is_ok_and(|low| Settings::scheduled(low.join, &|name| std::env::var_os(name)).is_ok())
-}
-
-fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(), Stop> {
-    let joins = Intent::joins(args.get(1..).unwrap_or_default());
-    let overridden = args::overridden(args.get(1..).unwrap_or_default());
+fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop> {
     let low = match LowArgs::try_parse_from(args) {
         Ok(low) => low,
-        Err(error) if error.use_stderr() => return Err(usage(error, joins)),
+        Err(error) if error.use_stderr() => return Err(usage(error, intent.joins)),
         Err(help) => return Stdout::print(&help.render().to_string()),
     };
-    let is_quiet = match &low.command {
-        Some(Action::Run(args)) => args.join.quiet,
-        _ => low.join.quiet,
-    };
-    stderr::warn(overridden.iter().filter(|_| !is_quiet));
     match low.command {
         Some(Action::Run(args)) => return run::run(*args, started),
         Some(Action::Rdma(args)) => return rdma::run(&args),
@@ -157,7 +134,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     if config.outputs.is_empty() {
         Stdout::check()?;
     }
-    stdout.settle(config.format)?;
+    Stdout::guard(config.format)?;
     let held = config.hold_ports();
     Journal::during(&config, started, |journal| held.and_then(|()| form(&config, journal)))
 }

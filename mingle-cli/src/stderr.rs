@@ -27,11 +27,6 @@ pub(crate) fn warn(warnings: impl IntoIterator<Item = impl fmt::Display>) {
     }
 }
 
-/// The help, for a user who has given nothing.
-pub(crate) fn help(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
 /// The text without control characters, which could move the cursor or rename the window, and without marks
 /// that change the direction of the text. Arguments and names of interfaces can hold them. Text from the
 /// network cannot, but is not trusted here.

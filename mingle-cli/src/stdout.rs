@@ -18,31 +18,14 @@ use crate::intent::Intent;
 /// The device /dev/null: its major number is 1, its minor number 3.
 const NULL: u64 = 0x103;
 
-/// The form of the output of this run, and whether the guard is printed.
-#[derive(Debug)]
-pub(crate) struct Stdout {
-    format: Format,
-    is_guarded: bool,
-    is_command: bool,
-}
+/// The stdout of this process.
+pub(crate) enum Stdout {}
 
 impl Stdout {
-    /// Prints the guard, where a shell will evaluate the result.
-    pub(crate) fn begin(intent: Intent) -> (Self, Result<(), Stop>) {
-        let mut stdout = Self { format: intent.format, is_guarded: false, is_command: intent.command };
-        let begun = if intent.plain { Ok(()) } else { stdout.settle(intent.format) };
-        (stdout, begun)
-    }
-
-    /// Sets the format of the parsed arguments. It is the one that [`Intent`] found; if it ever were another
-    /// one, a script would still begin with its guard.
-    pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
-        self.format = format;
-        if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
-            Self::print(Script::guard(shell)?.as_str())?;
-            self.is_guarded = true;
-        }
-        Ok(())
+    /// Prints the guard, where a shell will evaluate the result: if this process dies while it waits for
+    /// others, `eval` fails.
+    pub(crate) fn guard(format: Format) -> Result<(), Stop> {
+        format.shell().map_or(Ok(()), |shell| Self::print(Script::guard(shell)?.as_str()))
     }
 
     /// Checks that the result can arrive anywhere, before this node waits for others. Where a program starts
@@ -95,13 +78,13 @@ impl Stdout {
 
     /// Prints a script that makes `eval` fail, or a JSON object with the reason, or nothing for other
     /// formats.
-    pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
+    pub(crate) fn failed(intent: Intent, stop: &Stop) -> Result<(), Stop> {
         // The report is printed already, and a second document must not follow it.
         let is_reported = matches!(stop, Stop::Findings { .. });
-        if is_reported || self.is_command && self.format.shell().is_some() {
+        if is_reported || intent.is_command && intent.format.shell().is_some() {
             return Ok(());
         }
-        failed(self.format, stop)?.map_or(Ok(()), |text| Self::print(&text))
+        failed(intent.format, stop)?.map_or(Ok(()), |text| Self::print(&text))
     }
 }
 

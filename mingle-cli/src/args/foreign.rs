@@ -1,4 +1,8 @@
-//! Options of other launchers, and what mingle calls them.
+//! Options of other launchers, and what mingle calls them; and words that are no option at all.
+
+use clap::CommandFactory as _;
+
+use super::LowArgs;
 
 /// The option of mingle for one that torchrun, srun, mpirun, accelerate or DeepSpeed have, with `-` or `_`.
 pub(crate) fn of_other_launchers(word: &str) -> Option<&'static str> {
@@ -15,8 +19,22 @@ pub(crate) fn of_other_launchers(word: &str) -> Option<&'static str> {
     })
 }
 
+/// What is wrong where this word, which is not an option, follows options of `mingle` itself.
+pub(crate) fn not_after_options(word: &str) -> String {
+    let commands = LowArgs::command();
+    if commands.get_subcommands().any(|command| command.get_name() == word) {
+        return format!("give the command {word} first, and then its options: mingle {word} [OPTIONS]");
+    }
+    format!(
+        "'{word}' is neither an option nor a command of mingle; if it is the command to start, write: mingle run \
+         [OPTIONS] -- {word}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -31,5 +49,16 @@ mod tests {
             assert_eq!(of_other_launchers(word), Some(option), "{word}");
         }
         assert_eq!(of_other_launchers("--unheard-of"), None);
+    }
+    #[test]
+    fn a_word_after_options_is_said_to_be_no_command_or_to_come_first() {
+        for (line, text) in [
+            ("mingle --job-id foo foo", "'foo' is neither an option nor a command of mingle; "),
+            ("mingle --job-id foo run", "give the command run first, "),
+        ] {
+            let error = LowArgs::try_parse_from(line.split(' ')).unwrap_err();
+            let stop = crate::usage(error, true).to_string();
+            assert!(stop.starts_with(text), "{line}: {stop}");
+        }
     }
 }

@@ -7,7 +7,6 @@ mod commands;
 mod foreign;
 mod formats;
 mod network;
-mod twice;
 
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueHint};
 
@@ -16,9 +15,8 @@ use crate::install::InstallArgs;
 use crate::man::ManArgs;
 
 pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, WatchArgs};
-pub(crate) use foreign::of_other_launchers;
+pub(crate) use foreign::{not_after_options, of_other_launchers};
 pub(crate) use network::{AirArgs, NetworkArgs};
-pub(crate) use twice::{not_after_options, overridden};
 
 use network::{NODE, SAME};
 

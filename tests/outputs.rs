@@ -299,20 +299,14 @@ fn the_program_installs_itself_for_every_user_and_replaces_one_that_runs() {
 fn a_folder_that_cannot_hold_the_program_is_named_with_the_cure() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (make, told) in [
-        ("true", "there is no such folder; create it"),
-        (": >/run/v", "it is no folder"),
-        (": >/run/f; ln -s /run/f/x /run/v", "a part of this path is no folder"),
-        ("mkdir -p /run/v/mingle", "it has a folder named mingle"),
-        ("mkdir /run/v; mount -t tmpfs -o size=64k none /run/v", "its file system is full"),
-        ("mkdir /run/v; mount -t tmpfs -o ro none /run/v", "its file system is read-only"),
-        (
-            "mkdir /run/v; mount -t tmpfs -o noexec none /run/v",
-            "it is on a file system that is mounted noexec",
-        ),
-        (
-            "mkdir -m 755 /run/v; user='setpriv --reuid 65534 --clear-groups'",
-            "this user must not write there",
-        ),
+        ("true", "No such file or directory"),
+        (": >/run/v", "Not a directory"),
+        (": >/run/f; ln -s /run/f/x /run/v", "Not a directory"),
+        ("mkdir -p /run/v/mingle", "Is a directory"),
+        ("mkdir /run/v; mount -t tmpfs -o size=64k none /run/v", "No space left on device"),
+        ("mkdir /run/v; mount -t tmpfs -o ro none /run/v", "Read-only file system"),
+        ("mkdir /run/v; mount -t tmpfs -o noexec none /run/v", "its file system is mounted noexec"),
+        ("mkdir -m 755 /run/v; user='setpriv --reuid 65534 --clear-groups'", "Permission denied"),
     ] {
         let line = format!(
             "cp \"$mingle\" /run/mingle; chmod 755 /run/mingle; {{ {make}\n}}

@@ -6,7 +6,6 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroU8;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
 
 use mingle_core::env::{Unfit, UnsafeStatement};
 use mingle_core::{End, Error, Outlook};
@@ -27,23 +26,14 @@ pub(crate) enum Stop {
     Signal(Signal),
     /// The result could not be written.
     Stdout(io::Error),
-    /// A file of `--output` cannot be written, as was found before this node waited for others.
-    Unwritable(PathBuf, io::Error),
-    /// A file of `--output` could not be written.
-    Output(PathBuf, io::Error),
-    /// The world cannot be written in the format that was asked for.
-    Unfit(Unfit),
     /// The command of `mingle run` could not be started.
     Command(String, io::Error),
     /// The command of `mingle run` has ended with this code; the message, if there is one.
     Ended(NonZeroU8, Option<String>),
-    /// The program could not be copied.
-    Install(String),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
-    /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked
-    /// where the value is made, so this is a bug, caught before it is printed.
-    Unsafe(UnsafeStatement),
+    /// Another failure: its kind for programs, and the message.
+    Other(&'static str, String),
     /// A bug. The panic hook has printed the message already.
     Panic(String),
 }
@@ -74,10 +64,9 @@ impl Stop {
             Self::Signal(Signal::SIGHUP) => (129, "signal"),
             Self::Signal(_) => (131, "signal"),
             Self::Stdout(_) => (advice::OTHER, "stdout"),
-            Self::Unwritable(..) | Self::Output(..) => (advice::OTHER, "output"),
-            Self::Unfit(_) => (advice::OTHER, "format"),
-            Self::Install(_) | Self::System(..) => (advice::OTHER, "system"),
-            Self::Unsafe(_) | Self::Panic(_) => (advice::OTHER, "bug"),
+            Self::System(..) => (advice::OTHER, "system"),
+            Self::Other(kind, _) => (advice::OTHER, kind),
+            Self::Panic(_) => (advice::OTHER, "bug"),
         }
     }
 
@@ -97,7 +86,7 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message)
-            | Self::Install(message)
+            | Self::Other(_, message)
             | Self::Panic(message)
             | Self::Findings { summary: message, .. } => f.write_str(message),
             Self::Rendezvous(error) => f.write_str(&advice::error(error)),
@@ -111,18 +100,9 @@ impl fmt::Display for Stop {
                 write!(f, "{what}; this node has left the world")
             }
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
-            Self::Unwritable(path, error) => {
-                write!(f, "{} of --output cannot be written: {error}", path.display())
-            }
-            Self::Output(path, error) => {
-                let path = path.display();
-                write!(f, "the world has formed, but {path} of --output cannot be written: {error}")
-            }
-            Self::Unfit(error) => write!(f, "the world has formed, but cannot be printed: {error}"),
             Self::Command(name, error) => write!(f, "cannot start {name}: {error}"),
             Self::Ended(_, message) => f.write_str(message.as_deref().unwrap_or("the command has failed")),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
-            Self::Unsafe(error) => write!(f, "{error}; please report this"),
         }
     }
 }
@@ -149,16 +129,18 @@ pub(crate) fn of_command(end: End) -> u8 {
 impl From<Unfit> for Stop {
     fn from(error: Unfit) -> Self {
         match error {
-            Unfit::Unsafe(error) => Self::Unsafe(error),
+            Unfit::Unsafe(error) => error.into(),
             Unfit::Ipv6(..) => Self::Usage(format!("{error}; or choose another --format")),
-            other => Self::Unfit(other),
+            other => Self::Other("format", format!("the world has formed, but cannot be printed: {other}")),
         }
     }
 }
 
+/// The result holds a statement that is not safe for a shell. The alphabet of every value is checked where
+/// the value is made, so this is a bug, caught before it is printed.
 impl From<UnsafeStatement> for Stop {
     fn from(error: UnsafeStatement) -> Self {
-        Self::Unsafe(error)
+        Self::Other("bug", format!("{error}; please report this"))
     }
 }
 
@@ -220,8 +202,7 @@ mod tests {
             (Stop::Signal(Signal::SIGINT), 130, "signal"),
             (Stop::Signal(Signal::SIGTERM), 143, "signal"),
             (Stop::Stdout(denied()), 1, "stdout"),
-            (Stop::Output("/x".into(), denied()), 1, "output"),
-            (Stop::Unfit(Unfit::NoRoster(Format::HOSTFILE)), 1, "format"),
+            (Unfit::NoRoster(Format::HOSTFILE).into(), 1, "format"),
             (Stop::System("start the runtime", denied()), 1, "system"),
         ] {
             assert_eq!((stop.code().get(), stop.kind()), (code, kind), "{stop}");

@@ -100,8 +100,11 @@ impl<'a> Formation<'a> {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
             let text = formed_text(output.format, facts, &variables, self.timings)?;
-            let written = output.write(&text, holder.as_ref()).await;
-            written.map_err(|error| Stop::Output(output.path.clone(), error))?;
+            output.write(&text, holder.as_ref()).await.map_err(|error| {
+                let path = output.path.display();
+                let what = format!("the world has formed, but {path} of --output cannot be written: {error}");
+                Stop::Other("output", what)
+            })?;
         }
         Ok(())
     }

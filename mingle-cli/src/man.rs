@@ -68,29 +68,18 @@ fn synopsis(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(text)
 }
 
-/// A line without indentation that ends with a colon begins a section; other lines are kept.
+/// A section for each paragraph, whose first line is the heading.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
-    let mut is_open = false;
-    for line in text.lines() {
-        if let Some(heading) = line.strip_suffix(':').filter(|heading| !heading.starts_with(' ')) {
-            if is_open {
-                roff.control("EE", []);
-            }
-            // "Exit codes, which ... returns as well" is more than a heading.
-            let (heading, more) = heading.split_once(", ").unwrap_or((heading, ""));
-            roff.control("SH", [heading.to_uppercase().as_str()]);
-            if !more.is_empty() {
-                roff.text([roman(format!("{heading}, {more}:"))]);
-            }
-            // EX, an example in man(7), keeps lines as they are.
-            roff.control("EX", []);
-            is_open = true;
-        } else {
+    for section in text.split("\n\n") {
+        let (heading, lines) = section.split_once('\n').unwrap_or((section, ""));
+        let heading = heading.split([',', ':']).next().unwrap_or(heading);
+        roff.control("SH", [heading.to_uppercase().as_str()]);
+        // EX, an example in man(7), keeps lines as they are.
+        roff.control("EX", []);
+        for line in lines.lines() {
             roff.text([roman(line)]);
         }
-    }
-    if is_open {
         roff.control("EE", []);
     }
     roff

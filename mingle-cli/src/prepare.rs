@@ -16,7 +16,9 @@ pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
         }
     }
     for output in &config.outputs {
-        output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
+        output.check().map_err(|error| {
+            Stop::Other("output", format!("{} of --output cannot be written: {error}", output.path.display()))
+        })?;
     }
     let mut found = config.fabric.find(&config.network.interfaces)?;
     if config.world.max().get() > 1 {

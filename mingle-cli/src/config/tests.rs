@@ -337,7 +337,7 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--timeout", "5d"], "--timeout 5d", "1h"),
         (["--timeout", ""], "--timeout", "10m"),
         (["--timeout", year], "--timeout", "0 to wait for ever"),
-        (["--timeout", "99999999999999999999s"], "--timeout", "10m"),
+        (["--timeout", "99999999999999999999s"], "--timeout", "0 to wait for ever"),
         (["--format", "yaml"], "--format yaml", "sh, fish, json"),
         (["--output", "hosts"], "--output hosts", "FORMAT=FILE"),
         (["--output", "yaml=/tmp/x"], "--output yaml=/tmp/x", "sh, fish, json"),
@@ -411,8 +411,7 @@ fn a_time_is_a_number_with_a_unit() {
     for text in [
         "",
         "s",
-        "1.",
-        ".5s",
+        ".",
         "1.5.1s",
         "0.0001s",
         "0.0000000001",

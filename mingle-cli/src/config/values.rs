@@ -220,30 +220,23 @@ pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
 /// `500ms`, `2s`, `1.5m`, `1h`, or seconds: one number with one unit, as `sleep` takes it. None means for
 /// ever.
 pub(crate) fn timeout(text: &str) -> Result<Option<Duration>, &'static str> {
+    const WRONG: &str = "give a time such as 500ms, 1.5s, 10m or 1h, or 0 to wait for ever";
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let unit: u64 = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(WRONG),
     };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let is_number = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
-    let is_more = fraction.bytes().any(|byte| byte != b'0');
-    // Digits behind the ninth are less than a millisecond of an hour.
-    let fraction = fraction.get(..9).unwrap_or(fraction);
-    let parts = fraction.parse::<u64>().ok().zip(u32::try_from(fraction.len()).ok());
-    let given = whole.parse::<u64>().ok().zip(parts).filter(|_| unit > 0 && is_number);
-    let (whole, (parts, places)) =
-        given.ok_or("give a time such as 500ms, 1.5s, 10m or 1h, or 0 to wait for ever")?;
-    let part = parts * unit / 10_u64.pow(places);
-    let milliseconds = whole.checked_mul(unit).and_then(|whole| whole.checked_add(part));
-    match milliseconds.map(Duration::from_millis) {
-        Some(Duration::ZERO) if is_more => Err("shorter than a millisecond; give 0 to wait for ever"),
-        Some(Duration::ZERO) => Ok(None),
-        Some(limit) if limit <= LONGEST => Ok(Some(limit)),
+    let seconds = number.parse::<f64>().map_err(|_| WRONG)? * unit;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(_) if seconds == 0.0 => Ok(None),
+        Ok(limit) if limit < Duration::from_millis(1) => {
+            Err("shorter than a millisecond; give 0 to wait for ever")
+        }
+        Ok(limit) if limit <= LONGEST => Ok(Some(limit)),
         _ => Err("longer than a year; give 0 to wait for ever"),
     }
 }

@@ -8,16 +8,22 @@ use serde_json::Value;
 
 use crate::exit::Stop;
 
-/// What the caller is told.
+/// What the caller is told: of which kind it is, and what it is.
+///
+/// | kind | what |
+/// | --- | --- |
+/// | `line` | a line for people, which `mingle` prints on stderr; a warning begins with `warning: ` |
+/// | `event` | an event, as `--events` writes it, without its time of day |
+/// | `formed` | a world has formed: the document of `--format json`, and the world's `generation` |
+/// | `failed` | why no world forms: the `code`, `kind` and `message` of `mingle`, and known `facts` by name |
 #[derive(Debug)]
-pub enum Told {
-    /// A line for people, which `mingle` prints on stderr. A warning begins with `warning: `.
-    Line(String),
-    /// An event, as `--events` writes it, without its time of day.
-    Event(Value),
-    /// A world has formed: the document of `--format json`, with the `generation` of the world, and on rank 0
-    /// the socket that listens on MASTER_PORT.
-    Formed(Value, Option<TcpListener>),
+pub struct Told {
+    /// The kind.
+    pub kind: &'static str,
+    /// What is told.
+    pub what: Value,
+    /// For `formed` on rank 0, the socket that listens on MASTER_PORT.
+    pub listener: Option<TcpListener>,
 }
 
 /// How this thread reaches its caller.
@@ -39,8 +45,9 @@ pub(crate) fn during<T>(told: impl Fn(Told) + 'static, ends: UnixStream, work: i
 }
 
 /// Tells the caller, if there is one.
-pub(crate) fn tell(what: impl FnOnce() -> Told) -> bool {
-    CALLER.with_borrow(|caller| caller.as_ref().inspect(|caller| (caller.told)(what())).is_some())
+pub(crate) fn tell(kind: &'static str, what: impl FnOnce() -> Value, listener: Option<TcpListener>) -> bool {
+    let told = || Told { kind, what: what(), listener };
+    CALLER.with_borrow(|caller| caller.as_ref().map(|caller| (caller.told)(told())).is_some())
 }
 
 /// Whether there is a caller.

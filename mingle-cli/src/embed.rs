@@ -10,7 +10,6 @@ use mingle_core::error::{Failure, Report};
 use serde_json::{Value, json};
 
 pub use crate::caller::Told;
-pub use crate::stay::Word;
 
 use crate::args::{Action, JoinArgs, LowArgs, RunArgs};
 use crate::config::{Restarts, Settings, check_split};
@@ -19,39 +18,33 @@ use crate::exit::{self, Stop};
 use crate::nccl_conf::environment_or_files;
 use crate::{caller, events, stay, usage};
 
-/// Why no world has formed, as `mingle` would say it.
-#[derive(Debug)]
-pub struct Failed {
-    /// The exit code of `mingle`.
-    pub code: u8,
-    /// The kind in the error of `--format json`.
-    pub kind: &'static str,
-    /// The message, with advice.
-    pub message: String,
-    /// What is known, by name: after a timeout, which nodes were here.
-    pub facts: Value,
-}
-
 /// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
 /// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has
-/// formed and [`Told::Formed`] is told. To end it early, the caller makes the socket `ends`, which must not
-/// block, readable: all sockets are closed, and the other nodes know at once that this one is gone.
+/// formed, or cannot form, and the caller is told. To end it early, the caller makes the socket `ends`, which
+/// must not block, readable: all sockets are closed, and the other nodes know at once that this one is gone.
 ///
 /// A node that `stays` does so with one world after the other: this returns once the caller has left or all
 /// nodes have finished. The options of `mingle run` count too that say when a world is over. The caller
-/// writes a [`Word`] in a packet to `ends`, or closes it; while no world has formed, each leaves at once.
+/// writes a word in a packet to `ends`, the code before it, or closes it:
+///
+/// | word | the caller |
+/// | --- | --- |
+/// | `next` | wants to start again; a world that is not over yet ends with this exit code |
+/// | `next with the port held` | the same; it still holds the socket of the port, so another port is taken at once |
+/// | `finish` | has ended well |
+/// | `fail` | has failed with this exit code, and does not start again |
+/// | `leave` | leaves, with this exit code of its process: 0 if somebody has asked it to |
+///
+/// While no world has formed, each word leaves at once.
 ///
 /// Nothing else is shared with other threads, so this one may have a table of file descriptors of its own. It
 /// must be in no tokio runtime.
-///
-/// # Errors
-/// Each failure that `mingle` has an exit code for, a bug included.
 pub fn join(
     arguments: Vec<String>,
     (keeps_listener, stays): (bool, bool),
     ends: UnixStream,
     told: impl Fn(Told) + 'static,
-) -> Result<(), Failed> {
+) {
     let work = || {
         let started = events::now();
         let (low, restarts) = parsed(arguments, stays)?;
@@ -63,37 +56,33 @@ pub fn join(
         (config.keeps_listener, config.stays) = (keeps_listener, stays);
         Journal::during(&config, started, |journal| stay::all_worlds(&config, restarts, journal))
     };
-    caller::during(told, ends, || exit::contain(work)).map_err(Failed::new)
+    caller::during(told, ends, || {
+        if let Err(stop) = exit::contain(work) {
+            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
+            let what = json!({ "code": code, "kind": kind, "message": message, "facts": facts(&stop) });
+            caller::tell("failed", || what, None);
+        }
+    });
 }
 
 /// Options of the program alone: what it prints, and the command that it starts.
 const OF_THE_PROGRAM: [&str; 6] = ["format", "help", "max-restarts", "ports", "restart-delay", "workers"];
 
-/// What an option takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    /// Nothing.
-    Nothing,
-    /// A value.
-    One,
-    /// A value each time that it is given.
-    Many,
-}
-
-/// The options of [`join`] for a node that stays, or for another, by name.
-pub fn options(stays: bool) -> Vec<(String, Takes)> {
+/// The options of [`join`] for a node that stays, or for another, and the number of values that each takes:
+/// 0, 1, or 2 for one each time that it is given.
+pub fn options(stays: bool) -> Vec<(String, u8)> {
     let none = clap::Command::new("mingle");
     let command = if stays { RunArgs::augment_args(none) } else { JoinArgs::augment_args(none) };
     let options =
         command.get_arguments().filter_map(|option| Some((option.get_long()?, option.get_action())));
     let here = options.filter(|(name, _)| !OF_THE_PROGRAM.contains(name));
     here.map(|(name, action)| {
-        let takes = match action {
-            ArgAction::SetTrue | ArgAction::Count => Takes::Nothing,
-            ArgAction::Append => Takes::Many,
-            _ => Takes::One,
+        let values = match action {
+            ArgAction::SetTrue | ArgAction::Count => 0,
+            ArgAction::Append => 2,
+            _ => 1,
         };
-        (name.to_owned(), takes)
+        (name.to_owned(), values)
     })
     .collect()
 }
@@ -119,13 +108,6 @@ fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Resta
         }
         None => Ok((low.join, None)),
         _ => Err(Stop::Usage("these options are of another command".to_owned())),
-    }
-}
-
-impl Failed {
-    fn new(stop: Stop) -> Self {
-        let (code, facts) = (stop.code().get(), facts(&stop));
-        Self { code, kind: stop.kind(), message: stop.to_string(), facts }
     }
 }
 

@@ -8,7 +8,6 @@ use mingle_core::tools::{duration, host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
 
-use crate::caller::{self, Told};
 use crate::config::Settings;
 use crate::doctor::lookup;
 use crate::events::Timings;
@@ -16,8 +15,8 @@ use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
 use crate::output::Holder;
-use crate::stderr;
 use crate::stdout::formed_text;
+use crate::{caller, stderr};
 
 /// Where the drivers of GPUs and TPUs show themselves.
 const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];
@@ -86,7 +85,7 @@ impl<'a> Formation<'a> {
         let mut document: Value = read.map_err(|error| Stop::Stdout(error.into()))?;
         document["generation"] = generation.into();
         self.report(variables);
-        caller::tell(|| Told::Formed(document, listener));
+        caller::tell("formed", || document, listener);
         Ok(())
     }
 

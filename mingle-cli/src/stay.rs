@@ -3,16 +3,16 @@
 //!
 //! ```text
 //! caller                          this thread
-//! Next, or the first call    ->   looks for the others              -> Told::Formed
-//!                                 hears what the world does         -> Told::Event
-//! Next     start again       ->   ends this world for all, unless it is over already; then as above
-//! Finish   all is done       ->   waits until all nodes have said so -> Told::Event, and the end
-//! Fail     it has failed     ->   ends this world for all, and takes part in no other
-//! Leave, or a closed socket  ->   the same, and the others go on with another node
+//! next, or the first call    ->   looks for the others              -> formed
+//!                                 hears what the world does         -> event
+//! next     start again       ->   ends this world for all, unless it is over already; then as above
+//! finish   all is done       ->   waits until all nodes have said so -> event, and the end
+//! fail     it has failed     ->   ends this world for all, and takes part in no other
+//! leave, or a closed socket  ->   the same, and the others go on with another node
 //! ```
 //!
-//! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
-//! none then but Leave.
+//! A word is one packet; see [`join`](crate::embed::join). While this node looks for others, every word makes
+//! it leave at once: the caller says none then but `leave`.
 
 use std::future::ready;
 use std::io;
@@ -32,48 +32,6 @@ use crate::join;
 use crate::output::Holder;
 use crate::prepare::prepare;
 use crate::signals::Signals;
-
-/// A word of a caller about its part in a world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
-    /// It wants to start again. A world that is not over yet ends with this exit code.
-    Next {
-        /// The exit code, 1 to 255.
-        code: u8,
-        /// Whether it still holds the socket of the port, so that another port is taken at once.
-        holds_port: bool,
-    },
-    /// It has ended well.
-    Finish,
-    /// It has failed with this exit code, and does not start again.
-    Fail(u8),
-    /// It leaves, with this exit code of its process: 0 if somebody has asked it to.
-    Leave(u8),
-}
-
-impl Word {
-    /// The word in a packet.
-    pub fn bytes(self) -> [u8; 2] {
-        match self {
-            Self::Next { code, holds_port: false } => [b'n', code],
-            Self::Next { code, holds_port: true } => [b'p', code],
-            Self::Finish => *b"d ",
-            Self::Fail(code) => [b'f', code],
-            Self::Leave(code) => [b'l', code],
-        }
-    }
-
-    fn read(packet: &[u8]) -> Self {
-        match *packet {
-            [b'n', code] => Self::Next { code, holds_port: false },
-            [b'p', code] => Self::Next { code, holds_port: true },
-            [b'd', _] => Self::Finish,
-            [b'f', code] => Self::Fail(code),
-            [b'l', code] => Self::Leave(code),
-            _ => Self::Leave(0),
-        }
-    }
-}
 
 /// Looks for the others, and with restarts stays until the caller leaves or all have finished.
 pub(crate) fn all_worlds(
@@ -135,22 +93,21 @@ async fn attend(
             biased;
             Some(happening) = ready(early.next()) => happening,
             happening = session.next() => happening?,
-            word = words.next() => {
-                match word {
-                    Word::Finish => session.succeed(),
-                    Word::Next { code, holds_port } => {
+            (word, code) = words.next() => {
+                match word.as_str() {
+                    "finish" => {
+                        session.succeed();
+                        continue;
+                    }
+                    "next" | "next with the port held" => {
                         session.fail(End::Exited(code));
-                        session.stopped_with_port(holds_port);
+                        session.stopped_with_port(word != "next");
                         return Ok(true);
                     }
-                    Word::Fail(code) => session.give_up(End::Exited(code)).await,
-                    Word::Leave(0) => session.leave(End::Left).await,
-                    Word::Leave(code) => session.leave(End::Exited(code)).await,
+                    "fail" => session.give_up(End::Exited(code)).await,
+                    _ => session.leave(if code == 0 { End::Left } else { End::Exited(code) }).await,
                 }
-                if word != Word::Finish {
-                    return Ok(false);
-                }
-                continue;
+                return Ok(false);
             }
         };
         join::tell(session, &happening, config, journal);
@@ -169,35 +126,23 @@ impl Words {
         caller::ends().unwrap_or_else(missing).map(Self)
     }
 
-    /// Cancel-safe. A socket that the caller has closed says `Leave`, again and again.
-    async fn next(&mut self) -> Word {
+    /// A word, and its code. Cancel-safe. A socket that the caller has closed says `leave`, again and again.
+    async fn next(&mut self) -> (String, u8) {
         loop {
+            let left = ("leave".to_owned(), 0);
             if self.0.readable().await.is_err() {
-                return Word::Leave(0);
+                return left;
             }
-            // The socket keeps packets apart, and one byte more than a word shows a longer packet.
-            let mut packet = [0; 3];
+            // The socket keeps packets apart.
+            let mut packet = [0; 32];
             match self.0.try_read(&mut packet) {
-                Ok(length) => return Word::read(&packet[..length]),
+                Ok(0) => return left,
+                Ok(length) => {
+                    return (String::from_utf8_lossy(&packet[1..length]).into_owned(), packet[0]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Word::Leave(0),
+                Err(_) => return left,
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_word_survives_its_packet_and_everything_else_leaves() {
-        let next = |holds_port| Word::Next { code: 75, holds_port };
-        for word in [next(false), next(true), Word::Finish, Word::Fail(1), Word::Leave(3)] {
-            assert_eq!(Word::read(&word.bytes()), word);
-        }
-        for packet in [&b""[..], b"n", b"x1", b"n11"] {
-            assert_eq!(Word::read(packet), Word::Leave(0), "{packet:?}");
         }
     }
 }

@@ -7,13 +7,13 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use tracing::Level;
 
-use crate::caller::{self, Told};
+use crate::caller;
 
 /// Writes `mingle: ` and the message. A closed or full stderr is ignored.
 pub(crate) fn say(message: fmt::Arguments<'_>) {
     let text = message.to_string();
     let text = printable(&text);
-    if caller::tell(|| Told::Line(text.clone().into_owned())) {
+    if caller::tell("line", || text.clone().into(), None) {
         return;
     }
     // One write for each line, so that lines of several processes do not mix.

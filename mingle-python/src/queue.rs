@@ -7,24 +7,18 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mingle_cli::embed::{Failed, Told, Word};
+use mingle_cli::embed::Told;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
-    recvmsg, sendmsg, shutdown, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg,
+    sendmsg, socketpair,
 };
 
-/// Something that has happened.
-#[derive(Debug)]
-pub(crate) enum Item {
-    Line(String),
-    Event(serde_json::Value),
-    Formed(serde_json::Value),
-    Failed(Failed),
-}
+/// Something that has happened: its kind, a text of JSON, and a descriptor.
+pub(crate) type Item = (&'static str, String, Option<RawFd>);
 
-/// What has happened and was not taken yet. Whether a descriptor belongs to it is beside each.
-type Items = Arc<Mutex<VecDeque<(Item, bool)>>>;
+/// What has happened and was not taken yet, and whether a descriptor belongs to it.
+type Items = Arc<Mutex<Vec<(&'static str, String, bool)>>>;
 
 /// The end that Python reads.
 pub(crate) struct Queue {
@@ -32,11 +26,10 @@ pub(crate) struct Queue {
     socket: Mutex<Option<OwnedFd>>,
 }
 
-/// The end that a thread writes. Its socket is closed with the last copy of it.
-#[derive(Clone)]
+/// The end that a thread writes.
 pub(crate) struct Writer {
     items: Items,
-    socket: Arc<OwnedFd>,
+    socket: OwnedFd,
 }
 
 impl Queue {
@@ -44,10 +37,7 @@ impl Queue {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let items = Items::default();
-        Ok((
-            Self { items: items.clone(), socket: Mutex::new(Some(near)) },
-            Writer { items, socket: Arc::new(far) },
-        ))
+        Ok((Self { items: items.clone(), socket: Mutex::new(Some(near)) }, Writer { items, socket: far }))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -55,15 +45,10 @@ impl Queue {
     }
 
     /// Sends a word to the thread. Where there is none, the thread has ended.
-    pub(crate) fn say(&self, word: Word) {
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        let _ = sendmsg::<UnixAddr>(self.fd(), &[IoSlice::new(&word.bytes())], &[], flags, None);
-    }
-
-    /// Makes the socket of the thread readable.
-    pub(crate) fn ask_for_the_end(&self) {
-        // Where there is none, the thread has ended.
-        let _ = shutdown(self.fd(), Shutdown::Write);
+    pub(crate) fn say(&self, word: &str, code: u8) {
+        let code = [code];
+        let packet = [IoSlice::new(&code), IoSlice::new(word.as_bytes())];
+        let _ = sendmsg::<UnixAddr>(self.fd(), &packet, &[], MsgFlags::MSG_NOSIGNAL, None);
     }
 
     pub(crate) fn close(&self) {
@@ -71,7 +56,7 @@ impl Queue {
     }
 
     /// Takes all, each with its descriptor.
-    pub(crate) fn take(&self) -> io::Result<Vec<(Item, Option<RawFd>)>> {
+    pub(crate) fn take(&self) -> io::Result<Vec<Item>> {
         let mut items = lock(&self.items);
         let mut sent = VecDeque::new();
         loop {
@@ -95,7 +80,8 @@ impl Queue {
                 Err(_) => break,
             }
         }
-        Ok(items.drain(..).map(|(item, has)| (item, has.then(|| sent.pop_front()).flatten())).collect())
+        let with = |(kind, text, has): (_, _, bool)| (kind, text, has.then(|| sent.pop_front()).flatten());
+        Ok(items.drain(..).map(with).collect())
     }
 }
 
@@ -109,30 +95,16 @@ impl Writer {
         self.socket.try_clone().map(UnixStream::from)
     }
 
-    pub(crate) fn tell(&self, told: Told) {
-        match told {
-            Told::Line(line) => self.put(Item::Line(line)),
-            Told::Event(event) => self.put(Item::Event(event)),
-            Told::Formed(document, listener) => {
-                self.put_with(Item::Formed(document), listener.as_ref().map(AsRawFd::as_raw_fd));
-            }
-        }
-    }
-
-    pub(crate) fn put(&self, item: Item) {
-        self.put_with(item, None);
-    }
-
-    fn put_with(&self, item: Item, fd: Option<RawFd>) {
+    pub(crate) fn tell(&self, told: &Told) {
         let mut items = lock(&self.items);
-        let rights = fd.as_slice();
-        let message = [ControlMessage::ScmRights(rights)];
+        let fd = told.listener.as_ref().map(AsRawFd::as_raw_fd);
+        let message = [ControlMessage::ScmRights(fd.as_slice())];
         let message = if fd.is_some() { &message[..] } else { &[] };
         // A socket that is readable already says that there is something to take, so few messages wait in it.
         let is_sent = (items.is_empty() || fd.is_some())
             && sendmsg::<UnixAddr>(self.fd(), &[IoSlice::new(b"!")], message, MsgFlags::MSG_NOSIGNAL, None)
                 .is_ok();
-        items.push_back((item, is_sent && fd.is_some()));
+        items.push((told.kind, told.what.to_string(), is_sent && fd.is_some()));
     }
 }
 

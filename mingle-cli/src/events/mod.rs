@@ -19,10 +19,9 @@ use serde_json::{Value, json};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use crate::caller::{self, Told};
 use crate::config::Settings;
 use crate::exit::{self, Stop};
-use crate::{advice, stderr, stdout};
+use crate::{advice, caller, stderr, stdout};
 use goodput::Goodput;
 
 /// The file of `--events`, if there is one, and the state that shows which events bring a change.
@@ -255,7 +254,7 @@ impl Journal {
     fn write(&mut self, event: &str, mut facts: Value) {
         facts["event"] = event.into();
         facts["ms"] = since(self.started).into();
-        caller::tell(|| Told::Event(facts.clone()));
+        caller::tell("event", || facts.clone(), None);
         let Some(file) = &mut self.file else { return };
         facts["time"] = utc().into();
         let text = |facts: &Value| stdout::ascii(&facts.to_string()) + "\n";

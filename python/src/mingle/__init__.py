@@ -15,11 +15,17 @@ nodes. ``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` 
 from __future__ import annotations
 
 import os
-import select
 import sys
 import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Callable, Mapping, MutableMapping
 
-from ._mingle import Joining, __version__, options
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._options import Options
+
+from ._mingle import __version__, options
 
 __all__ = [
     "Assignment",
@@ -47,7 +53,7 @@ class Error(Exception):
     facts by name: ``world``, ``joined``, ``heard``, ``missing`` and ``absent`` after a timeout; ``port`` if it is taken.
     """
 
-    def __init__(self, message="", code=1, kind="other", facts=None):
+    def __init__(self, message: str = "", code: int = 1, kind: str = "other", facts: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.kind = kind
@@ -77,8 +83,16 @@ class SecretError(DeadlineError):
 ERRORS = {2: UsageError, 3: DeadlineError, 4: ConflictError, 5: NetworkError, 6: SecretError}
 
 
-class Member(type(sys.implementation)):
-    """A node of a world: ``rank``, ``id``, ``host``, ``address``, ``port``, ``slots`` and ``metadata``."""
+class Member(SimpleNamespace):
+    """A node of a world."""
+
+    rank: int
+    id: str
+    host: str
+    address: str
+    port: int
+    slots: int
+    metadata: dict[str, str]
 
 
 class Assignment:
@@ -101,6 +115,23 @@ class Assignment:
     gets the listener from :meth:`take_listener`. A copy of the object, also in another process, has no listener.
     """
 
+    job: str
+    rank: int
+    world: int
+    master: tuple[str, int]
+    roster: tuple[Member, ...]
+    generation: int
+    local: str
+    interface: str | None
+    slots: dict[str, int]
+    digest: str
+    env: dict[str, str]
+    unset: list[str]
+    fabric: dict[str, Any]
+    differences: list[str]
+    timings: dict[str, int | None]
+    listener: int | None
+
     def __init__(self, facts, listener):
         self.listener = listener
         self.__dict__.update(facts)
@@ -112,7 +143,7 @@ class Assignment:
     def __getstate__(self):
         return {**self.__dict__, "listener": None}
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """The fields of ``--format json``, and ``generation``, as dictionaries, lists, strings and numbers."""
         address, port = self.master
         fields = {**self.__dict__, "master": {"address": address, "port": port}}
@@ -120,18 +151,18 @@ class Assignment:
         del fields["listener"]
         return fields
 
-    def take_listener(self):
+    def take_listener(self) -> int | None:
         """Returns the listening descriptor, which the caller must close; None if this node is not rank 0."""
         listener, self.listener = self.listener, None
         return listener
 
-    def export(self, environ=os.environ):
+    def export(self, environ: MutableMapping[str, str] = os.environ) -> None:
         """Sets the variables of the world in ``environ``: by default in this process, whose children inherit them."""
         for name in self.unset:
             environ.pop(name, None)
         environ.update(self.env)
 
-    def close(self):
+    def close(self) -> None:
         """Closes the listening descriptor, unless :meth:`take_listener` has returned it."""
         listener = self.take_listener()
         if listener is not None:
@@ -139,10 +170,10 @@ class Assignment:
 
     _forget = close
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self):
@@ -153,7 +184,14 @@ class Assignment:
         return f"<mingle.Assignment rank {self.rank} of {self.world} in {self.job!r}, master {address} port {port}>"
 
 
-def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
+def join(
+    job_id: str | None = None,
+    world: int | str | None = None,
+    *,
+    listener: bool = True,
+    on_event: Callable[[Mapping[str, Any]], object] | None = None,
+    **options: Unpack[Options],
+) -> Assignment:
     """Joins the job ``job_id`` of ``world`` nodes, waits until its world has formed, and returns an :class:`Assignment`.
 
     ``options`` are the options of the program, with ``_`` for ``-``: ``rank=2``, ``interface="10.1.0.0/16"``,
@@ -169,49 +207,19 @@ def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
     Raises :class:`Error` if no world forms, its subclass :class:`UsageError`, also a ``ValueError``, for a wrong value, and
     ``TypeError`` for an unknown option or a value of a wrong type. Ctrl-C and every other exception leave the world at once.
     """
-    joining = _begin(job_id, world, listener, options)
-    try:
-        poll = select.poll()
-        poll.register(joining.fileno(), select.POLLIN)
-        while True:
-            poll.poll(LOOK)
-            assignment = _next(joining, on_event)
-            if assignment is not None:
-                return assignment
-    except BaseException:
-        joining.end()
-        raise
+    return RunningWorld._once(job_id, world, listener, on_event, options)._wait_for_world(None)
 
 
-async def join_async(job_id=None, world=None, *, listener=True, on_event=None, **options):
+async def join_async(
+    job_id: str | None = None,
+    world: int | str | None = None,
+    *,
+    listener: bool = True,
+    on_event: Callable[[Mapping[str, Any]], object] | None = None,
+    **options: Unpack[Options],
+) -> Assignment:
     """Does the same as :func:`join` in an asyncio event loop. Cancelling the task leaves the world at once."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    is_told = asyncio.Event()
-    joining = _begin(job_id, world, listener, options)
-    fd = joining.fileno()
-    loop.add_reader(fd, is_told.set)
-    try:
-        while True:
-            await is_told.wait()
-            is_told.clear()
-            loop.remove_reader(fd)
-            assignment = _next(joining, on_event)
-            if assignment is not None:
-                return assignment
-            loop.add_reader(fd, is_told.set)
-    except BaseException:
-        loop.remove_reader(fd)
-        joining.end()
-        raise
-
-
-def _begin(job_id, world, listener, given, stays=False):
-    arguments = _arguments({"job_id": job_id, "world": world, **given}, "RunningWorld" if stays else "join", options(stays))
-    joining = Joining(arguments, listener, stays)
-    _held.add(joining)
-    return joining
+    return await RunningWorld._once(job_id, world, listener, on_event, options)._wait_for_world_async()
 
 
 def _arguments(given, function, known):
@@ -268,20 +276,6 @@ def _in_python(text):
     # A value follows where it is one for sure.
     value = r"(?: (?=[\d:\"]|N\b|ID\b|foo\b|off\b|require\b|\S+: ))?"
     return re.sub(rf"--([a-z][a-z0-9-]*){value}=?", here, text)
-
-
-def _next(joining, on_event):
-    """Passes on what has happened, and returns the assignment once there is one."""
-    for kind, what, fd in joining.take():
-        if kind == "formed":
-            assignment = Assignment(what, fd)
-            joining.finish()
-            return assignment
-        if kind == "failed":
-            joining.finish()
-            raise _error(what)
-        _pass_on(kind, what, on_event)
-    return None
 
 
 def _pass_on(kind, what, on_event):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import select
 import sys
 import time
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, Mapping
 
-from . import LOOK, Assignment, Error, UsageError, _begin, _error, _held, _pass_on
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._options import StayOptions
+
+from . import LOOK, Assignment, Error, Member, UsageError, _arguments, _error, _held, _pass_on
+from ._mingle import Joining, options as options_of
 
 # The states in which nothing more happens.
 ENDED = ("finished", "left", "failed")
@@ -25,6 +33,12 @@ class Over:
     ``"left"`` (a node was asked to leave), ``"grows"`` (the world takes in waiting nodes) or ``"unknown"``. ``rank`` and
     ``host`` name the node that has ended the world, or are None if that node is not known. ``str()`` is a sentence.
     """
+
+    how: Literal["exited", "killed", "gone", "left", "grows", "unknown"]
+    rank: int | None
+    host: str | None
+    code: int | None
+    text: str
 
     def __init__(self, how, rank=None, host=None, code=None, text=""):
         self.how, self.rank, self.host, self.code, self.text = how, rank, host, code, text
@@ -53,23 +67,43 @@ class RunningWorld:
     of the next generation forms, in which new nodes replace the lost nodes.
 
     If an exception leaves a ``with`` block or a method, or ends the process, this node has failed: the world is over for all
-    nodes with exit code 1, or with the code of SystemExit. If the process ends with another code than 0, this node has
-    failed too. After Ctrl-C, a cancelled task, ``sys.exit(0)`` or an end with code 0, this node leaves as by :meth:`close`.
+    nodes with exit code 1, or, where SystemExit leaves the block, with its code. After Ctrl-C, a cancelled task or
+    ``sys.exit(0)``, and where the process ends in another way, this node leaves as by :meth:`close`.
 
     Attributes are up to date whenever you read them. Use the object in a single thread at a time.
     """
 
-    def __init__(self, job_id=None, world=None, *, listener=True, on_event=None, **options):
-        self._on_event = on_event
+    def __init__(
+        self,
+        job_id: str | None = None,
+        world: int | str | None = None,
+        *,
+        listener: bool = True,
+        on_event: Callable[[Mapping[str, Any]], object] | None = None,
+        **options: Unpack[StayOptions],
+    ) -> None:
+        self._begin(job_id, world, listener, on_event, options, True)
+        _worlds.add(self)
+
+    @classmethod
+    def _once(cls, job_id, world, listener, on_event, options):
+        """A node that forms one world, and does not stay with it."""
+        self = cls.__new__(cls)
+        self._begin(job_id, world, listener, on_event, options, False)
+        return self
+
+    def _begin(self, job_id, world, listener, on_event, options, stays):
+        self._on_event, self._stays = on_event, stays
         self._assignment = None
         self._error = None
         self._clear("forming")
-        self._joining = _begin(job_id, world, listener, options, True)
-        _held.add(self)
-        _worlds.add(self)
+        function = "RunningWorld" if stays else "join"
+        arguments = _arguments({"job_id": job_id, "world": world, **options}, function, options_of(stays))
+        self._joining = Joining(arguments, listener, stays)
+        _held.update((self, self._joining))
 
     @property
-    def state(self):
+    def state(self) -> Literal["forming", "running", "over", "finished", "left", "failed"]:
         """``"forming"``: no world has formed yet. ``"running"``: a world has formed. ``"over"``: stop what the program does
         in this world, and call :meth:`next`. ``"finished"``: all nodes have finished. ``"left"``: this node has left.
         ``"failed"``: no world has formed, and :meth:`next` raises the reason.
@@ -78,44 +112,44 @@ class RunningWorld:
         return self._state
 
     @property
-    def assignment(self):
+    def assignment(self) -> Assignment | None:
         """The :class:`Assignment` in the world that runs or is over; None until a world has formed."""
         self._take()
         return self._assignment
 
     @property
-    def over(self):
+    def over(self) -> Over | None:
         """How the world has ended: an :class:`Over`; None while the world runs. May change once the first cause is known."""
         self._take()
         return self._over
 
     @property
-    def gone(self):
+    def gone(self) -> tuple[Member, ...]:
         """The members that are dead or have left, as far as this node knows."""
         return self._members(self._gone)
 
     @property
-    def suspected(self):
+    def suspected(self) -> tuple[Member, ...]:
         """The members that do not answer, and may be dead."""
         return self._members(self._suspected)
 
     @property
-    def waiting(self):
+    def waiting(self) -> int:
         """How many nodes wait for a seat, by the leader's last message."""
         self._take()
         return self._waiting
 
     @property
-    def is_cut_off(self):
+    def is_cut_off(self) -> bool:
         """Whether so few other nodes answer that this node may be cut off."""
         self._take()
         return self._is_cut_off
 
-    def fileno(self):
+    def fileno(self) -> int:
         """A descriptor for ``select``, which is readable when something has happened; -1 after the end."""
         return self._joining.fileno()
 
-    def next(self, *, code=1, holds_port=False, timeout=None):
+    def next(self, *, code: int = 1, holds_port: bool = False, timeout: float | None = None) -> Assignment | None:
         """Waits for the world of the next generation, and returns its :class:`Assignment`. Returns None if the job has
         finished or this node has left. Also returns None after ``timeout`` seconds: then :attr:`state` is "forming", and
         another call goes on waiting.
@@ -129,59 +163,57 @@ class RunningWorld:
         at once.
         """
         self._again(code, holds_port)
-        self._wait(lambda: self._state != "forming", timeout)
-        return self._formed()
+        return self._wait_for_world(timeout)
 
-    async def next_async(self, *, code=1, holds_port=False):
+    async def next_async(self, *, code: int = 1, holds_port: bool = False) -> Assignment | None:
         """Does the same as :meth:`next` in an asyncio event loop. Cancelling the task leaves the job at once."""
         self._again(code, holds_port)
-        await self._wait_async(lambda: self._state != "forming")
-        return self._formed()
+        return await self._wait_for_world_async()
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> bool:
         """Waits until the world has ended, but at most ``timeout`` seconds. Returns whether the world has ended."""
         return self._wait(lambda: self._state != "running", timeout)
 
-    async def wait_async(self):
+    async def wait_async(self) -> None:
         """Does the same as :meth:`wait` in an asyncio event loop, without a timeout."""
         await self._wait_async(lambda: self._state != "running")
 
-    def finish(self, timeout=None):
+    def finish(self, timeout: float | None = None) -> bool:
         """Says that the program has succeeded on this node, and waits until it has succeeded on all nodes, but at most
         ``timeout`` seconds. Returns whether it has. If the world is over before, all nodes start again: call :meth:`next`.
         """
         if self.state == "running":
-            self._joining.succeed()
+            self._joining.say("finish")
         return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
 
-    async def finish_async(self):
+    async def finish_async(self) -> bool:
         """Does the same as :meth:`finish` in an asyncio event loop, without a timeout."""
         if self.state == "running":
-            self._joining.succeed()
+            self._joining.say("finish")
         await self._wait_async(lambda: self._state != "running")
         return self._state == "finished"
 
-    def fail(self, code=1):
+    def fail(self, code: int = 1) -> None:
         """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. If this node is
         the leader, nodes that wait for a seat end too. Waits until all nodes know, but at most 5 seconds.
         """
         if self.state in ("running", "over"):
-            self._joining.fail(_code(code))
+            self._joining.say("fail", _code(code))
             self._end()
 
-    def close(self):
+    def close(self) -> None:
         """Leaves the job. The world is over for its other nodes, and they do not take this node for dead. Waits until the
         other nodes know, but at most 3 seconds. Does nothing after the end.
         """
         self._leave(0)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _, error, trace):
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         self._leave(_code_of(error))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Assignment]:
         """Iterates over the assignments of all generations, as :meth:`next` returns them."""
         return iter(self.next, None)
 
@@ -212,7 +244,19 @@ class RunningWorld:
         if self.state == "over" or self._state == "running" and self._is_taken:
             self._clear("forming")
             self._is_asked, self._is_of_last = (code, holds_port), True
-            self._joining.next(code, holds_port)
+            self._start_again()
+
+    def _start_again(self):
+        code, holds_port = self._is_asked
+        self._joining.say("next with the port held" if holds_port else "next", code)
+
+    def _wait_for_world(self, timeout):
+        self._wait(lambda: self._state != "forming", timeout)
+        return self._formed()
+
+    async def _wait_for_world_async(self):
+        await self._wait_async(lambda: self._state != "forming")
+        return self._formed()
 
     def _formed(self):
         if self._error is not None:
@@ -225,11 +269,10 @@ class RunningWorld:
         if self._is_leaving:
             self._end()
         elif state in ("running", "over"):
-            self._joining.leave(code)
+            self._joining.say("leave", code)
             self._end()
         elif state == "forming":
-            self._joining.end()
-            self._clear("left")
+            self._leave_at_once()
 
     def _end(self):
         """Waits until the thread has ended."""
@@ -254,7 +297,7 @@ class RunningWorld:
                 flags = poll.poll(left)
                 self._take(any(flag & select.POLLHUP for _, flag in flags))
         except BaseException as error:
-            self._leave_at_once(error)
+            self._leave_at_once(_code_of(error))
             raise
         return True
 
@@ -276,27 +319,31 @@ class RunningWorld:
                 self._take(any(flag & select.POLLHUP for _, flag in poll.poll(0)))
         except BaseException as error:
             loop.remove_reader(fd)
-            self._leave_at_once(error)
+            self._leave_at_once(_code_of(error))
             raise
 
-    def _leave_at_once(self, error):
+    def _leave_at_once(self, code=0):
+        self._joining.say("leave", code)
         if self._state == "forming":
-            self._joining.end()
-            self._clear("left")
+            self._joining.finish()
         else:
             # The thread says so to the others, and `close` or the end of the process waits for that.
-            self._joining.leave(_code_of(error))
-            self._clear("left")
             self._is_leaving = True
+        self._clear("left")
 
     def _take(self, is_last=False):
         """Passes on what has happened. ``is_last``: the thread has ended."""
         if self._state in ENDED:
             return
-        for kind, what, fd in self._joining.take():
+        for kind, text, fd in self._joining.take():
+            what = json.loads(text)
             if kind == "formed":
                 self._assignment = Assignment(what, fd)
-                self._state = "running"
+                if self._stays:
+                    self._state = "running"
+                else:
+                    self._state = "left"
+                    self._joining.finish()
             elif kind == "failed":
                 self._fail(what)
             else:
@@ -311,7 +358,7 @@ class RunningWorld:
         if what["code"] == 3 and self._cause:
             # The nodes have met before, so the network is not what keeps them apart.
             what["message"] = f"{self._cause}; since then {what['message'].split('; ')[0]}"
-        if what["kind"] == "job_finished":
+        if what["kind"] == "job_finished" and self._stays:
             self._state = "finished"
         else:
             self._error = _error(what)
@@ -328,7 +375,7 @@ class RunningWorld:
         elif self._state == "forming":
             if kind == "over" and not self._is_of_last:
                 # A world that was over before this program could hear of it.
-                self._joining.next(*self._is_asked)
+                self._start_again()
         elif kind in ("over", "cause"):
             host = event["node"] and event["node"]["host"]
             self._over = Over(event["end"], rank, host, event["code"], event["message"])
@@ -375,12 +422,11 @@ _worlds = weakref.WeakSet()
 
 
 def _end_all():
-    """Tells the exception that ends the process. Every other exit code is told by the native part, once it is known."""
-    error = getattr(sys, "last_value", None)
+    """Tells the others the exception that ends the process, or else that this node leaves."""
     # A prompt has shown its exceptions, and gone on.
-    if error is not None and not hasattr(sys, "ps1"):
-        for world in list(_worlds):
-            world.__exit__(type(error), error, None)
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    for world in list(_worlds):
+        world._leave(_code_of(error))
 
 
 atexit.register(_end_all)

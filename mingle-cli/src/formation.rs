@@ -1,15 +1,13 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
 use std::net::{IpAddr, TcpListener};
-use std::path::Path;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
-use mingle_core::tools::{duration, host_name, interfaces};
-use mingle_core::{Assignment, Formed, HostName};
+use mingle_core::tools::{duration, interfaces};
+use mingle_core::{Assignment, Formed};
 use serde_json::Value;
 
 use crate::config::Settings;
-use crate::doctor::lookup;
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
@@ -17,9 +15,6 @@ use crate::nccl_conf::environment;
 use crate::output::Holder;
 use crate::stdout::formed_text;
 use crate::{caller, stderr};
-
-/// Where the drivers of GPUs and TPUs show themselves.
-const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];
 
 /// Everything that this node's output depends on.
 #[derive(Debug)]
@@ -130,12 +125,6 @@ impl<'a> Formation<'a> {
                  to it was proved; if Gloo cannot connect, remove that address, or let the world use IPv4"
             ));
         }
-        if let Some((name, address)) = self.name_at_loopback() {
-            stderr::say(format_args!(
-                "warning: JAX on CPUs will hang: it listens at the address of this host's name, {name}, which is {address}, \
-                 and no other host reaches that; give the name this host's own address in /etc/hosts"
-            ));
-        }
         let Formed { world, rank, master, left_over, .. } = &self.assignment.formed;
         // A node that stays may take the place of another later.
         if *left_over > 0 && !self.config.stays {
@@ -151,22 +140,6 @@ impl<'a> Formation<'a> {
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
         let time = duration(self.timings.formed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
-    }
-
-    /// The name of this host, where it leads to a loopback address, as Debian's installer has it, and JAX has
-    /// nothing but CPUs: its Gloo listens there (`gloo/transport/tcp/device.cc`).
-    fn name_at_loopback(&self) -> Option<(HostName, IpAddr)> {
-        let is_jax = self.config.formats().any(|format| format.to_string() == "jax");
-        if !is_jax || self.assignment.formed.world.get() == 1 || self.assignment.formed.local.is_loopback() {
-            return None;
-        }
-        let on_cpus = match environment("JAX_PLATFORMS").as_deref() {
-            None | Some("") => !ACCELERATORS.iter().any(|path| Path::new(path).exists()),
-            Some(platforms) => platforms.starts_with("cpu"),
-        };
-        let name = on_cpus.then(host_name)?;
-        let address = *lookup(name.as_str()).ok()?.first()?;
-        address.is_loopback().then_some((name, address))
     }
 
     /// In a world of IPv6, the IPv4 address that Gloo takes instead, where mingle has named the interface:

@@ -82,7 +82,8 @@ WORKER = textwrap.dedent(
             worlds.append(world)
             return next(world, **more)
         mingle.RunningWorld.next = count
-        place = mingle._group._Watch if os.environ["DIES_AT"] == "connected" else dist
+        places = {"connected": mingle._group._Watch, "TCPStore": mingle.torch}
+        place = places.get(os.environ["DIES_AT"], dist)
         function = getattr(place, os.environ["DIES_AT"])
         def dies(*args, **more):
             if len(worlds) == int(os.environ["DIES_IN"]):

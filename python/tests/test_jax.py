@@ -1,7 +1,5 @@
 """Tests of `mingle.jax` on loopback, with the JAX that is installed, or a stand-in. Run `python -m unittest` here."""
 
-import contextlib
-import io
 import os
 import pathlib
 import socket
@@ -143,39 +141,6 @@ class Jax(unittest.TestCase):
         # Named, it is asked without variables as well.
         with self.assertRaisesRegex(mingle.UsageError, "job_id="):
             ask("mingle")
-
-    def test_a_host_whose_name_leads_to_itself_is_warned_of_before_jax_hangs(self):
-        def said(name, **variables):
-            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, 0))]
-            with mock.patch("socket.getaddrinfo", return_value=found), io.StringIO() as err:
-                with contextlib.redirect_stderr(err), mock.patch("logging.Logger.hasHandlers", return_value=False):
-                    ask(**{**GIVEN, **variables})
-                return err.getvalue()
-
-        on_cpus = {"JAX_PLATFORMS": "cpu"}
-        self.assertRegex(said("127.0.1.1", **on_cpus), "^mingle: warning: JAX on CPUs will hang: .* 127.0.1.1, .*\n$")
-        for quiet in [
-            said("10.0.0.7", **on_cpus),
-            said("127.0.1.1", JAX_PLATFORMS="cuda"),
-            # The others are on this host as well.
-            said("127.0.1.1", **on_cpus, LOCAL_WORLD_SIZE="4", LOCAL_RANK="1"),
-            said("127.0.1.1", **{**on_cpus, "MASTER_ADDR": "127.0.0.1"}),
-        ]:
-            self.assertEqual(quiet, "")
-
-    def test_a_call_warns_as_well(self):
-        assignment = mingle.join(job("warns"), 1, interface="lo")
-        self.addCleanup(assignment.close)
-        # Containers may have one name.
-        there = mock.Mock(rank=1, host=assignment.roster[0].host, address="10.0.0.2")
-        assignment.world, assignment.roster = 2, (*assignment.roster, there)
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]
-        cluster = mingle.jax.MingleCluster
-        with mock.patch.multiple(cluster, _next=None, _joins=False), mock.patch.dict(os.environ, JAX_PLATFORMS="cpu"):
-            with mock.patch("socket.getaddrinfo", return_value=found), self.assertLogs("mingle") as logs:
-                with mock.patch("mingle.jax._join", return_value=assignment):
-                    mingle.jax.join(job("warns"), 2)
-        self.assertIn("JAX on CPUs will hang", logs.output[0])
 
     @unittest.skipIf(STUB, "skipped: this Python has no JAX")
     def test_this_jax_is_one_that_was_tried(self):

@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous.api import (  # noqa: E402
     RendezvousParameters,
     RendezvousTimeoutError,
 )
-from torch.distributed.rendezvous import rendezvous  # noqa: E402
+from torch.distributed.rendezvous import HANDLERS, rendezvous  # noqa: E402
 
 JOB = f"wheel-{os.getpid()}"
 
@@ -107,6 +107,8 @@ class Plugin(unittest.TestCase):
         project = Path(__file__).parents[1] / "pyproject.toml"
         if project.exists():
             self.assertIn('"torch.backends"]\nmingle = "mingle_torch:register"\n', project.read_text())
+        # As in a process that is none of torchrun's.
+        HANDLERS.clear()
         with self.assertRaisesRegex(RuntimeError, "No rendezvous handler"):
             rendezvous("mingle://x")
         mingle_torch.register()
@@ -192,6 +194,7 @@ class Plugin(unittest.TestCase):
     def test_workers_inherit_nothing_that_an_earlier_mingle_has_set(self):
         node = SimpleNamespace(unset=["OLD", "NOT_THERE"], env={"NCCL_NEW": "1", "RANK": "1", "PET_RANK": "1"})
         with mock.patch.dict(os.environ, OLD="1"):
+            node.export = lambda: mingle.Assignment.export(node)
             importlib.import_module("mingle_torchrun").export(node)
             self.assertEqual((os.environ.get("OLD"), os.environ.get("NCCL_NEW")), (None, "1"))
             self.assertFalse({"RANK", "PET_RANK"} & set(os.environ))

@@ -56,8 +56,6 @@ use matrix::Board;
 use notice::{ENDPOINTS, HostPlace, LARGEST, Record};
 use wiring::Wiring;
 
-pub(crate) use system::lookup;
-
 /// The job whose group and ports are tried without --job-id.
 const TRIAL_JOB: &str = "mingle doctor";
 /// How long to wait for the other hosts, by default.

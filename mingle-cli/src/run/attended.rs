@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mingle_core::{Change, End, Error, Happening, Session};
+use mingle_core::{Change, End, Happening, Session};
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::time::{Instant, sleep};
@@ -45,7 +45,7 @@ pub(super) enum Wait {
 /// A world in which the command runs, or has run.
 #[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct Attended<'a> {
-    session: &'a mut Session,
+    pub(super) session: &'a mut Session,
     crew: Crew,
     restarts: Restarts,
     config: &'a Settings,
@@ -56,7 +56,7 @@ pub(super) struct Attended<'a> {
     /// The signal that has asked this node to end.
     asked: Option<Signal>,
     /// Whether the processes that the command left behind are being stopped.
-    is_clearing: bool,
+    pub(super) is_clearing: bool,
     /// Whether SIGKILL has been sent.
     has_killed: bool,
 }
@@ -81,15 +81,10 @@ impl<'a> Attended<'a> {
         }
     }
 
-    /// Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Happening, Error> {
-        self.session.next().await
-    }
-
     /// Ends this world here once the workers' output is written. A signal ends the wait for that, and so does
     /// [`FLUSH`], unless a slow reader holds the output up.
     pub(super) async fn end(self, after: After, signals: &mut Signals) -> After {
-        if let Some(relay) = self.crew.relay() {
+        if let Some(relay) = &self.crew.relay {
             let ends = Instant::now() + FLUSH;
             while relay.is_busy() || Instant::now() < ends {
                 select! {
@@ -105,10 +100,6 @@ impl<'a> Attended<'a> {
             After::Ends(_) => self.session.leave(End::Left).await,
         }
         after
-    }
-
-    pub(super) fn is_clearing(&self) -> bool {
-        self.is_clearing
     }
 
     pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) -> Wait {
@@ -186,12 +177,12 @@ impl<'a> Attended<'a> {
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.
     fn on_child(&mut self, journal: &mut Journal) -> Wait {
-        let (had_run, had_failed) = (self.crew.runs(), self.crew.failure().is_some());
+        let (had_run, had_failed) = (self.crew.runs(), self.crew.failure.is_some());
         self.crew.reap();
         if !had_run {
             return Wait::On;
         }
-        let (runs, failure) = (self.crew.runs(), self.crew.failure());
+        let (runs, failure) = (self.crew.runs(), self.crew.failure);
         let is_first = failure.is_some() && !had_failed;
         if !runs {
             journal.command_ended(failure.map_or(Ok(()), |failed| Err(failed.end)));

@@ -26,7 +26,7 @@ const MARK: &str = "MINGLE_RUN_ID";
 
 /// The mark of a run: all processes that its commands start have it in their environment.
 #[derive(Debug, Clone)]
-pub(super) struct Mark(String);
+pub(super) struct Mark(pub(super) String);
 
 /// A worker among those of all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,11 +47,13 @@ pub(super) struct FirstFailure {
 #[derive(Debug)]
 pub(super) struct Crew {
     running: Vec<(Pid, Option<Worker>)>,
-    failure: Option<FirstFailure>,
+    /// The end of the first process that failed, if one did.
+    pub(super) failure: Option<FirstFailure>,
     /// Whether each has a process group of its own.
     is_apart: bool,
     mark: Mark,
-    relay: Option<Relay>,
+    /// The relay of their output, if they are workers.
+    pub(super) relay: Option<Relay>,
 }
 
 /// Makes this process the parent of processes that its children leave behind, as PID 1 is.
@@ -65,15 +67,6 @@ impl Mark {
     pub(super) fn own() -> Self {
         let start = Stat::own().map_or(0, |stat| stat.start);
         Self(format!("{}-{start}", process::id()))
-    }
-
-    /// The mark of a run of another process.
-    pub(super) fn of(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
-    pub(super) fn text(&self) -> &str {
-        &self.0
     }
 
     /// The processes that have it, in any process group and session. A process that has cleared its
@@ -137,19 +130,9 @@ impl Crew {
         self.running.iter().map(|(pid, _)| pid.as_raw().unsigned_abs())
     }
 
-    /// The relay of their output, if they are workers.
-    pub(super) fn relay(&self) -> Option<&Relay> {
-        self.relay.as_ref()
-    }
-
     /// Whether any still runs.
     pub(super) fn runs(&self) -> bool {
         !self.running.is_empty()
-    }
-
-    /// The end of the first process that failed, if one did.
-    pub(super) fn failure(&self) -> Option<FirstFailure> {
-        self.failure
     }
 
     /// Forwards a signal that this process has received.

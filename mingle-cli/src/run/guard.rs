@@ -41,7 +41,7 @@ impl Guard {
     /// Starts the guard. If that fails, the command runs without one.
     pub(super) fn start(mark: &Mark, stop_timeout: Duration) -> Self {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0(NAME).arg(mark.text()).arg(stop_timeout.as_millis().to_string());
+        command.arg0(NAME).arg(&mark.0).arg(stop_timeout.as_millis().to_string());
         // In a group of its own: a signal for the group of this process must not end both.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).env_remove("MINGLE_SECRET");
         match command.spawn() {
@@ -66,7 +66,7 @@ pub(crate) fn guard(args: &[OsString]) {
     if !matches!(io::stdin().read(&mut [0]), Ok(0)) {
         return;
     }
-    let mark = Mark::of(text(0));
+    let mark = Mark(text(0).to_owned());
     let left = mark.processes();
     if !left.is_empty() {
         stderr::say(format_args!("mingle was killed; its command is stopped"));

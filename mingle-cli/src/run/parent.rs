@@ -121,10 +121,10 @@ async fn attend(
         let wait = tokio::select! {
             biased;
             Some(happening) = ready(early.next()) => attended.hear(&happening, journal),
-            happening = attended.next() => attended.hear(&happening?, journal),
+            happening = attended.session.next() => attended.hear(&happening?, journal),
             signal = signals.next() => attended.on_signal(signal, journal),
             () = &mut limit => attended.on_limit(),
-            () = sleep(LOOK), if attended.is_clearing() => Wait::On,
+            () = sleep(LOOK), if attended.is_clearing => Wait::On,
         };
         let wait = if matches!(wait, Wait::On) { attended.after_command() } else { wait };
         match wait {

@@ -278,15 +278,6 @@ def _in_python(text):
     return re.sub(rf"--([a-z][a-z0-9-]*){value}=?", here, text)
 
 
-def _pass_on(kind, what, on_event):
-    """Passes on an event, or a line of the program."""
-    if kind == "event":
-        if on_event is not None:
-            on_event(what)
-    elif on_event is None:
-        _log(what)
-
-
 def _error(what):
     """The exception for a failure."""
     message = _in_python(what["message"])

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from . import LOOK, RunningWorld, UsageError
-from .torch import TAKES_LIBUV, TAKES_SOCKET, _export, _refuse_torchrun
+from .torch import TAKES_SOCKET, _export, _refuse_torchrun, _store
 
 # Seconds. A collective fails before mingle has found the dead node: a killed one takes a second at most.
 HEARS = 5
@@ -223,17 +223,11 @@ class Group:
         self.rank, self.world, self.source, self.steps, self.is_new = rank, world, source, steps, True
 
     def _open(self, assignment):
-        """The store of the world. Rank 0 gives it the socket that has listened since the world formed."""
-        host, port = assignment.master
         is_master = assignment.rank == 0
-        more = {"use_libuv": os.environ.get("USE_LIBUV", "1") == "1"} if TAKES_LIBUV else {}
-        if is_master and TAKES_SOCKET:
-            more["master_listen_fd"] = assignment.take_listener()
         patience, end = LONGEST if is_master else FIRST, time.monotonic() + LONGEST
         while True:
             try:
-                seconds = timedelta(seconds=patience)
-                store = dist.TCPStore(host, port, assignment.world, is_master, seconds, wait_for_workers=False, **more)
+                store = _store(assignment, timedelta(seconds=patience), wait_for_workers=False)
             except RuntimeError:
                 if is_master or self._watch.is_over.wait(LOOK / 1000) or time.monotonic() > end:
                     raise

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ._options import StayOptions
 
-from . import LOOK, Assignment, Error, Member, UsageError, _arguments, _error, _held, _pass_on
+from . import LOOK, Assignment, Error, Member, UsageError, _arguments, _error, _held, _log
 from ._mingle import Joining, options as options_of
 
 # The states in which nothing more happens.
@@ -346,10 +346,12 @@ class RunningWorld:
                     self._joining.finish()
             elif kind == "failed":
                 self._fail(what)
-            else:
-                if kind == "event":
-                    self._hear(what)
-                _pass_on(kind, what, self._on_event)
+            elif kind == "event":
+                self._hear(what)
+                if self._on_event is not None:
+                    self._on_event(what)
+            elif self._on_event is None:
+                _log(what)
         if is_last and self._state not in ENDED:
             self._fail({"message": "the thread that stays with the world has ended", "code": 1, "kind": "other", "facts": {}})
 

@@ -16,21 +16,17 @@ before, and another program could take the port in the milliseconds between.
 from __future__ import annotations
 
 import os
-import socket
 from typing import Any, NamedTuple, Optional
 
 from jax._src.clusters import ClusterEnv
 
-from . import Assignment, UsageError, _local, _log
+from . import Assignment, UsageError, _local
 from . import join as _join
 
 __all__ = ["MingleCluster", "TRIED", "join"]
 
 # The versions of JAX that this was run with. ClusterEnv is no public interface of JAX, and another version may change it.
 TRIED = ("0.10.2",)
-
-# Where the drivers of GPUs and TPUs show themselves.
-ACCELERATORS = ("/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")
 
 
 class _Place(NamedTuple):
@@ -52,8 +48,6 @@ def join(job_id: Optional[str] = None, world: Optional[int] = None, **options: A
     assignment = _join(job_id, world, **options)
     assignment.export()
     local, here = _local(assignment)
-    if here < assignment.world:
-        _warn_of_name()
     MingleCluster._joins = True
     MingleCluster._next = _Place(
         assignment.master, assignment.world, assignment.rank, local if here > 1 else None, assignment
@@ -141,30 +135,7 @@ def _given() -> _Place:
             2,
             "usage",
         ) from None
-    if count > int(os.environ.get("LOCAL_WORLD_SIZE") or 1) and not _is_loopback(master[0]):
-        _warn_of_name()
     return _Place(master, count, index, local)
-
-
-def _warn_of_name() -> None:
-    """Warns if JAX will hang: on CPUs its Gloo listens where the name of the host leads."""
-    platforms = os.environ.get("JAX_PLATFORMS")
-    if not platforms.startswith("cpu") if platforms else any(map(os.path.exists, ACCELERATORS)):
-        return
-    name = socket.gethostname()
-    try:
-        address = socket.getaddrinfo(name, None)[0][4][0]
-    except OSError:
-        return
-    if _is_loopback(address):
-        _log(
-            f"warning: JAX on CPUs will hang: it listens at the address of this host's name, {name}, which is {address}, and "
-            "no other host reaches that; give the name this host's own address in /etc/hosts"
-        )
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
 
 
 # JAX takes the first that is present, and a new one is the last. Slurm's and Open MPI's variables are there where mingle has

@@ -40,34 +40,34 @@ TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
 def rendezvous(url, timeout=timedelta(minutes=10), **_):
     """Joins the job in ``url``, and yields the store, the rank and the number of processes. ``timeout`` is a timedelta."""
     options = _options(url, timeout)
-    use_libuv = options.pop("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
+    use_libuv = options.pop("use_libuv", None)
     try:
         assignment = join(listener=TAKES_SOCKET, **options)
     except TypeError as error:
         # All in a URL is text.
         raise UsageError(f"{url}: {error}", 2, "usage") from None
     _export(assignment)
-    host, port = assignment.master
-    more = {"use_libuv": use_libuv} if TAKES_LIBUV else {}
-    if assignment.listener is not None:
-        # The store closes it in the end.
-        more["master_listen_fd"] = assignment.take_listener()
-    is_master = assignment.rank == 0
-    store = _store((host, port, assignment.world, is_master, timeout), more)
-    yield store, assignment.rank, assignment.world
-    raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
-
-
-def _store(arguments, more):
-    end = time.monotonic() + arguments[-1].total_seconds()
+    end = time.monotonic() + timeout.total_seconds()
     while True:
         try:
-            return TCPStore(*arguments, **more)
+            store = _store(assignment, timeout, use_libuv)
+            break
         except RuntimeError as error:
             # Where the store takes no socket, rank 0 closes its own first, also for connections that came too early.
             if TAKES_SOCKET or "reset by peer" not in str(error) or time.monotonic() > end:
                 raise
         time.sleep(0.05)
+    yield store, assignment.rank, assignment.world
+    raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
+
+
+def _store(assignment, timeout, use_libuv=None, **more):
+    """The store of a world. Rank 0 gives it the socket that has listened since the world formed, and the store closes it."""
+    if TAKES_LIBUV:
+        more["use_libuv"] = (use_libuv or os.environ.get("USE_LIBUV", "1")) == "1"
+    if assignment.listener is not None:
+        more["master_listen_fd"] = assignment.take_listener()
+    return TCPStore(*assignment.master, assignment.world, assignment.rank == 0, timeout, **more)
 
 
 def _options(url, timeout):

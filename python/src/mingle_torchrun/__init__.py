@@ -31,6 +31,8 @@ from datetime import timedelta
 from typing import Any, Callable, Optional
 
 import mingle
+from mingle.torch import TAKES_SOCKET
+from mingle.torch import _store as open_store
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous.api import (
@@ -79,9 +81,7 @@ LOOK = 0.5
 # How long an agent that closes waits for those that start again: as long as torch lets workers stop.
 LAST = 30
 
-# What the installed torch can do. TCPStore is not a function of Python.
-TAKES_SOCKET = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
-TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
+# What the installed torch can do.
 RETURNS_INFO = hasattr(api, "RendezvousInfo")
 
 # The agents use this part of the store only; the workers use the rest.
@@ -230,9 +230,7 @@ class MingleRendezvous(RendezvousHandler):
             try:
                 # A new server each time: torch would find the keys of an earlier one on the same port.
                 patience = self._timeout if node.rank == 0 else timedelta(seconds=CONNECT)
-                store = TCPStore(
-                    *node.master, node.world, node.rank == 0, patience, wait_for_workers=False, **more(node)
-                )
+                store = open_store(node, patience, wait_for_workers=False)
             except FAILED:
                 # Rank 0 is gone, or it has not come so far.
                 if node.rank == 0 or time.monotonic() >= deadline:
@@ -282,17 +280,6 @@ class MingleRendezvous(RendezvousHandler):
         world.fail(CLOSED)
 
 
-def more(node: mingle.Assignment) -> dict[str, Any]:
-    """The arguments for the store that not every torch has."""
-    options: dict[str, Any] = {}
-    if TAKES_LIBUV:
-        options["use_libuv"] = os.environ.get("USE_LIBUV", "1") == "1"
-    if node.listener is not None:
-        # The store closes it in the end.
-        options["master_listen_fd"] = node.take_listener()
-    return options
-
-
 def show() -> None:
     """Shows on stderr what mingle says, unless the program has set up this logger. torch sets up that of all others."""
     if not log.handlers and log.level == logging.NOTSET:
@@ -305,8 +292,5 @@ def show() -> None:
 
 def export(node: mingle.Assignment) -> None:
     """Sets the variables for NCCL, Gloo and other libraries in this process, whose environment workers inherit."""
-    for name in node.unset:
-        os.environ.pop(name, None)
-    for name, value in node.env.items():
-        if name not in AGENTS_OWN and not name.startswith("PET_"):
-            os.environ[name] = value
+    node.env = {name: value for name, value in node.env.items() if name not in AGENTS_OWN and not name.startswith("PET_")}
+    node.export()

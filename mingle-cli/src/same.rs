@@ -22,7 +22,7 @@ pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
     traits.push(Trait::shown("--rank-key", given(config.rank_key.is_some())));
     traits.extend(of_host(&host));
     traits.extend(machine.and_then(distances));
-    traits.extend(config.same.pairs().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
+    traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
 }
 

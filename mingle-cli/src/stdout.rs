@@ -84,7 +84,7 @@ impl Stdout {
         if is_reported || intent.is_command && intent.format.shell().is_some() {
             return Ok(());
         }
-        failed(intent.format, stop)?.map_or(Ok(()), |text| Self::print(&text))
+        Self::print(&failed(intent.format, stop)?)
     }
 }
 
@@ -116,15 +116,15 @@ fn json_text(document: &impl Serialize) -> Result<String, Stop> {
     Ok(ascii(&json) + "\n")
 }
 
-fn failed(format: Format, stop: &Stop) -> Result<Option<String>, Stop> {
+fn failed(format: Format, stop: &Stop) -> Result<String, Stop> {
     if let Some(shell) = format.shell() {
-        return Ok(Some(Script::failure(shell, stop.code())?.as_str().to_owned()));
+        return Ok(Script::failure(shell, stop.code())?.as_str().to_owned());
     }
     if format != Format::JSON {
-        return Ok(None);
+        return Ok(String::new());
     }
     let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-    json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } })).map(Some)
+    json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } }))
 }
 
 /// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_failure_is_printed_in_the_form_of_the_result() {
         let stop = Stop::Usage("--job-id \"\u{1b}[31m\":\nno".to_owned());
-        let printed = |format, stop: &Stop| failed(format, stop).unwrap().unwrap_or_default();
+        let printed = |format, stop: &Stop| failed(format, stop).unwrap();
         let json = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
         for format in Format::all() {
             let expected = match format.shell() {

@@ -12,18 +12,13 @@ const VALUE: usize = 256;
 /// What the user wants to be compared.
 #[derive(Debug, Default)]
 pub(crate) struct SameWanted {
-    /// The pairs of `--same`.
-    pairs: BTreeMap<String, String>,
+    /// The pairs of `--same`, in the order of their keys.
+    pub(crate) pairs: BTreeMap<String, String>,
     /// Whether the world must not form where anything differs.
     pub(crate) required: bool,
 }
 
 impl SameWanted {
-    /// The pairs, in the order of their keys.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.pairs.iter()
-    }
-
     /// Adds a `KEY=VALUE`.
     pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
         let Some((key, value)) = text.split_once('=') else {

@@ -1,11 +1,11 @@
 //! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase
 //! took.
 
-mod file;
 mod goodput;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
 use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Rank, Warning, WorldSize};
-use nix::libc::PIPE_BUF;
+use nix::libc::{O_NONBLOCK, PIPE_BUF};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::format::Writer;
@@ -21,7 +21,8 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::Settings;
 use crate::exit::{self, Stop};
-use crate::{advice, caller, stderr, stdout};
+use crate::stdout::{self, Stdout};
+use crate::{advice, caller, stderr};
 use goodput::Goodput;
 
 /// The file of `--events`, if there is one, and the state that shows which events bring a change.
@@ -78,12 +79,8 @@ impl Journal {
     }
 
     fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {
-        let wrong = |path: &Path, reason| {
-            Stop::Usage(format!("--events (or MINGLE_EVENTS) {}: {reason}", path.display()))
-        };
-        let file = path.map(|path| file::open(path).map_err(|reason| wrong(path, reason)));
         Ok(Self {
-            file: file.transpose()?,
+            file: path.map(open).transpose()?,
             quiet,
             started,
             begun: started,
@@ -275,6 +272,23 @@ impl Journal {
             Ok(()) => {}
         }
     }
+}
+
+/// Opens the file of `--events`, or creates it: any file that can be appended to, except stdout.
+fn open(path: &Path) -> Result<File, Stop> {
+    let wrong = |reason| Stop::Usage(format!("--events (or MINGLE_EVENTS) {}: {reason}", path.display()));
+    // Non-blocking: a pipe without a reader is an error, and a full pipe does not block this node.
+    let opened = OpenOptions::new().append(true).create(true).custom_flags(O_NONBLOCK).open(path);
+    let file = opened.map_err(|error| {
+        wrong(format!(
+            "cannot be opened for appending: {error}; give a file in a folder that exists, or a pipe that has a reader"
+        ))
+    })?;
+    if file.metadata().is_ok_and(|file| Stdout::is(&file)) {
+        let what = "is stdout, where the result goes that a shell may evaluate; give another file";
+        return Err(wrong(what.to_owned()));
+    }
+    Ok(file)
 }
 
 /// Cuts the message of a line by this many bytes, so that the line is not longer than PIPE_BUF: a pipe takes

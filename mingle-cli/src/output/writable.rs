@@ -10,18 +10,15 @@ use super::file::behind_links;
 
 /// Checks that a file can be written, by replacing it or in place.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
-        Ok(metadata) => {
-            let in_place = allowed(path, AccessFlags::W_OK);
-            // A file that is replaced need not be writable itself.
-            if in_place.is_err() && metadata.is_file() && folder(parent(&behind_links(path))).is_ok() {
-                return Ok(());
-            }
-            in_place
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => folder(parent(&behind_links(path))),
-        Err(error) => Err(error),
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let path = behind_links(path);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // A file that is replaced need not be writable itself, and a device is written in place.
+    match folder(parent.unwrap_or(Path::new("."))) {
+        Err(_) if path.exists() => allowed(&path, AccessFlags::W_OK),
+        new => new,
     }
 }
 
@@ -34,13 +31,6 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
         return Err(named(ErrorKind::NotADirectory.into()));
     }
     allowed(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(named)
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 fn allowed(path: &Path, how: AccessFlags) -> io::Result<()> {

@@ -9,7 +9,7 @@ use tokio::select;
 use tokio::time::{Instant, sleep};
 
 use super::crew::{self, Crew, FirstFailure};
-use crate::config::{Restarts, Settings};
+use super::parent::Run;
 use crate::events::Journal;
 use crate::exit::of_command;
 use crate::signals::{ENDING, Signals};
@@ -47,8 +47,7 @@ pub(super) enum Wait {
 pub(super) struct Attended<'a> {
     pub(super) session: &'a mut Session,
     crew: Crew,
-    restarts: Restarts,
-    config: &'a Settings,
+    run: &'a Run<'a>,
     /// Whether another node has ended the world.
     is_over: bool,
     /// Whether all nodes that can be notified of the end have been.
@@ -62,17 +61,11 @@ pub(super) struct Attended<'a> {
 }
 
 impl<'a> Attended<'a> {
-    pub(super) fn new(
-        session: &'a mut Session,
-        crew: Crew,
-        restarts: Restarts,
-        config: &'a Settings,
-    ) -> Self {
+    pub(super) fn new(session: &'a mut Session, crew: Crew, run: &'a Run<'a>) -> Self {
         Self {
             session,
             crew,
-            restarts,
-            config,
+            run,
             is_over: false,
             is_notified: false,
             asked: None,
@@ -103,7 +96,7 @@ impl<'a> Attended<'a> {
     }
 
     pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) -> Wait {
-        join::tell(self.session, happening, self.config, journal);
+        join::tell(self.session, happening, self.run.config, journal);
         match happening {
             Happening::Running(Change::Finished) => return Wait::Over(After::Ends(0)),
             Happening::Running(Change::Notified) => self.is_notified = true,
@@ -133,10 +126,10 @@ impl<'a> Attended<'a> {
         if signal != Signal::SIGTERM {
             return Wait::On;
         }
-        if !self.config.quiet {
+        if !self.run.config.quiet {
             stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
         }
-        Wait::AtMost(self.restarts.stop_timeout)
+        Wait::AtMost(self.run.restarts.stop_timeout)
     }
 
     /// The command, or a process that it left behind, has taken too long to stop.
@@ -167,12 +160,12 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         crew::signal_all(&left, Signal::SIGTERM);
-        if self.is_over { Wait::On } else { Wait::AtMost(self.restarts.stop_timeout) }
+        if self.is_over { Wait::On } else { Wait::AtMost(self.run.restarts.stop_timeout) }
     }
 
     fn terminate(&self) -> Wait {
         self.crew.terminate();
-        Wait::AtMost(self.restarts.stop_timeout)
+        Wait::AtMost(self.run.restarts.stop_timeout)
     }
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.
@@ -211,7 +204,7 @@ impl<'a> Attended<'a> {
                 let what = worker.map_or("the command".to_owned(), |rank| format!("worker {rank}"));
                 let what = format!("{what} has failed here ({end})");
                 journal.lost(&what);
-                if !self.config.quiet {
+                if !self.run.config.quiet {
                     let sentence = format!("{what}; {}", self.session.outlook());
                     stderr::say(format_args!("{}", advice::name_options(&sentence)));
                 }

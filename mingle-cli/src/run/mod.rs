@@ -29,6 +29,7 @@ use crate::nccl_conf::environment_or_files;
 use crate::output::Holder;
 use crate::prepare::prepare;
 use command::Command;
+use crew::Mark;
 use parent::Run;
 
 /// Returns only where the command was not started, or has ended as a child of this process.
@@ -48,8 +49,9 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
         held?;
         let found = prepare(&config)?;
         if config.stays {
-            let run = Run::new(&config, &found, &command, workers);
-            return parent::supervise(&run, restarts, journal);
+            let mark = Mark::own();
+            let run = Run { config: &config, found: &found, command: &command, workers, restarts, mark };
+            return parent::supervise(&run, journal);
         }
         become_it(&config, &found, &command, journal)
     })

@@ -43,24 +43,19 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts that stay the same in all worlds of a run.
 pub(super) struct Run<'a> {
-    config: &'a Settings,
-    found: &'a Found,
-    command: &'a Command,
+    pub(super) config: &'a Settings,
+    pub(super) found: &'a Found,
+    pub(super) command: &'a Command,
     /// Whether a process starts for each slot.
-    workers: bool,
-    mark: Mark,
-}
-
-impl<'a> Run<'a> {
-    pub(super) fn new(config: &'a Settings, found: &'a Found, command: &'a Command, workers: bool) -> Self {
-        Self { config, found, command, workers, mark: Mark::own() }
-    }
+    pub(super) workers: bool,
+    pub(super) restarts: Restarts,
+    pub(super) mark: Mark,
 }
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
-pub(super) fn supervise(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
+pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
     crew::adopt_orphans();
-    let ended = join::block_on(run.config, supervised(run, restarts, journal));
+    let ended = join::block_on(run.config, supervised(run, journal));
     journal.sum();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
         // Nothing is left to do here, and that is no failure.
@@ -72,14 +67,14 @@ pub(super) fn supervise(run: &Run<'_>, restarts: Restarts, journal: &mut Journal
     ended
 }
 
-async fn supervised(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
+async fn supervised(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
     let mut signals = Signals::new(&TAKEN)?;
-    let mut session = run.found.describe(restarts.rendezvous(run.config)).session();
+    let mut session = run.found.describe(run.restarts.rendezvous(run.config)).session();
     let mut guard = None;
     loop {
         let assignment = join::meet(&mut session, run.config, journal, &mut signals).await?;
-        guard.get_or_insert_with(|| Guard::start(&run.mark, restarts.stop_timeout));
-        let attended = Box::pin(attend(run, restarts, (&assignment, &mut session), &mut signals, journal));
+        guard.get_or_insert_with(|| Guard::start(&run.mark, run.restarts.stop_timeout));
+        let attended = Box::pin(attend(run, (&assignment, &mut session), &mut signals, journal));
         if let After::Ends(code) = attended.await? {
             return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, None)));
         }
@@ -89,7 +84,6 @@ async fn supervised(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) ->
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
-    restarts: Restarts,
     (assignment, session): (&Assignment, &mut Session),
     signals: &mut Signals,
     journal: &mut Journal,
@@ -114,7 +108,7 @@ async fn attend(
         journal.command_started(id);
     }
 
-    let mut attended = Attended::new(session, crew, restarts, run.config);
+    let mut attended = Attended::new(session, crew, run);
     let mut early = early.into_iter();
     let mut limit = pin!(sleep(LONGEST));
     loop {

@@ -198,20 +198,19 @@ class RunningWorld:
         the leader, nodes that wait for a seat end too. Waits until all nodes know, but at most 5 seconds.
         """
         if self.state in ("running", "over"):
-            self._joining.say("fail", _code(code))
-            self._end()
+            self._leave("fail", _code(code))
 
     def close(self) -> None:
         """Leaves the job. The world is over for its other nodes, and they do not take this node for dead. Waits until the
         other nodes know, but at most 3 seconds. Does nothing after the end.
         """
-        self._leave(0)
+        self._leave_with(0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        self._leave(_code_of(error))
+        self._leave_with(_code_of(error))
 
     def __iter__(self) -> Iterator[Assignment]:
         """Iterates over the assignments of all generations, as :meth:`next` returns them."""
@@ -231,7 +230,6 @@ class RunningWorld:
     def _forget(self):
         """In a child that ``fork`` has made: this object is the parent's."""
         self._clear("left")
-        self._is_leaving = False
 
     def _members(self, ranks):
         self._take()
@@ -264,24 +262,14 @@ class RunningWorld:
         self._is_taken = self._assignment is not None
         return self._assignment
 
-    def _leave(self, code):
-        state = self.state
-        if self._is_leaving:
-            self._end()
-        elif state in ("running", "over"):
-            self._joining.say("leave", code)
-            self._end()
-        elif state == "forming":
-            self._leave_at_once()
+    def _leave_with(self, code):
+        if self.state not in ENDED:
+            self._leave("leave", code)
 
-    def _end(self):
-        """Waits until the thread has ended."""
+    def _leave(self, word, code):
+        """Says the last word to the thread, and waits until it has told the others."""
+        self._joining.say(word, code)
         self._clear("left")
-        self._is_leaving = False
-        poll = select.poll()
-        poll.register(self._joining.fileno(), select.POLLIN)
-        while not any(flags & select.POLLHUP for _, flags in poll.poll(LOOK)):
-            self._joining.take()
         self._joining.finish()
 
     def _wait(self, done, timeout):
@@ -297,7 +285,7 @@ class RunningWorld:
                 flags = poll.poll(left)
                 self._take(any(flag & select.POLLHUP for _, flag in flags))
         except BaseException as error:
-            self._leave_at_once(_code_of(error))
+            self._leave("leave", _code_of(error))
             raise
         return True
 
@@ -319,17 +307,8 @@ class RunningWorld:
                 self._take(any(flag & select.POLLHUP for _, flag in poll.poll(0)))
         except BaseException as error:
             loop.remove_reader(fd)
-            self._leave_at_once(_code_of(error))
+            self._leave("leave", _code_of(error))
             raise
-
-    def _leave_at_once(self, code=0):
-        self._joining.say("leave", code)
-        if self._state == "forming":
-            self._joining.finish()
-        else:
-            # The thread says so to the others, and `close` or the end of the process waits for that.
-            self._is_leaving = True
-        self._clear("left")
 
     def _take(self, is_last=False):
         """Passes on what has happened. ``is_last``: the thread has ended."""
@@ -400,8 +379,6 @@ class RunningWorld:
     _cause = ""
     # What `next` asked for last.
     _is_asked = 1, False
-    # Whether an exception has made it leave, and its thread may still tell the others so.
-    _is_leaving = False
     # Whether `next` has returned the assignment of this world.
     _is_taken = False
 
@@ -428,7 +405,7 @@ def _end_all():
     # A prompt has shown its exceptions, and gone on.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for world in list(_worlds):
-        world._leave(_code_of(error))
+        world._leave_with(_code_of(error))
 
 
 atexit.register(_end_all)

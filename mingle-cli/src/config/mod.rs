@@ -311,11 +311,9 @@ impl Identity {
         };
         let (job, world) = (job.clone(), *world);
         let given = reader.read(low.rank.take(), "rank", |text| values::rank(text, world))?;
-        let mut of_rank = Provenance::default();
         let rank_key: Option<RankKey> = reader.read(low.rank_key.take(), "rank-key", str::parse)?;
         let of_scheduler = || if rank_key.is_some() { Ok(None) } else { scheduler.rank(world) };
-        let rank = of_rank.or(given, "rank", of_scheduler)?;
-        provenance.0.splice(0..0, of_rank.0);
+        let rank = provenance.or(given, "rank", of_scheduler)?;
         let mut network = std::mem::take(&mut low.network).read(reader)?;
         if network.seeds.is_empty() {
             let seeds = provenance.or(None, "seed", || scheduler.seeds())?;
@@ -326,18 +324,9 @@ impl Identity {
     }
 }
 
-/// The settings that a scheduler has provided, in the order in which they are printed.
+/// The settings that a scheduler has provided.
 #[derive(Debug, Default)]
-struct Provenance(Vec<Origin>);
-
-/// A setting that a scheduler has provided.
-#[derive(Debug)]
-struct Origin {
-    setting: &'static str,
-    is_slurms: bool,
-    /// The value, and the variable that it comes from.
-    text: String,
-}
+struct Provenance(Vec<(&'static str, Provided<String>)>);
 
 impl Provenance {
     /// The value that was given, or else the scheduler's.
@@ -350,16 +339,19 @@ impl Provenance {
         if given.is_some() {
             return Ok(given);
         }
-        let Some(provided) = ask()? else { return Ok(None) };
-        let (is_slurms, text) = (provided.is_from_slurm(), provided.to_string());
-        self.0.push(Origin { setting, is_slurms, text });
-        Ok(Some(provided.value))
+        let Some(Provided { variable, value }) = ask()? else { return Ok(None) };
+        self.0.push((setting, Provided { variable, value: value.to_string() }));
+        Ok(Some(value))
+    }
+
+    /// Whether Slurm has provided this setting.
+    fn is_slurms(&self, setting: &str) -> bool {
+        self.0.iter().any(|(other, provided)| *other == setting && provided.variable.starts_with("SLURM_"))
     }
 
     /// Refuses a rank of Slurm's that several tasks of a node have.
     fn check_tasks(&self, scheduler: &Scheduler<'_>) -> Result<(), Stop> {
-        let is_ranked = self.0.iter().any(|origin| origin.is_slurms && origin.setting == "rank");
-        let Some((tasks, nodes)) = scheduler.tasks_beyond_nodes()?.filter(|_| is_ranked) else {
+        let Some((tasks, nodes)) = scheduler.tasks_beyond_nodes()?.filter(|_| self.is_slurms("rank")) else {
             return Ok(());
         };
         Err(Stop::Usage(format!(
@@ -371,13 +363,12 @@ impl Provenance {
     /// A warning where this is the shell of a Slurm batch script; an error where the world comes from Slurm
     /// as well, since no other node would start.
     fn warn_of_batch_shell(&self, scheduler: &Scheduler<'_>) -> Result<Option<String>, Stop> {
-        let mut of_slurm = self.0.iter().filter(|origin| origin.is_slurms).peekable();
-        if of_slurm.peek().is_none() || !scheduler.is_batch_shell()? {
+        if !self.0.iter().any(|(setting, _)| self.is_slurms(setting)) || !scheduler.is_batch_shell()? {
             return Ok(None);
         }
         let what = "this is the shell of a Slurm batch script, which runs on one node of several; start mingle \
                     and the commands after it with srun, on every node";
-        if of_slurm.any(|origin| origin.setting == "world") {
+        if self.is_slurms("world") {
             return Err(Stop::Usage(what.to_owned()));
         }
         Ok(Some(what.to_owned()))
@@ -385,8 +376,10 @@ impl Provenance {
 
     /// `rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES`; none where a scheduler has provided nothing.
     fn text(&self) -> Option<String> {
-        let texts: Vec<String> =
-            self.0.iter().map(|Origin { setting, text, .. }| format!("{setting} {text}")).collect();
+        let mut all: Vec<_> = self.0.iter().collect();
+        // The rank first, which differs from node to node.
+        all.sort_by_key(|(setting, _)| *setting != "rank");
+        let texts: Vec<String> = all.iter().map(|(setting, from)| format!("{setting} {from}")).collect();
         Some(texts.join(", ")).filter(|text| !text.is_empty())
     }
 }

@@ -105,35 +105,31 @@ async fn write_block(path: &Path, block: &str, until: Instant) -> io::Result<()>
             }
             Err(error) => return Err(error),
             Ok(file) => {
-                let lock = lock(file, path)?;
-                if lock.is_none() && Instant::now() < until {
-                    sleep(AGAIN).await;
-                    continue;
+                let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+                let is_locked = match &lock {
+                    Ok(file) => is_at(file, path)?,
+                    Err((_, Errno::EWOULDBLOCK)) => false,
+                    Err((_, error)) => {
+                        // A file system without locks.
+                        tracing::debug!(%error, path = %path.display(), "no lock");
+                        true
+                    }
+                };
+                if is_locked || Instant::now() >= until {
+                    return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
                 }
-                return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
+                drop(lock);
+                sleep(AGAIN).await;
             }
         }
     }
 }
 
-/// The lock, where no other process holds it, and where the file has not been replaced since it was opened.
-/// On a file system without locks, the file alone.
-fn lock(file: File, path: &Path) -> io::Result<Option<Lock>> {
-    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => lock,
-        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
-        Err((file, error)) => {
-            tracing::debug!(%error, path = %path.display(), "no lock");
-            return Ok(Some(Err(file)));
-        }
-    };
-    let (locked, now) = (lock.metadata()?, fs::metadata(path)?);
-    let is_current = (locked.dev(), locked.ino()) == (now.dev(), now.ino());
-    Ok(is_current.then_some(Ok(lock)))
+/// Whether the file has not been replaced since it was opened.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (opened, now) = (file.metadata()?, fs::metadata(path)?);
+    Ok((opened.dev(), opened.ino()) == (now.dev(), now.ino()))
 }
-
-/// A file that no other job changes meanwhile; without a lock, where its file system has none.
-type Lock = Result<Flock<File>, File>;
 
 #[cfg(test)]
 mod tests;

@@ -33,13 +33,6 @@ pub(crate) struct Provided<T> {
     pub(crate) value: T,
 }
 
-impl<T> Provided<T> {
-    /// Whether it comes from Slurm.
-    pub(crate) fn is_from_slurm(&self) -> bool {
-        self.variable.starts_with("SLURM_")
-    }
-}
-
 impl<T: fmt::Display> fmt::Display for Provided<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} from {}", self.value, self.variable)

@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 use mingle_core::tools::duration;
 use serde_json::{Value, json};
 
-/// The most reasons that the last line names.
-const REASONS: usize = 5;
-
 /// The times of a job, from its first world on.
 #[derive(Debug, Default)]
 pub(super) struct Goodput {
@@ -19,8 +16,6 @@ pub(super) struct Goodput {
     /// How long no world was there in all, and how often.
     gap: Duration,
     gaps: usize,
-    /// The first reasons for that.
-    reasons: Vec<String>,
 }
 
 impl Goodput {
@@ -30,9 +25,6 @@ impl Goodput {
         let gap = now - since.filter(|_| self.lost.is_some()).unwrap_or(now);
         let why = self.lost.take()?;
         let told = json!({ "ms": super::milliseconds(gap), "why": why });
-        if self.gaps < REASONS {
-            self.reasons.push(format!("{}: {why}", duration(gap)));
-        }
         self.gap += gap;
         self.gaps += 1;
         Some(told)
@@ -56,14 +48,9 @@ impl Goodput {
 
     /// The sum for people; none where one world was all.
     pub(super) fn line(&self) -> Option<String> {
-        if self.gaps == 0 {
-            return None;
-        }
-        let more = self.gaps - self.reasons.len();
-        let more = (more > 0).then(|| format!("and {more} times more"));
-        let reasons: Vec<String> = self.reasons.iter().cloned().chain(more).collect();
-        let (ran, lost) = (duration(self.ran), duration(self.gap));
-        Some(format!("the commands ran for {ran}; they were down for {lost} ({})", reasons.join("; ")))
+        let (ran, lost, worlds) = (duration(self.ran), duration(self.gap), self.gaps + 1);
+        let line = || format!("the commands ran for {ran} in {worlds} worlds; they were down for {lost}");
+        (self.gaps > 0).then(line)
     }
 }
 
@@ -87,12 +74,7 @@ mod tests {
         job.ended(at(72), None);
         job.ended(at(99), Some("what comes after the end"));
         assert_eq!(job.facts(), Some(json!({ "ran_ms": 64_000, "lost_ms": 3000, "worlds": 3 })));
-        let line = "the commands ran for 1 min 4 s; they were down for 3.0 s (2.0 s: rank 1 failed; 1.0 s: rank 2 is gone)";
+        let line = "the commands ran for 1 min 4 s in 3 worlds; they were down for 3.0 s";
         assert_eq!(job.line().as_deref(), Some(line));
-        for turn in 0..5 {
-            job.formed(at(100 + turn));
-            job.ended(at(100 + turn), Some("again"));
-        }
-        assert!(job.line().unwrap().ends_with("; and 1 times more)"), "{:?}", job.line());
     }
 }

@@ -243,10 +243,6 @@ ways! {
 
     the_job_has_no_id: "The job has no ID or no size", 1, |lab| (vec![lab.spawn(0, &["--world", "4"])], vec![]);
 
-    an_option_has_two_values: "An option has two values", 1, |lab| {
-        (nodes(lab, 2, &["--rank 0 --rank 1 --timeout 1s"]), vec![])
-    };
-
     a_last_call_has_no_range: "--last-call without a range", 2, |lab| {
         (nodes(lab, 2, &["--last-call 3s"]), vec![])
     };

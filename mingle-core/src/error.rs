@@ -30,7 +30,6 @@ mod tests {
         is_error::<env::Unfit>();
         is_error::<env::UnsafeStatement>();
         is_error::<rdma::InvalidAddress>();
-        is_error::<rdma::InvalidGid>();
         is_error::<InvalidFilter>();
         is_error::<InvalidSeed>();
     }

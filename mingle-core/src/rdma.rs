@@ -14,7 +14,7 @@ pub(crate) mod examples {
 
     /// The longest summary on the wire.
     pub(crate) fn largest_summary() -> Summary {
-        let group = GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX };
+        let group = GroupSummary { ports: [u16::MAX; 4], rate: u32::MAX, total: u16::MAX };
         let (groups, networks) = ([Some(group); 3], Some(Networks::default()));
         let (peer_memory, own_net, required) = (true, true, true);
         Summary { capability: Capability::Efa, groups, networks, peer_memory, own_net, required }
@@ -42,7 +42,7 @@ pub(crate) mod examples {
 
     /// Rank 3 has no RDMA device.
     pub(crate) fn example_verdict() -> Verdict {
-        let group = GroupSummary { ports: PortCounts([8, 0, 0, 0]), rate: 400_000, total: 3200 };
+        let group = GroupSummary { ports: [8, 0, 0, 0], rate: 400_000, total: 3200 };
         let of = |last: u8, capability| {
             let groups = [None, (capability == Capability::Roce).then_some(group), None];
             let summary = Summary { capability, groups, ..Summary::default() };

@@ -1,20 +1,31 @@
 //! Which ports and GIDs a job should use: pure functions of a [`Machine`], with a reason for each port and
 //! GID that is not used.
 
+use std::borrow::Cow;
+
+use super::frequent::common;
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::group::{self, Group};
 use super::machine::{
-    Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
 };
 use super::name::is_nameable_device;
 use super::nccl::{GidRule, Pin};
 use super::network::Network;
-use super::reason::{GidReason, PortReason};
 use super::summary::Capability;
 use super::verdict::Transport;
 
 /// Amazon's PCI vendor number.
 const AMAZON: u16 = 0x1d0f;
+
+/// Why a job should not use a port, a group of ports or a GID.
+pub type Reason = Cow<'static, str>;
+
+/// The reason of a RoCE port with GIDs of other network namespaces alone.
+pub(super) const NO_OWN_GID: Reason =
+    Cow::Borrowed("no GID is an address of its interface in this network namespace");
+const UNUSED: Reason = Cow::Borrowed("the port is not used");
+const LINK_LOCAL: Reason = Cow::Borrowed("link-local");
 
 /// Which ports and GIDs of a machine a job should use, and why it should not use the others of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +39,8 @@ pub struct Choice<'a> {
     pub ports: Vec<PortChoice<'a>>,
     /// The groups of ports from which the choice was made.
     pub groups: Vec<Group>,
-    /// Why NCCL uses the right GIDs of the ports. Only RoCE has such a rule.
-    pub gid_rule: Option<GidRule>,
+    /// What NCCL cannot do because the ports need different GID indices.
+    pub gid_warning: Option<String>,
 }
 
 /// A port, and whether a job should use it.
@@ -41,7 +52,7 @@ pub struct PortChoice<'a> {
     /// The port.
     pub port: &'a Port,
     /// Why a job should not use the port; `None` if it should.
-    pub excluded: Option<PortReason>,
+    pub excluded: Option<Reason>,
     /// Each GID of the port, in the order of the GID table.
     pub gids: Vec<GidChoice<'a>>,
 }
@@ -53,7 +64,7 @@ pub struct GidChoice<'a> {
     /// The GID.
     pub entry: &'a GidEntry,
     /// Why a job should not use the GID; `None` if it should.
-    pub excluded: Option<GidReason>,
+    pub excluded: Option<Reason>,
 }
 
 impl Machine {
@@ -73,33 +84,29 @@ impl Machine {
         let mut ports: Vec<PortChoice<'_>> =
             self.ports().map(|(device, port)| self.judge(device, port)).collect();
         if ports.iter().any(|port| port.excluded.is_none() && !port.device.is_soft) {
-            exclude(&mut ports, |port| port.device.is_soft.then_some(PortReason::Soft));
+            let reason = "a software device is not used beside hardware";
+            exclude(&mut ports, |port| port.device.is_soft.then_some(reason.into()));
         }
         let groups = group::choose(self, &mut ports, kind);
         let best = groups.iter().find(|group| group.excluded.is_none()).map(|group| group.kind);
         let is_roce = best == Some(Capability::Roce);
-        let addressing = if is_roce { wanted.or_else(|| common(&ports)) } else { None };
+        let addressing = if is_roce { wanted.or_else(|| best_addressing(&ports)) } else { None };
         if let Some(addressing) = addressing {
             exclude(&mut ports, |port| {
                 let is_other = !offers(port, addressing) && port.has_address();
-                is_other.then_some(PortReason::Addressing(addressing))
+                is_other.then(|| format!("no GID for {addressing}, which the other ports use").into())
             });
         }
         for port in &mut ports {
             self.settle_gids(port, addressing);
         }
-        let gid_rule = addressing.and_then(|addressing| settle_rule(&mut ports, addressing));
-        let kind = match used(&ports).next().map(group::kind_of) {
+        let gid_warning = addressing.and_then(|addressing| settle_indices(&mut ports, addressing));
+        let kind = match used(&ports).next().map(|used| group::kind_of(used.port)) {
             None if self.devices.is_empty() => Capability::NoDevice,
             None => Capability::NoUsablePort,
             Some(kind) => kind,
         };
-        Choice { kind, addressing, ports, groups, gid_rule }
-    }
-
-    /// Whether several ports can be used, so that the choice depends on the GPUs.
-    pub(super) fn has_several_ports(&self) -> bool {
-        self.ports().filter(|(device, port)| self.judge(device, port).is_used()).nth(1).is_some()
+        Choice { kind, addressing, ports, groups, gid_warning }
     }
 
     /// The GID that a port of this device would use in a world with this addressing, whether or not the port
@@ -119,47 +126,36 @@ impl Machine {
     fn judge<'a>(&'a self, device: &'a Device, port: &'a Port) -> PortChoice<'a> {
         let gids: Vec<_> =
             port.gids.iter().map(|entry| GidChoice { entry, excluded: self.foreign(port, entry) }).collect();
-        let own = gids.iter().any(|gid| gid.excluded.is_none());
-        let efa = is_efa(device, port);
-        let excluded = if port.state != Some(PortState::ACTIVE) {
-            Some(PortReason::State(port.state))
-        } else if !efa && device.node_type != Some(NodeType::CA) {
-            Some(PortReason::NodeType(device.node_type))
-        } else if !efa && port.link_layer == LinkLayer::Unknown {
-            Some(PortReason::LinkLayer)
-        } else if !matches!(device.verbs, Verbs::Open | Verbs::Untried) {
-            Some(PortReason::Verbs(device.verbs.clone()))
-        } else if !is_nameable_device(&device.name) {
-            Some(PortReason::Name)
-        } else if port.link_layer == LinkLayer::Ethernet && !own && !has_no_address(port) {
-            Some(PortReason::NoOwnGid)
-        } else {
-            None
-        };
-        PortChoice { device, port, excluded, gids }
+        let has_own = gids.iter().any(|gid| gid.excluded.is_none());
+        PortChoice { device, port, excluded: unusable(device, port, has_own), gids }
     }
 
     /// Why a GID does not belong to this network namespace, or `None` if it does. By default the kernel shows
     /// every namespace the GIDs of all, and interfaces of different namespaces may have the same name. So
     /// both the address and the interface must agree.
-    pub(super) fn foreign(&self, port: &Port, entry: &GidEntry) -> Option<GidReason> {
+    pub(super) fn foreign(&self, port: &Port, entry: &GidEntry) -> Option<Reason> {
         if port.link_layer != LinkLayer::Ethernet {
             return None;
         }
-        if entry.gid.is_link_local() {
-            return Some(GidReason::LinkLocal);
+        if entry.is_link_local() {
+            return Some(LINK_LOCAL);
         }
         if entry.interface.is_none() {
-            return Some(GidReason::NoInterface);
+            return Some("it belongs to no network interface".into());
         }
         if entry.version.is_none() {
-            return Some(GidReason::Type);
+            return Some("its type cannot be read".into());
         }
         if self.held(entry).is_some() {
             return None;
         }
-        let holder = self.addresses.iter().find(|held| held.net.addr() == entry.gid.address());
-        Some(holder.map_or(GidReason::Foreign, |held| GidReason::HeldBy(held.interface.clone())))
+        let holder = self.addresses.iter().find(|held| held.net.addr() == entry.address());
+        Some(match holder {
+            None => "its address belongs to another network namespace".into(),
+            Some(Address { interface, .. }) => {
+                format!("its address is on {interface}, so it belongs to another network namespace").into()
+            }
+        })
     }
 }
 
@@ -172,9 +168,7 @@ impl<'a> Choice<'a> {
     /// The GID index that is right for all ports that a job should use. `None` if the ports need different
     /// indices, or are not RoCE ports.
     pub fn gid_index(&self) -> Option<u32> {
-        let mut indices = self.used().map(PortChoice::gid_index);
-        let first = indices.next().flatten();
-        first.filter(|_| indices.all(|index| index == first))
+        common(self.used().map(PortChoice::gid_index))
     }
 
     /// The ports that are used, each with its GID.
@@ -195,9 +189,7 @@ impl<'a> Choice<'a> {
 
     /// The traffic class that the administrator has set on all ports that a job should use.
     pub fn traffic_class(&self) -> Option<u8> {
-        let mut classes = self.used().map(|port| port.port.traffic_class);
-        let first = classes.next().flatten();
-        first.filter(|_| classes.all(|class| class == first))
+        common(self.used().map(|port| port.port.traffic_class))
     }
 }
 
@@ -219,7 +211,7 @@ impl<'a> PortChoice<'a> {
 
     /// Whether the port is not used because it is down.
     pub(super) fn is_down(&self) -> bool {
-        matches!(&self.excluded, Some(PortReason::State(Some(state))) if *state != PortState::ACTIVE)
+        self.port.state.is_some_and(|state| state != PortState::ACTIVE)
     }
 
     /// The index of the GID that a job uses on this port. Only RoCE ports have an index.
@@ -228,10 +220,39 @@ impl<'a> PortChoice<'a> {
     }
 }
 
+/// Why no job can use a port, whatever the others are.
+fn unusable(device: &Device, port: &Port, has_own_gid: bool) -> Option<Reason> {
+    let is_efa = is_efa(device, port);
+    let reason = match (port.state, device.node_type, &device.verbs) {
+        (None, ..) => "its state cannot be read",
+        (Some(state), ..) if state != PortState::ACTIVE => {
+            return Some(format!("{state}, not ACTIVE").into());
+        }
+        (_, None, _) if !is_efa => "its node type cannot be read",
+        (_, Some(NodeType::RNIC), _) => "iWARP, which NCCL cannot use",
+        (_, Some(node_type), _) if !is_efa && node_type != NodeType::CA => {
+            "its device is neither InfiniBand nor RoCE"
+        }
+        _ if !is_efa && port.link_layer == LinkLayer::Unknown => {
+            "its link layer is neither InfiniBand nor Ethernet"
+        }
+        (.., Verbs::Refused { name, reason }) => {
+            return Some(format!("/dev/infiniband/{name} cannot be opened: {reason}").into());
+        }
+        (.., Verbs::Absent) => "no uverbs device: the module ib_uverbs is not loaded",
+        _ if !is_nameable_device(&device.name) => "NCCL's list of devices cannot carry its name",
+        _ if port.link_layer == LinkLayer::Ethernet && !has_own_gid && !has_no_address(port) => {
+            return Some(NO_OWN_GID);
+        }
+        _ => return None,
+    };
+    Some(reason.into())
+}
+
 /// Whether the interface of this port is in this network namespace and has no address: NCCL uses the
 /// link-local GID at index 0, as on the other hosts.
 fn has_no_address(port: &Port) -> bool {
-    let is_own = |entry: &GidEntry| entry.gid.is_link_local() && entry.relation == Relation::Own;
+    let is_own = |entry: &GidEntry| entry.is_link_local() && entry.relation == Relation::Own;
     port.gids.first().is_some_and(|entry| entry.index == 0 && entry.version.is_some())
         && port.gids.iter().all(is_own)
 }
@@ -241,7 +262,7 @@ fn used<'b, 'a>(ports: &'b [PortChoice<'a>]) -> impl Iterator<Item = &'b PortCho
 }
 
 /// Excludes each port that is still used and for which `reason` returns a reason.
-pub(super) fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Option<PortReason>) {
+fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Option<Reason>) {
     for port in ports.iter_mut().filter(|port| port.excluded.is_none()) {
         port.excluded = reason(port);
     }
@@ -254,7 +275,7 @@ fn offers(port: &PortChoice<'_>, addressing: Addressing) -> bool {
 
 /// The addressing for all ports: v2 if any port has it, then the one that most ports have, then the best of
 /// [`Addressing::ALL`]. NCCL has one family and one version for all devices of a process.
-fn common(ports: &[PortChoice<'_>]) -> Option<Addressing> {
+fn best_addressing(ports: &[PortChoice<'_>]) -> Option<Addressing> {
     let ports_with = |addressing| used(ports).filter(|port| offers(port, addressing)).count();
     let candidates = Addressing::ALL.into_iter().filter(|&addressing| ports_with(addressing) > 0);
     // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
@@ -269,7 +290,7 @@ pub(super) fn own_gid<'a>(machine: &Machine, port: &PortChoice<'a>) -> Option<&'
     let own = port.gids.iter().filter(|gid| gid.excluded.is_none()).map(|gid| gid.entry);
     own.min_by_key(|entry| {
         let is_second = entry.version != Some(RoceVersion::V2);
-        (is_second, entry.gid.family() != AddressFamily::Ipv4, machine.rank(entry))
+        (is_second, entry.family() != AddressFamily::Ipv4, machine.rank(entry))
     })
 }
 
@@ -293,15 +314,15 @@ impl Machine {
         let held = self.held(entry);
         let network = held.map(Network::of);
         let agreed = self.agreed.iter().position(|agreed| Some(*agreed) == network);
-        let preference = self.preferred.iter().find(|(_, chosen)| Some(chosen) == held);
+        let preference = held.and_then(|held| held.preference);
         GidRank {
             agreed: agreed.unwrap_or(usize::MAX),
-            preference: preference.map_or(usize::MAX, |(place, _)| *place),
+            preference: preference.unwrap_or(usize::MAX),
             is_tunnel: entry.relation == Relation::Tunnel,
-            is_makeshift: held.is_some_and(super::Address::is_link_local),
+            is_makeshift: held.is_some_and(Address::is_link_local),
             relation: entry.relation,
             standing: held.and_then(|held| held.standing),
-            is_alone: held.is_some_and(super::Address::is_alone),
+            is_alone: held.is_some_and(Address::is_alone),
             index: entry.index,
         }
     }
@@ -310,8 +331,8 @@ impl Machine {
     fn settle_gids(&self, port: &mut PortChoice<'_>, addressing: Option<Addressing>) {
         let infiniband = port.port.link_layer == LinkLayer::InfiniBand;
         let Some(addressing) = addressing.filter(|_| port.is_used()) else {
-            let reason = if port.is_used() && infiniband { GidReason::InfiniBand } else { GidReason::Port };
-            forget_gids(port, &reason);
+            let needs_none = port.is_used() && infiniband;
+            forget_gids(port, if needs_none { "InfiniBand needs no GID index".into() } else { UNUSED });
             return;
         };
         let suits =
@@ -320,7 +341,9 @@ impl Machine {
         for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
             let own = self.rank(gid.entry);
             gid.excluded = match best {
-                _ if gid.entry.addressing() != Some(addressing) => Some(GidReason::Addressing(addressing)),
+                _ if gid.entry.addressing() != Some(addressing) => {
+                    Some(format!("{addressing} is used").into())
+                }
                 Some(best) if own != best => Some(own.reason(best)),
                 _ => None,
             };
@@ -330,54 +353,69 @@ impl Machine {
 
 impl GidRank {
     /// Why a GID of this rank comes after the best.
-    fn reason(self, best: Self) -> GidReason {
-        match self {
-            _ if self.agreed != best.agreed => GidReason::Network,
-            _ if self.preference != best.preference => GidReason::NotChosen,
-            _ if self.is_tunnel != best.is_tunnel => GidReason::Tunnel,
-            _ if self.is_makeshift != best.is_makeshift => GidReason::LinkLocal,
-            _ if self.relation != best.relation => GidReason::OtherInterface,
+    fn reason(self, best: Self) -> Reason {
+        let reason = match self {
+            _ if self.agreed != best.agreed => "all ranks use the network of another GID",
+            _ if self.preference != best.preference => "the interface of the rendezvous has a suitable GID",
+            _ if self.is_tunnel != best.is_tunnel => "it belongs to a tunnel, another GID does not",
+            _ if self.is_makeshift != best.is_makeshift => return LINK_LOCAL,
+            _ if self.relation != best.relation => "the port's own interface has a suitable GID",
             Self { standing: Some(standing), .. } if best.standing != Some(standing) => {
-                GidReason::Standing(standing)
+                return format!("its address is {standing}, that of another GID is not").into();
             }
-            _ if self.is_alone != best.is_alone => GidReason::Alone,
-            _ => GidReason::Higher(best.index),
-        }
+            _ if self.is_alone != best.is_alone => {
+                "its address is a network of its own, that of another GID is not"
+            }
+            _ => return format!("index {} is equally suitable and lower", best.index).into(),
+        };
+        reason.into()
     }
 }
 
-fn forget_gids(port: &mut PortChoice<'_>, reason: &GidReason) {
+fn forget_gids(port: &mut PortChoice<'_>, reason: Reason) {
     for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
         gid.excluded = Some(reason.clone());
     }
 }
 
-/// Finds how NCCL comes to use the GIDs of all ports. Where it cannot, keeps the ports that share an index.
-fn settle_rule(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<GidRule> {
+/// Finds whether NCCL can use the GIDs of all ports. Where it cannot, keeps the ports that share an index.
+/// Returns a warning where a rule of NCCL's own is needed, or where ports are given up.
+fn settle_indices(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<String> {
     let with_gids: Vec<_> = used(ports).filter_map(|port| Some((port.port, port.gid()?))).collect();
-    if with_gids.is_empty() {
-        return None;
-    }
-    let (rule, all) = (GidRule::new(&with_gids, addressing, Pin::IfNeeded), used(ports).count());
-    // An index is right for no port without an address.
-    if rule.is_some_and(|rule| all == with_gids.len() || !matches!(rule, GidRule::Index(_))) {
-        return rule;
+    let all_have_gids = with_gids.len() == used(ports).count();
+    match GidRule::new(&with_gids, addressing, Pin::IfNeeded) {
+        Some(GidRule::Range(_)) => {
+            return Some(
+                "no GID index is right for all RoCE ports of this host, so NCCL must choose from \
+                 NCCL_IB_ADDR_RANGE: that takes NCCL 2.21.5 or later, in a pod 2.26.2 or later; UCX chooses by itself"
+                    .to_owned(),
+            );
+        }
+        Some(GidRule::Own) => return None,
+        // An index is right for no port without an address.
+        Some(GidRule::Index(_)) if all_have_gids => return None,
+        _ => {}
     }
     let sharing = |index| with_gids.iter().filter(|(_, gid)| gid.index == index).count();
     // Of several maxima the one of the first port.
     let used = with_gids.iter().rev().map(|(_, gid)| gid.index).max_by_key(|index| sharing(*index))?;
-    exclude(ports, |port| match port.gid_index() {
-        Some(own) => (own != used).then_some(PortReason::Index { own, used }),
-        None => Some(PortReason::NoOwnGid),
-    });
-    for port in ports.iter_mut().filter(|port| !port.is_used()) {
-        forget_gids(port, &GidReason::Port);
+    let mut apart = Vec::new();
+    for port in ports.iter_mut().filter(|port| port.is_used() && port.gid_index() != Some(used)) {
+        port.excluded = Some(port.gid_index().map_or(NO_OWN_GID, |own| {
+            apart.push(format!("{} (index {own})", port.device.name_of(port.port)));
+            format!("its GID has index {own}, NCCL can only use index {used} for all ports").into()
+        }));
+        forget_gids(port, UNUSED);
     }
-    Some(GidRule::Index(used))
+    let apart = Some(apart.join(", ")).filter(|names| !names.is_empty())?;
+    Some(format!(
+        "{apart} cannot be used together with the other ports (index {used}): NCCL has one GID index for all \
+         ports, and without one it would choose GIDs that are not this host's own"
+    ))
 }
 
 fn is_efa(device: &Device, port: &Port) -> bool {
     device.node_type == Some(NodeType::UNSPECIFIED)
         && port.link_layer == LinkLayer::Unknown
-        && device.vendor.is_none_or(|vendor| vendor == AMAZON)
+        && device.card.is_none_or(|(vendor, _)| vendor == AMAZON)
 }

@@ -102,29 +102,24 @@ impl Library {
 
     /// The variables for a rule. Without one it chooses among the GIDs of the addressing.
     pub(super) fn gids(&self, rule: Option<GidRule>, addressing: Addressing) -> Vec<(&'static str, String)> {
-        let index = match rule {
-            Some(GidRule::Index(index)) => Some(index.to_string()),
-            _ => None,
-        };
+        let (mut index, mut network) = (None, None);
+        match rule {
+            Some(GidRule::Index(number)) => index = Some(number.to_string()),
+            Some(GidRule::Range(range)) => network = Some(range.to_string()),
+            _ => {}
+        }
         let [family, range, version] = self.kind.unwrap_or_default();
-        let (is_pinned, is_ipv4) = (index.is_some(), addressing.family == AddressFamily::Ipv4);
-        let name = if is_ipv4 { "AF_INET" } else { "AF_INET6" };
-        let network = match rule {
-            Some(GidRule::Range(network)) => Some(network.to_string()),
-            _ => None,
-        };
-        let is_v1 = addressing.version == RoceVersion::V1;
+        let (is_v6, is_v1) =
+            (addressing.family == AddressFamily::Ipv6, addressing.version == RoceVersion::V1);
         // Beside an index, the defaults need not be said: IPv4 and RoCE v2.
-        let all = [
-            (self.index, index),
-            (family, (!is_pinned || !is_ipv4).then(|| name.to_owned())),
+        let said = |is_unusual: bool, text: &str| (is_unusual || index.is_none()).then(|| text.to_owned());
+        let kind = [
+            (family, said(is_v6, if is_v6 { "AF_INET6" } else { "AF_INET" })),
             (range, network),
-            (version, (!is_pinned || is_v1).then(|| if is_v1 { "1" } else { "2" }.to_owned())),
+            (version, said(is_v1, if is_v1 { "1" } else { "2" })),
         ];
-        all.into_iter()
-            .filter(|(name, _)| !name.is_empty())
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        let all = [(self.index, index)].into_iter().chain(kind).filter(|(name, _)| !name.is_empty());
+        all.filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     /// How it comes to use the GIDs of the ports that the user's list selects, or the fact why it cannot.
@@ -135,58 +130,34 @@ impl Library {
         pin: Pin,
         list: &str,
     ) -> Result<GidRule, String> {
-        let fact = |fact: String| format!("{} is not set: your {}={list} {fact}", self.index, self.list);
-        let selected = match self.list {
-            "NCCL_IB_HCA" => by_nccl(machine, list),
-            _ => by_name(machine, list).map_err(fact)?,
+        // UCX and NVSHMEM compare whole names.
+        let nccls = match list {
+            _ if self.list == "NCCL_IB_HCA" => list.to_owned(),
+            "all" => String::new(),
+            list => format!("={}", list.replace(' ', "")),
         };
-        let mut ports = Vec::new();
-        // The index has no effect on InfiniBand.
-        for (device, port) in
-            selected.into_iter().filter(|(_, port)| port.link_layer != LinkLayer::InfiniBand)
-        {
+        let is_selected = |(device, port): &(&Device, &Port)| {
+            // The index has no effect on InfiniBand.
+            nccl_list_has(&nccls, &device.name, Some(&port.number.to_string()))
+                && port.state == Some(PortState::ACTIVE)
+                && port.link_layer == LinkLayer::Ethernet
+        };
+        let (mut known, mut names) = (Vec::new(), Vec::new());
+        for (device, port) in machine.ports().filter(is_selected) {
             let gid = machine.gid_of(device, port, addressing);
-            let name = device.name_of(port);
-            let none = || fact(format!("selects {name}, which has no GID of this host for {addressing}"));
-            ports.push((device, port, gid.ok_or_else(none)?));
+            let index =
+                gid.map_or_else(|| "no GID of this host".into(), |gid| format!("index {}", gid.index));
+            names.push(format!("{} ({index})", device.name_of(port)));
+            known.extend(gid.map(|gid| (port, gid)));
         }
-        if ports.is_empty() {
-            return Err(fact("selects no RoCE port that is ACTIVE".to_owned()));
-        }
-        let pairs: Vec<_> = ports.iter().map(|(_, port, gid)| (*port, *gid)).collect();
-        self.rule(&pairs, addressing, pin).ok_or_else(|| {
-            let name = |(device, port, gid): &(&Device, &Port, &GidEntry)| {
-                format!("{} (index {})", device.name_of(port), gid.index)
+        let is_whole = !names.is_empty() && known.len() == names.len();
+        let rule = if is_whole { self.rule(&known, addressing, pin) } else { None };
+        rule.ok_or_else(|| {
+            let selected = match names.as_slice() {
+                [] => "no RoCE port that is ACTIVE".to_owned(),
+                names => format!("{}, for which no index is right", names.join(", ")),
             };
-            let names = ports.iter().map(name).collect::<Vec<_>>().join(", ");
-            fact(format!("selects {names}, for which no index is right"))
+            format!("{} is not set: your {}={list} selects {selected}", self.index, self.list)
         })
     }
-}
-
-/// The ports that NCCL uses with this list: those that are ACTIVE, whatever their GIDs.
-fn by_nccl<'a>(machine: &'a Machine, list: &str) -> Vec<(&'a Device, &'a Port)> {
-    let is_used = |device: &Device, port: &Port| {
-        port.state == Some(PortState::ACTIVE)
-            && port.link_layer != LinkLayer::Unknown
-            && nccl_list_has(list, &device.name, Some(&port.number.to_string()))
-    };
-    machine.ports().filter(|(device, port)| is_used(device, port)).collect()
-}
-
-/// The ports of a list of whole names, as UCX and NVSHMEM read it.
-fn by_name<'a>(machine: &'a Machine, list: &str) -> Result<Vec<(&'a Device, &'a Port)>, String> {
-    let mut found = Vec::new();
-    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let is_named = |device: &Device, port: &Port| match entry.strip_prefix(device.name.as_str()) {
-            Some(rest) => rest.is_empty() || rest.strip_prefix(':') == Some(&port.number.to_string()),
-            None => false,
-        };
-        let before = found.len();
-        found.extend(machine.ports().filter(|(device, port)| is_named(device, port)));
-        if found.len() == before {
-            return Err(format!("has {entry}, which is no RDMA port of this host"));
-        }
-    }
-    Ok(found)
 }

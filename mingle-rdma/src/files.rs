@@ -1,7 +1,5 @@
 //! Where the probe reads: the files of this machine, a snapshot of another machine, or a test's files.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -37,15 +35,13 @@ pub(crate) trait Files {
 pub(crate) struct Disk {
     sys: PathBuf,
     dev: PathBuf,
-    /// Only in a snapshot: the real path of each folder. Resolving a path costs many times what reading the
-    /// file does, and a table of GIDs has hundreds of files in one folder.
-    folders: Option<RefCell<BTreeMap<PathBuf, PathBuf>>>,
+    is_snapshot: bool,
 }
 
 impl Disk {
     /// The files of this machine.
     pub(crate) fn live() -> Self {
-        Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), folders: None }
+        Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), is_snapshot: false }
     }
 
     /// The files of a snapshot. The folder must not change meanwhile: an attacker who replaces a file by a
@@ -53,26 +49,15 @@ impl Disk {
     pub(crate) fn snapshot(folder: &Path) -> Self {
         // If the folder cannot be resolved, nothing below it can be: the first read returns the error.
         let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        Self { dev: sys.join(DEVICE_FILES), sys, folders: Some(RefCell::default()) }
+        Self { dev: sys.join(DEVICE_FILES), sys, is_snapshot: true }
     }
 
-    fn is_snapshot(&self) -> bool {
-        self.folders.is_some()
-    }
-
-    /// The real path of a folder. A snapshot may come from a stranger, so no link in it may lead out of it.
-    fn folder(&self, path: &Path) -> io::Result<PathBuf> {
-        let Some(folders) = &self.folders else { return Ok(path.to_owned()) };
-        if let Some(real) = folders.borrow().get(path) {
-            return Ok(real.clone());
+    /// The real path of a file or folder. A snapshot may come from a stranger, so no link in it may lead out
+    /// of it.
+    fn real(&self, path: PathBuf) -> io::Result<PathBuf> {
+        if !self.is_snapshot {
+            return Ok(path);
         }
-        let real = self.inside(path)?;
-        folders.borrow_mut().insert(path.to_owned(), real.clone());
-        Ok(real)
-    }
-
-    /// The real path of a file or folder of a snapshot. An error if it lies outside the snapshot.
-    fn inside(&self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
         if real.starts_with(&self.sys) { Ok(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
@@ -80,26 +65,18 @@ impl Disk {
     /// Opens a file for reading. In a snapshot it must be a regular file: opening a pipe would block. (The
     /// flags that check this in one step, O_NOFOLLOW and O_NONBLOCK, would need another crate in builds
     /// without sockets.)
-    fn open(&self, path: &Path) -> io::Result<File> {
-        if !self.is_snapshot() {
-            return File::open(path);
-        }
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    fn open(&self, path: PathBuf) -> io::Result<File> {
+        let path = self.real(path)?;
+        if self.is_snapshot && !path.symlink_metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
-        let path = self.folder(folder)?.join(name);
-        if is_file(&path) {
-            return File::open(path);
         }
-        let real = self.inside(&path)?;
-        if is_file(&real) { File::open(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        File::open(path)
     }
 
     /// The text of a file of a snapshot: its first megabyte at most.
     pub(super) fn text(&self, path: &str) -> io::Result<String> {
         let mut text = String::new();
-        self.open(&self.sys.join(path))?.take(1 << 20).read_to_string(&mut text)?;
+        self.open(self.sys.join(path))?.take(1 << 20).read_to_string(&mut text)?;
         Ok(text)
     }
 }
@@ -108,7 +85,7 @@ impl Files for Disk {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = [0; LONGEST];
         // Read once: sysfs returns the whole value, and a second read could return a part of another value.
-        let length = self.open(&self.sys.join(path))?.read(&mut bytes)?;
+        let length = self.open(self.sys.join(path))?.read(&mut bytes)?;
         if length == LONGEST {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -119,9 +96,9 @@ impl Files for Disk {
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let is_of_devices = path == DEVICE_FILES;
         let folder = if is_of_devices { self.dev.clone() } else { self.sys.join(path) };
-        match self.folder(&folder).and_then(|folder| names(&folder)) {
+        match self.real(folder).and_then(|folder| names(&folder)) {
             // A container without the devices. In a snapshot of such a container the folder is empty.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_devices && !self.is_snapshot() => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_of_devices && !self.is_snapshot => {
                 Ok(Vec::new())
             }
             listed => listed,
@@ -136,8 +113,8 @@ impl Files for Disk {
 
     fn open_device(&self, name: &str) -> io::Result<()> {
         let path = self.dev.join(name);
-        if self.is_snapshot() {
-            return self.open(&path).map(drop);
+        if self.is_snapshot {
+            return self.open(path).map(drop);
         }
         // A container may show a device and refuse to open it: the kernel checks the cgroup's rules on open.
         File::options().read(true).write(true).open(path).map(drop)
@@ -245,7 +222,7 @@ mod tests {
     #[test]
     fn a_machine_without_the_folder_of_devices_has_none_and_a_snapshot_without_it_is_an_error() {
         let folder = Folder::new("no-devices");
-        let of = |dev: &str| Disk { sys: folder.0.clone(), dev: folder.0.join(dev), folders: None };
+        let of = |dev: &str| Disk { sys: folder.0.clone(), dev: folder.0.join(dev), is_snapshot: false };
         assert_eq!(of("missing").list(DEVICE_FILES).unwrap(), Vec::<String>::new());
         assert!(of("saved/devices/nic/state").list(DEVICE_FILES).is_err(), "it is no folder");
         fs::remove_dir_all(folder.0.join("saved/dev_infiniband")).unwrap();

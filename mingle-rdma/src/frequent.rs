@@ -1,18 +1,20 @@
-//! A majority.
+//! What several values have in common.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The most frequent value. Of several equally frequent values, the first counts.
-pub fn most_frequent<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
-    let mut counts: Vec<(T, usize)> = Vec::new();
-    let mut places: BTreeMap<T, usize> = BTreeMap::new();
-    for value in values {
-        let place = *places.entry(value).or_insert_with(|| {
-            counts.push((value, 0));
-            counts.len() - 1
-        });
-        counts[place].1 += 1;
+pub fn most_frequent<T: Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: BTreeMap<T, (usize, Reverse<usize>)> = BTreeMap::new();
+    for (place, value) in values.enumerate() {
+        let (count, _) = counts.entry(value).or_insert((0, Reverse(place)));
+        *count += 1;
     }
-    // `max_by_key` returns the last of several maxima, so reverse the order to get the first.
-    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+    counts.into_iter().max_by_key(|(_, found)| *found).map(|(value, _)| value)
+}
+
+/// The value that all have. None where there is none, or they differ.
+pub(crate) fn common<T: PartialEq>(mut values: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let first = values.next()?;
+    if values.all(|value| value == first) { first } else { None }
 }

@@ -7,7 +7,6 @@
 //! nccl              NCCL's own choice of a GID, and what makes it choose the right one
 //! network           the networks of RoCE ports, on which the ranks agree
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
-//! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict on what all use, which the commit brings
 //! devices           the libraries, and what the user's own variables say about the devices
@@ -45,7 +44,6 @@ mod nccl;
 mod network;
 mod pci;
 mod read;
-mod reason;
 mod save;
 mod snapshot;
 mod summary;
@@ -54,22 +52,20 @@ mod tests;
 mod variables;
 mod verdict;
 
-pub use choose::{Choice, GidChoice, PortChoice};
+pub use choose::{Choice, GidChoice, PortChoice, Reason};
 pub use devices::Users;
 pub use frequent::most_frequent;
-pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
+pub use gid::{AddressFamily, Addressing, RoceVersion};
 pub use group::Group;
 pub use list::nccl_list_has;
 pub use machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Rate, Relation, Standing, Verbs,
 };
 pub use name::is_nameable;
 pub use natural::natural;
-pub use nccl::GidRule;
 pub use network::{Network, Networks};
 pub use pci::{Distance, Gpu};
-pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
-pub use summary::{Capability, GroupSummary, PortCounts, Summary};
+pub use summary::{Capability, GroupSummary, Summary};
 pub use variables::{beside, is_switched_off, unusable, warnings};
 pub use verdict::{Difference, NAMED, RankDifference, RankSummary, Transport, Verdict, VerdictWarning};

@@ -1,33 +1,22 @@
-//! Probes the machine on which the program runs.
+//! Reads the machine on which the program runs.
 
 use std::io;
 use std::path::Path;
 
 use super::files::{Disk, Files as _};
 use super::machine::Machine;
-use super::{pci, read, save};
+use super::{read, save};
 
 impl Machine {
-    /// Reads everything about this machine that a job's variables depend on. If the machine has no RDMA
-    /// device, nothing else is read, and `surroundings` is not called; its GPUs are read only if the job can
-    /// use several ports.
-    ///
-    /// # Errors
-    /// The error of `surroundings`.
-    pub fn probe(surroundings: impl FnOnce() -> io::Result<Self>) -> io::Result<Self> {
-        let files = Disk::live();
-        if !files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
-            return Ok(Self::default());
-        }
-        let machine = read::machine(&files, surroundings()?);
-        let gpus = if machine.has_several_ports() { pci::gpus(&files) } else { Vec::new() };
-        Ok(Self { gpus, ..machine })
+    /// Whether this machine has an RDMA device.
+    pub fn has_devices() -> bool {
+        Disk::live().list(read::DEVICES).is_ok_and(|names| !names.is_empty())
     }
 
-    /// Reads this machine with its GPUs, even if the choice of ports does not depend on them.
-    pub fn survey(surroundings: Self) -> Self {
-        let files = Disk::live();
-        Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) }
+    /// Reads everything about this machine that a job's variables depend on. `surroundings` has the addresses
+    /// and routes of its network namespace.
+    pub fn read(surroundings: Self) -> Self {
+        read::machine(&Disk::live(), surroundings)
     }
 
     /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder. The snapshot has

@@ -3,11 +3,11 @@
 //! These are the facts as they were read. `choose` decides what to use.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::gid::{Addressing, Gid, RoceVersion};
+use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::network::Network;
 use super::pci::Gpu;
 use super::verdict::Verdict;
@@ -22,9 +22,6 @@ pub struct Machine {
     pub addresses: Vec<Address>,
     /// The interfaces that have the default route.
     pub default_routes: Vec<String>,
-    /// The addresses that the user has chosen for the rendezvous, each with its place in the order of
-    /// preference; see [`Machine::prefer`].
-    pub preferred: Vec<(usize, Address)>,
     /// The networks on which the world has agreed, from best to worst; see [`Machine::agree`].
     pub agreed: Vec<Network>,
     /// Whether cables join the hosts of the world; see [`Verdict::cables`].
@@ -32,7 +29,7 @@ pub struct Machine {
     /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without such a module,
     /// GPUDirect RDMA needs DMA-BUF; no file shows whether DMA-BUF works.
     pub peer_memory: Option<String>,
-    /// The GPUs. The choice among several ports depends on them.
+    /// The GPUs, by PCI address. The choice among several ports depends on them.
     pub gpus: Vec<Gpu>,
 }
 
@@ -46,8 +43,9 @@ impl Machine {
     /// addresses come before all other GIDs, since the user has chosen the addresses for the rendezvous.
     #[must_use]
     pub fn prefer(mut self, preference: impl Fn(&Address) -> Option<usize>) -> Self {
-        let places = self.addresses.iter().filter_map(|held| Some((preference(held)?, held.clone())));
-        self.preferred = places.collect();
+        for address in &mut self.addresses {
+            address.preference = preference(address);
+        }
         self
     }
 
@@ -63,7 +61,7 @@ impl Machine {
     /// The address of this namespace that is the GID's.
     pub(super) fn held(&self, entry: &GidEntry) -> Option<&Address> {
         let is = |held: &&Address| {
-            held.net.addr() == entry.gid.address() && entry.interface.as_ref() == Some(&held.interface)
+            held.net.addr() == entry.address() && entry.interface.as_ref() == Some(&held.interface)
         };
         self.addresses.iter().find(is)
     }
@@ -94,6 +92,13 @@ impl Standing {
     ];
 }
 
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::ALL.iter().find(|(own, _)| own == self).map_or("", |(_, word)| word);
+        f.write_str(word)
+    }
+}
+
 /// An address of this network namespace, and the interface that has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
@@ -103,6 +108,9 @@ pub struct Address {
     pub net: IpNet,
     /// Why other hosts should rather use another address; none if there is no reason.
     pub standing: Option<Standing>,
+    /// The place of the address among those that the user has chosen for the rendezvous; see
+    /// [`Machine::prefer`].
+    pub preference: Option<usize>,
 }
 
 impl Address {
@@ -130,10 +138,8 @@ pub struct Device {
     pub node_type: Option<NodeType>,
     /// Whether the device is made by software (rxe, siw). Such a device has no `device` link.
     pub is_soft: bool,
-    /// The device's PCI vendor, such as 0x15b3 for Mellanox.
-    pub vendor: Option<u16>,
-    /// The PCI vendor and device of the device's card. A virtual function has the numbers of its physical
-    /// function.
+    /// The PCI vendor and device of the device's card; the vendor is 0x15b3 for Mellanox. A virtual function
+    /// has the numbers of its physical function.
     pub card: Option<(u16, u16)>,
     /// The number that all functions of a card share (`sys_image_guid`).
     pub card_guid: Option<String>,
@@ -227,14 +233,10 @@ impl PortState {
 
 impl fmt::Display for PortState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("NOP"),
-            1 => f.write_str("DOWN"),
-            2 => f.write_str("INIT"),
-            3 => f.write_str("ARMED"),
-            4 => f.write_str("ACTIVE"),
-            5 => f.write_str("ACTIVE_DEFER"),
-            other => write!(f, "state {other}"),
+        let words = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
+        match words.get(usize::from(self.0)) {
+            Some(word) => f.write_str(word),
+            None => write!(f, "state {}", self.0),
         }
     }
 }
@@ -267,8 +269,9 @@ impl fmt::Display for LinkLayer {
 pub struct GidEntry {
     /// The number of the slot.
     pub index: u32,
-    /// The GID.
-    pub gid: Gid,
+    /// The GID (InfiniBand Architecture Specification, 4.1.1), which is written like an IPv6 address. A RoCE
+    /// GID *is* the address of a network interface.
+    pub gid: Ipv6Addr,
     /// The version of RoCE that the GID is for; `None` if the version could not be read.
     pub version: Option<RoceVersion>,
     /// The network interface that the GID belongs to. GIDs of InfiniBand, EFA and iWARP belong to none.
@@ -278,9 +281,24 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
+    /// The IP address that a RoCE GID stands for. A mapped address (`::ffff:10.0.0.1`) is returned as IPv4.
+    pub fn address(&self) -> IpAddr {
+        IpAddr::V6(self.gid).to_canonical()
+    }
+
+    /// The family of [`GidEntry::address`].
+    pub fn family(&self) -> AddressFamily {
+        AddressFamily::of(self.address())
+    }
+
+    /// Whether the GID is valid only on the link, and is not routed (`fe80::/10`).
+    pub fn is_link_local(&self) -> bool {
+        self.gid.is_unicast_link_local()
+    }
+
     /// The RoCE addressing of this GID.
     pub fn addressing(&self) -> Option<Addressing> {
-        self.version.map(|version| Addressing { version, family: self.gid.family() })
+        self.version.map(|version| Addressing { version, family: self.family() })
     }
 }
 
@@ -294,4 +312,17 @@ pub enum Relation {
     Other,
     /// A tunnel: its packets are encapsulated once more, if the device supports that.
     Tunnel,
+}
+
+/// A rate in Mb/s, which is displayed in Gb/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate(
+    /// The rate in Mb/s.
+    pub u32,
+);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} Gb/s", f64::from(self.0 / 100) / 10.0)
+    }
 }

@@ -1,16 +1,16 @@
 //! NCCL's own choice of a GID, and what makes it choose the right one on several ports at once.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::gid::{Addressing, Gid};
+use super::frequent::common;
+use super::gid::{AddressFamily, Addressing};
 use super::machine::{GidEntry, Port};
 
 /// Why NCCL uses the right GID of each port of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GidRule {
+pub(crate) enum GidRule {
     /// mingle sets this index (`NCCL_IB_GID_INDEX`), since NCCL would choose another GID.
     Index(u32),
     /// NCCL chooses the GID itself, among the GIDs of the family and the version.
@@ -50,15 +50,15 @@ impl GidRule {
     /// link-local one last (`uct_ib_device_select_gid` in UCX's `src/uct/ib/base/ib_device.c`).
     pub(crate) fn of_ucx(ports: &[(&Port, &GidEntry)], pin: Pin) -> Option<Self> {
         let first = |port: &Port| {
-            let known = port.gids.iter().filter_map(|entry| {
-                Some((entry.addressing()?.place(), entry.gid.is_link_local(), entry.index))
-            });
+            let known = port
+                .gids
+                .iter()
+                .filter_map(|entry| Some((entry.addressing()?.place(), entry.is_link_local(), entry.index)));
             known.min().map(|(.., index)| index)
         };
         // Of a port without an address, each GID reaches the others.
-        let is_right = |(port, right): &(&Port, &GidEntry)| {
-            first(port) == Some(right.index) || right.gid.is_link_local()
-        };
+        let is_right =
+            |(port, right): &(&Port, &GidEntry)| first(port) == Some(right.index) || right.is_link_local();
         let is_right = ports.iter().all(is_right);
         if pin == Pin::Never || pin == Pin::IfNeeded && is_right {
             Some(Self::Own)
@@ -68,8 +68,7 @@ impl GidRule {
     }
 
     fn index(ports: &[(&Port, &GidEntry)]) -> Option<Self> {
-        let first = ports.first()?.1.index;
-        ports.iter().all(|(_, right)| right.index == first).then_some(Self::Index(first))
+        common(ports.iter().map(|(_, right)| Some(right.index))).map(Self::Index)
     }
 
     fn without_index(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
@@ -79,7 +78,7 @@ impl GidRule {
             return Some(Self::Own);
         }
         // The smallest network with all right GIDs admits the fewest others.
-        let range = smallest_network(ports.iter().map(|(_, right)| right.gid.address()))?;
+        let range = smallest_network(ports.iter().map(|(_, right)| right.address()))?;
         is_right(Some(range)).then_some(Self::Range(range))
     }
 }
@@ -89,17 +88,17 @@ impl GidRule {
 fn chosen(port: &Port, addressing: Addressing, range: Option<IpNet>) -> Option<u32> {
     let entry = |index: u32| port.gids.iter().find(|entry| entry.index == index);
     let last = port.gids.iter().map(|entry| entry.index).max()?;
-    let gid = |index| entry(index).map_or(Gid::ZERO, |entry| entry.gid);
+    let gid = |index| entry(index).map_or(Ipv6Addr::UNSPECIFIED, |entry| entry.gid);
     let version = |index| entry(index).and_then(|entry| entry.version);
     let mut current = 0;
     for index in 1..=last.saturating_add(1) {
         let (own, candidate) = (gid(current), gid(index));
-        let suits = candidate.family() == addressing.family
-            && range.is_none_or(|range| range.contains(&candidate.address()));
+        let suits = is_of(candidate, addressing.family)
+            && range.is_none_or(|range| range.contains(&candidate.to_canonical()));
         if !suits {
             continue;
         }
-        if own.family() != addressing.family {
+        if !is_of(own, addressing.family) {
             // Here it asks neither for the version nor whether the GID is link-local.
             current = index;
         } else if is_valid(candidate) {
@@ -115,9 +114,13 @@ fn chosen(port: &Port, addressing: Addressing, range: Option<IpNet>) -> Option<u
     Some(current)
 }
 
+fn is_of(gid: Ipv6Addr, family: AddressFamily) -> bool {
+    AddressFamily::of(gid.to_canonical()) == family
+}
+
 /// `validGid`: neither empty nor fe80::/64.
-fn is_valid(gid: Gid) -> bool {
-    gid != Gid::ZERO && gid.0[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0]
+fn is_valid(gid: Ipv6Addr) -> bool {
+    !gid.is_unspecified() && gid.segments()[..4] != [0xfe80, 0, 0, 0]
 }
 
 /// The smallest network with all these addresses. None if only all addresses are one.
@@ -133,7 +136,7 @@ fn smallest_network(addresses: impl Iterator<Item = IpAddr>) -> Option<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gid::{AddressFamily, RoceVersion};
+    use crate::gid::RoceVersion;
     use crate::machine::Relation;
 
     const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
@@ -146,8 +149,8 @@ mod tests {
         let gids = (0..).zip(entries).map(|(index, (address, version))| GidEntry {
             index,
             gid: match address.parse().unwrap() {
-                IpAddr::V4(address) => address.into(),
-                IpAddr::V6(address) => address.into(),
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
             },
             version: Some(version),
             interface: None,

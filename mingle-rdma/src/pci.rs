@@ -7,10 +7,6 @@ use super::machine::Device;
 
 /// The folder of links to all PCI devices, below the root of sysfs.
 const DEVICES: &str = "bus/pci/devices";
-/// The folder of all devices, by bus.
-const BUSES: &str = "devices";
-/// The most bridges between a root port and a GPU. Real machines have up to seven.
-const DEEPEST: u32 = 16;
 /// The most PCI devices that are examined, whatever a snapshot holds.
 const MOST: usize = 4096;
 
@@ -88,36 +84,13 @@ impl fmt::Display for Distance {
 
 /// All GPUs, by PCI address.
 pub(crate) fn gpus(files: &impl Files) -> Vec<Gpu> {
-    let mut paths = Vec::new();
-    match files.list(DEVICES) {
-        // Not only below `devices/pci*`: Hyper-V puts the buses of passed-through devices below its own.
-        Ok(names) => paths.extend(
-            names
-                .iter()
-                .filter(|name| is_address(name))
-                .filter_map(|name| files.resolve(&format!("{DEVICES}/{name}")).ok()),
-        ),
-        Err(_) => {
-            for bus in files.list(BUSES).unwrap_or_default().iter().filter(|name| name.starts_with("pci")) {
-                search(files, &format!("{BUSES}/{bus}"), DEEPEST, &mut paths);
-            }
-        }
-    }
-    let gpus = paths.into_iter().take(MOST).filter_map(|path| gpu(files, &path));
-    let mut gpus: Vec<Gpu> = gpus.collect();
+    // Not only below `devices/pci*`: Hyper-V puts the buses of passed-through devices below its own.
+    let names = files.list(DEVICES).unwrap_or_default();
+    let devices = names.iter().filter(|name| is_address(name)).take(MOST);
+    let paths = devices.filter_map(|name| files.resolve(&format!("{DEVICES}/{name}")).ok());
+    let mut gpus: Vec<Gpu> = paths.filter_map(|path| gpu(files, &path)).collect();
     gpus.sort_by(|a, b| a.address().cmp(b.address()));
     gpus
-}
-
-/// Adds the folders of all PCI devices below `folder` to `paths`, for a snapshot without a list of devices.
-fn search(files: &impl Files, folder: &str, depth: u32, paths: &mut Vec<String>) {
-    for name in files.list(folder).unwrap_or_default() {
-        if depth > 0 && paths.len() < MOST && is_address(&name) {
-            let path = format!("{folder}/{name}");
-            search(files, &path, depth - 1, paths);
-            paths.push(path);
-        }
-    }
 }
 
 /// The GPU at this path, or `None` if the device is not a GPU.

@@ -1,11 +1,13 @@
 //! From files to a [`Machine`], in one pass. The value of a file that cannot be read is left out.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use super::files::{DEVICE_FILES, Files};
-use super::gid::{Gid, RoceVersion};
+use super::gid::RoceVersion;
 use super::machine::{Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs};
 use super::natural::natural;
+use super::pci;
 
 /// The folder of all RDMA devices, below the root of sysfs.
 pub(crate) const DEVICES: &str = "class/infiniband";
@@ -20,9 +22,9 @@ pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 const TUNNELS: [&str; 10] =
     ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
 
-/// Reads the devices of the machine whose network is in `surroundings`. A value that cannot be read is left
-/// out, whatever the reason: a device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read
-/// (EINVAL), hardware may fail (EIO).
+/// Reads the devices and GPUs of the machine whose network is in `surroundings`. A value that cannot be read
+/// is left out, whatever the reason: a device may vanish meanwhile (ENODEV), attributes of empty slots cannot
+/// be read (EINVAL), hardware may fail (EIO).
 pub(crate) fn machine(files: &impl Files, surroundings: Machine) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
@@ -38,6 +40,7 @@ pub(crate) fn machine(files: &impl Files, surroundings: Machine) -> Machine {
             .into_iter()
             .find(|module| files.exists(&format!("module/{module}")))
             .map(str::to_owned),
+        gpus: pci::gpus(files),
         ..surroundings
     }
 }
@@ -89,7 +92,6 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     Device {
         node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType),
         is_soft,
-        vendor: value("device/vendor").and_then(|text| hexadecimal(&text)),
         card: number("vendor").zip(number("device")),
         card_guid: value("sys_image_guid").filter(|guid| guid.contains(|c| !matches!(c, '0' | ':'))),
         physical: physical.as_ref().and_then(path),
@@ -154,8 +156,8 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &[Str
     for index in slots {
         path.truncate(prefix);
         path.push_str(&index.to_string());
-        let gid = files.read(&path).ok().and_then(|text| text.parse().ok()).filter(|gid| *gid != Gid::ZERO);
-        let Some(gid) = gid else { continue };
+        let gid = files.read(&path).ok().and_then(|text| gid(&text));
+        let Some(gid) = gid.filter(|gid| !gid.is_unspecified()) else { continue };
         // InfiniBand GIDs have no interface, and all have the same type.
         let attribute = |name: &str| {
             let wanted = link_layer != LinkLayer::InfiniBand;
@@ -171,6 +173,12 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &[Str
         entries.push(GidEntry { index, gid, version, interface, relation: relation.unwrap_or_default() });
     }
     entries
+}
+
+/// A GID in the kernel's form alone (`%pI6`): eight groups of four digits, and the colons between them. So
+/// half a line is not taken for a GID.
+pub(super) fn gid(text: &str) -> Option<Ipv6Addr> {
+    text.parse().ok().filter(|_| text.len() == 39)
 }
 
 /// The device's own network interfaces.
@@ -259,6 +267,15 @@ mod tests {
             ("NaN GT/s", "4", None),
         ] {
             assert_eq!(link(speed, lanes), expected, "{speed} x{lanes}");
+        }
+    }
+
+    #[test]
+    fn a_gid_is_read_in_the_form_of_the_kernel_alone() {
+        let text = "0000:0000:0000:0000:0000:ffff:0a0a:000b";
+        assert_eq!(gid(text), Some("::ffff:10.10.0.11".parse().unwrap()));
+        for wrong in ["", "fe80::1", &text[..38], &format!("{text}:0000"), &text.replace('a', "+"), "0000:"] {
+            assert_eq!(gid(wrong), None, "{wrong}");
         }
     }
 

@@ -7,10 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::Files;
-use super::gid::Gid;
 use super::machine::Machine;
+use super::read;
 use super::snapshot::{ADDRESSES, ROUTES, texts};
-use super::{pci, read};
 
 /// Writes all that the probe reads to `folder`.
 pub(crate) fn save(files: &impl Files, surroundings: Machine, folder: &Path) -> io::Result<()> {
@@ -20,7 +19,6 @@ pub(crate) fn save(files: &impl Files, surroundings: Machine, folder: &Path) -> 
     }
     let recorder = Recorder { files, folder, failed: RefCell::new(Ok(())) };
     read::machine(&recorder, surroundings.clone());
-    pci::gpus(&recorder);
     recorder.failed.into_inner()?;
     let (addresses, routes) = texts(&surroundings);
     fs::write(folder.join(ADDRESSES), addresses)?;
@@ -54,7 +52,7 @@ impl<F: Files> Files for Recorder<'_, F> {
     fn read(&self, path: &str) -> io::Result<String> {
         let text = self.files.read(path)?;
         // Most slots of a GID table are empty: they would be most of the files.
-        if text.parse() != Ok(Gid::ZERO) {
+        if !read::gid(&text).is_some_and(|gid| gid.is_unspecified()) {
             self.note(|| self.file(path, &format!("{text}\n")));
         }
         Ok(text)

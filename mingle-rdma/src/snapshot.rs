@@ -19,7 +19,7 @@ use ipnet::IpNet;
 
 use super::files::{Disk, Files as _};
 use super::machine::{Address, Machine, Standing};
-use super::{pci, read};
+use super::read;
 
 pub(super) const ADDRESSES: &str = "addrs.txt";
 pub(super) const ROUTES: &str = "routes.txt";
@@ -48,7 +48,7 @@ impl Machine {
         let routes = files.text(ROUTES).unwrap_or_default();
         let default_routes = routes.lines().filter_map(default_route).map(str::to_owned).collect();
         let surroundings = Self { addresses, default_routes, ..Self::default() };
-        Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) })
+        Ok(read::machine(&files, surroundings))
     }
 }
 
@@ -83,8 +83,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = if self.net.addr().is_ipv4() { "inet" } else { "inet6" };
         write!(f, "{} {family} {}", self.interface, self.net)?;
-        let word = Standing::ALL.iter().find(|(own, _)| Some(*own) == self.standing);
-        word.map_or(Ok(()), |(_, word)| write!(f, " {word}"))
+        self.standing.map_or(Ok(()), |standing| write!(f, " {standing}"))
     }
 }
 
@@ -106,7 +105,7 @@ impl FromStr for Address {
             .ok_or_else(invalid)?
             .into_iter()
             .max();
-        Ok(Self { interface: (*interface).to_owned(), net, standing })
+        Ok(Self { interface: (*interface).to_owned(), net, standing, preference: None })
     }
 }
 

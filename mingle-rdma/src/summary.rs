@@ -29,8 +29,9 @@ pub struct Summary {
 /// The ports of a kind of RDMA that a node would use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// The number of ports.
-    pub ports: PortCounts,
+    /// The number of ports, for each RoCE addressing in the order of [`Addressing::ALL`]. For InfiniBand and
+    /// EFA the first number is the count and the other numbers are 0.
+    pub ports: [u16; 4],
     /// The rate of each port in Mb/s, 0 if it cannot be read.
     pub rate: u32,
     /// The bandwidth of all ports together, in Gb/s.
@@ -59,11 +60,6 @@ pub enum Capability {
     Efa,
 }
 
-/// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For
-/// InfiniBand and EFA the first number is the count and the other numbers are 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct PortCounts(pub [u16; 4]);
-
 /// The kinds of RDMA, in the order of [`Summary::groups`].
 pub(super) const KINDS: [Capability; 3] = [Capability::InfiniBand, Capability::Roce, Capability::Efa];
 
@@ -78,7 +74,7 @@ impl Summary {
                 _ => [count(&choice), 0, 0, 0],
             };
             let group = GroupSummary {
-                ports: PortCounts(ports),
+                ports,
                 rate: choice.rate().unwrap_or(0),
                 total: u16::try_from(choice.bandwidth().div_ceil(1000)).unwrap_or(u16::MAX),
             };
@@ -118,6 +114,12 @@ impl Summary {
         self.groups[at]
     }
 
+    /// How many ports the node would use by this transport.
+    pub(super) fn ports(&self, transport: Transport) -> u16 {
+        let group = transport.kind().and_then(|kind| self.group(kind)).unwrap_or_default();
+        group.ports[transport.addressing().map_or(0, Addressing::place)]
+    }
+
     /// Whether the node's devices were examined. Only then can the summary be compared with the summaries of
     /// other nodes.
     pub fn is_examined(self) -> bool {
@@ -133,21 +135,11 @@ impl Capability {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::NotExamined => "unknown RDMA devices",
-            Self::NoDevice => "no RDMA",
-            Self::NoUsablePort => "no usable RDMA port",
-            Self::Disabled => "disabled RDMA",
             Self::InfiniBand => "InfiniBand",
             Self::Roce => "RoCE",
             Self::Efa => "EFA",
+            _ => "no RDMA",
         }
-    }
-}
-
-impl PortCounts {
-    /// The ports for this RoCE addressing.
-    pub(super) fn with(self, addressing: Addressing) -> u16 {
-        self.0[addressing.place()]
     }
 }
 
@@ -162,7 +154,7 @@ mod tests {
     #[test]
     fn only_what_could_be_used_is_disabled() {
         use Capability::{Disabled, Efa, InfiniBand, NoDevice, NoUsablePort, NotExamined, Roce};
-        let group = GroupSummary { ports: PortCounts([8; 4]), rate: 400_000, total: 3200 };
+        let group = GroupSummary { ports: [8; 4], rate: 400_000, total: 3200 };
         let summary = |capability| Summary { capability, groups: [Some(group); 3], ..Summary::default() };
         let disabled = |capability| summary(capability).disabled();
         for capability in [InfiniBand, Roce, Efa] {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::files::Files;
 use super::{
-    Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, Relation, Summary, Transport, Users,
-    pci, read, save,
+    Address, AddressFamily, Capability, Choice, GidEntry, Machine, Relation, Summary, Transport, Users, read,
+    save,
 };
 
 /// Files in memory: texts and links by path. A folder exists if a path implies it.
@@ -104,11 +104,21 @@ fn read_with(files: &impl Files, addresses: Vec<Address>) -> Machine {
 }
 
 fn held(interface: &str, network: &str) -> Address {
-    Address { interface: interface.to_owned(), net: network.parse().unwrap(), standing: None }
+    Address {
+        interface: interface.to_owned(),
+        net: network.parse().unwrap(),
+        standing: None,
+        preference: None,
+    }
 }
 
 fn addresses() -> Vec<Address> {
     OWN.iter().map(|(interface, address)| held(interface, &format!("{address}/24"))).collect()
+}
+
+/// The kernel's form of a GID.
+fn written(gid: Ipv6Addr) -> String {
+    gid.segments().map(|group| format!("{group:04x}")).join(":")
 }
 
 /// Two RoCE devices with one port each. A port has `slots` GIDs, of which the fourth is the right one.
@@ -119,6 +129,7 @@ fn two_rails(slots: usize) -> Tree {
         let pci = format!("devices/pci0000:{n}0/0000:{n}0:01.0");
         tree.links.insert(format!("{device}/device"), pci.clone());
         tree.put(&format!("{pci}/vendor"), "0x15b3\n");
+        tree.put(&format!("{pci}/device"), "0x1021\n");
         tree.put(&format!("{pci}/numa_node"), "1\n");
         tree.put(&format!("{pci}/net/{interface}/type"), "1\n");
         tree.put(&format!("{device}/node_type"), "1: CA\n");
@@ -129,17 +140,17 @@ fn two_rails(slots: usize) -> Tree {
         tree.put(&format!("{port}/state"), "4: ACTIVE\n");
         tree.put(&format!("{port}/link_layer"), "Ethernet\n");
         tree.put(&format!("{port}/rate"), "400 Gb/sec (4X NDR)\n");
-        let link_local = Gid::from(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
-        let foreign = Gid::from(Ipv4Addr::new(10, 9, 0, 9));
+        let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+        let foreign = Ipv4Addr::new(10, 9, 0, 9).to_ipv6_mapped();
         for slot in 0..slots {
             let gid = match slot {
                 0 | 1 => link_local,
-                2 | 3 => Gid::from(*address),
+                2 | 3 => address.to_ipv6_mapped(),
                 4 | 5 => foreign,
-                _ => Gid::ZERO,
+                _ => Ipv6Addr::UNSPECIFIED,
             };
-            tree.put(&format!("{port}/gids/{slot}"), &format!("{gid}\n"));
-            if gid != Gid::ZERO {
+            tree.put(&format!("{port}/gids/{slot}"), &format!("{}\n", written(gid)));
+            if !gid.is_unspecified() {
                 let version = if slot % 2 == 0 { "IB/RoCE v1\n" } else { "RoCE v2\n" };
                 tree.put(&format!("{port}/gid_attrs/types/{slot}"), version);
                 tree.put(&format!("{port}/gid_attrs/ndevs/{slot}"), &format!("{interface}\n"));
@@ -164,8 +175,8 @@ fn holds(choice: &Choice<'_>, whole: &Machine) {
         // The relation of the interface to the port is a guess if its files have failed.
         let same = |other: &&GidEntry| GidEntry { relation: other.relation, ..gid.entry.clone() } == **other;
         assert!(truth.gids.iter().any(|other| same(&other)), "{:?} is not in the table", gid.entry);
-        let is_held = whole.addresses.iter().any(|held| held.net.addr() == gid.entry.gid.address());
-        assert!(is_held || gid.entry.gid.is_link_local(), "{:?}", gid.entry);
+        let is_held = whole.addresses.iter().any(|held| held.net.addr() == gid.entry.address());
+        assert!(is_held || gid.entry.is_link_local(), "{:?}", gid.entry);
     }
 }
 
@@ -207,7 +218,7 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
     // Two interfaces cannot have the same address, so the tunnel has its own.
     let tunnel = Ipv4Addr::new(10, 7, 0, 5);
     for (slot, interface, address) in [(1, "vxlan0", tunnel), (6, "eth1.7", Ipv4Addr::new(10, 8, 0, 5))] {
-        tree.put(&format!("{port}/gids/{slot}"), &Gid::from(address).to_string());
+        tree.put(&format!("{port}/gids/{slot}"), &written(address.to_ipv6_mapped()));
         tree.put(&format!("{port}/gid_attrs/types/{slot}"), "RoCE v2");
         tree.put(&format!("{port}/gid_attrs/ndevs/{slot}"), interface);
     }
@@ -330,37 +341,6 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     assert_eq!(read_with(&tree, addresses()).choose().kind, Capability::NoUsablePort);
 }
 
-/// A bus below each bus, as a link to a folder above it makes in a saved machine.
-struct Endless;
-
-impl Files for Endless {
-    fn read(&self, _: &str) -> io::Result<String> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        match path {
-            "devices" => Ok(vec!["pci0000:00".to_owned()]),
-            _ if path.starts_with("devices/") && path.len() < 1000 => Ok(vec!["0000:00:01.0".to_owned()]),
-            _ if path.starts_with("devices/") => panic!("nobody looks that deep: {path}"),
-            _ => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn resolve(&self, _: &str) -> io::Result<String> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn open_device(&self, _: &str) -> io::Result<()> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-}
-
-#[test]
-fn the_search_for_gpus_ends_although_the_buses_do_not() {
-    assert_eq!(pci::gpus(&Endless), []);
-}
-
 #[test]
 fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let mut tree = two_rails(8);
@@ -368,7 +348,7 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     for n in 0..2 {
         let address = Ipv6Addr::new(0xfd00, 0, 0, n, 0, 0, 0, 5);
         held[usize::from(n)].net = ipnet::IpNet::new(address.into(), 24).unwrap();
-        let gid = Gid::from(address).to_string();
+        let gid = written(address);
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/2"), &gid);
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"), &gid);
     }
@@ -408,7 +388,7 @@ fn a_port_with_another_family_than_most_is_not_used() {
     let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
     held.push(super::tests::held("eth2", &format!("{address}/64")));
     for slot in [2, 3] {
-        tree.put(&format!("class/infiniband/mlx5_2/ports/1/gids/{slot}"), &Gid::from(address).to_string());
+        tree.put(&format!("class/infiniband/mlx5_2/ports/1/gids/{slot}"), &written(address));
     }
     let machine = read_with(&tree, held);
     let choice = machine.choose();
@@ -461,9 +441,11 @@ fn a_saved_machine_is_read_unchanged() {
     let folder = std::env::temp_dir().join(format!("mingle-saved-{}", std::process::id()));
     let mut tree = two_rails(1024);
     tree.put("module/nvidia_peermem/refcnt", "0\n");
-    tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/class", "0x030200\n");
-    tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor", "0x10de\n");
-    let machine = Machine { gpus: pci::gpus(&tree), ..read_with(&tree, addresses()) };
+    let gpu = "devices/pci0000:00/0000:00:01.0/0000:01:00.0";
+    tree.put(&format!("{gpu}/class"), "0x030200\n");
+    tree.put(&format!("{gpu}/vendor"), "0x10de\n");
+    tree.links.insert("bus/pci/devices/0000:01:00.0".to_owned(), gpu.to_owned());
+    let machine = read_with(&tree, addresses());
     let saved = save::save(&tree, read_with(&Tree::default(), addresses()), &folder);
     let again = Machine::from_snapshot(&folder);
     let twice = save::save(&tree, read_with(&Tree::default(), addresses()), &folder);
@@ -528,12 +510,11 @@ proptest! {
         }
         tree.fault = fault.map(|(first, lasting)| Fault { first, lasting, errno: 5 });
         let machine = read_with(&tree, addresses());
-        let _ = pci::gpus(&tree);
         let choice = machine.choose();
         for port in &choice.ports {
             // Each value is in a file as a whole.
             for gid in &port.port.gids {
-                prop_assert!(tree.texts.values().any(|text| text.trim() == gid.gid.to_string()));
+                prop_assert!(tree.texts.values().any(|text| text.trim() == written(gid.gid)));
             }
             if let Some(rate) = port.port.rate {
                 let rate = format!("{} Gb/sec", f64::from(rate) / 1000.0);

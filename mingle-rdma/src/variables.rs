@@ -12,10 +12,10 @@
 
 use super::choose::Choice;
 use super::devices::{LIBRARIES, Users};
+use super::frequent::common;
 use super::gid::RoceVersion;
-use super::machine::Machine;
+use super::machine::{Machine, Rate};
 use super::nccl::{GidRule, Pin};
-use super::reason::{PortReason, Rate};
 use super::summary::Capability;
 use super::verdict::Transport;
 
@@ -90,9 +90,9 @@ fn cables(machine: &Machine, choice: &Choice<'_>, variables: &mut Vec<(&'static 
         variables.push(("NCCL_NET_PLUGIN", "none".to_owned()));
     }
     let gids = choice.gids().into_iter();
-    let mut lengths = gids.filter_map(|(_, gid)| Some(machine.held(gid)?.net.prefix_len()));
+    let lengths = gids.filter_map(|(_, gid)| machine.held(gid)).map(|held| Some(held.net.prefix_len()));
     // NCCL compares this many bits of IPv4 addresses on each side by itself, 24 by default.
-    let length = lengths.next().filter(|first| *first != 24 && lengths.all(|other| other == *first));
+    let length = common(lengths).filter(|length| *length != 24);
     variables.extend(length.map(|length| ("NCCL_IB_SUBNET_PREFIX_LEN", length.to_string())));
 }
 
@@ -125,7 +125,7 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
         })
         .collect();
     let Transport::Roce(addressing) = transport else { return warnings };
-    if choice.gids().iter().any(|(_, gid)| gid.gid.is_link_local()) {
+    if choice.gids().iter().any(|(_, gid)| gid.is_link_local()) {
         warnings.push(
             "no RoCE port has an IP address; link-local GIDs are used, which no router passes on".to_owned(),
         );
@@ -134,33 +134,9 @@ pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<S
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
     if users.pins[0] != Pin::Never && choice.kind == Capability::Roce {
-        warnings.extend(of_indices(&choice));
+        warnings.extend(choice.gid_warning);
     }
     warnings
-}
-
-/// The warning for a host whose ports need different GID indices, where NCCL by itself would choose GIDs that
-/// are not this host's own.
-fn of_indices(choice: &Choice<'_>) -> Option<String> {
-    let apart = choice.ports.iter().filter_map(|port| match port.excluded {
-        Some(PortReason::Index { own, .. }) => {
-            Some(format!("{} (index {own})", port.device.name_of(port.port)))
-        }
-        _ => None,
-    });
-    let apart = apart.collect::<Vec<_>>().join(", ");
-    match choice.gid_rule? {
-        GidRule::Index(used) if !apart.is_empty() => Some(format!(
-            "{apart} cannot be used together with the other ports (index {used}): NCCL has one GID index for all \
-             ports, and without one it would choose GIDs that are not this host's own"
-        )),
-        GidRule::Range(_) => Some(
-            "no GID index is right for all RoCE ports of this host, so NCCL must choose from NCCL_IB_ADDR_RANGE: \
-             that takes NCCL 2.21.5 or later, in a pod 2.26.2 or later; UCX chooses by itself"
-                .to_owned(),
-        ),
-        _ => None,
-    }
 }
 
 /// Whether the user's own variables, which `users` looks up, switch off this kind of RDMA in NCCL.
@@ -173,12 +149,13 @@ pub fn is_switched_off(kind: Capability, users: impl Fn(&str) -> Option<String>)
 /// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0
 /// (`src/misc/param.cc`): 0x1 and "1 yes" are 1, and a text that does not begin with a digit is 0.
 fn is_true(text: &str) -> bool {
-    let text = text.trim_start();
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-    let octal = digits.strip_prefix('0');
-    let (digits, base) =
-        hexadecimal.map(|digits| (digits, 16)).or(octal.map(|digits| (digits, 8))).unwrap_or((digits, 10));
+    let text = text.trim_start().to_ascii_lowercase();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(&text);
+    let (digits, base) = match (digits.strip_prefix("0x"), digits.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (_, Some(digits)) => (digits, 8),
+        _ => (digits, 10),
+    };
     digits.chars().take_while(|c| c.is_digit(base)).any(|c| c != '0')
 }
 

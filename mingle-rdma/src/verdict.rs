@@ -5,6 +5,7 @@
 //! (#2428). So each node sends a [`Summary`] when it joins, the leader compares them, and the commit brings
 //! the same [`Verdict`] to every rank.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -15,9 +16,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::choose::Choice;
 use super::frequent::most_frequent;
 use super::gid::{AddressFamily, Addressing, RoceVersion};
+use super::machine::Rate;
 use super::network::{self, Network};
-use super::reason::Rate;
-use super::summary::{Capability, KINDS, PortCounts, Summary};
+use super::summary::{Capability, KINDS, Summary};
 
 /// The most ranks that a verdict names. Further ranks are counted.
 pub const NAMED: usize = 6;
@@ -64,6 +65,12 @@ impl Transport {
             Self::Efa => Some(Capability::Efa),
             Self::NotExamined | Self::NoDevice | Self::Sockets => None,
         }
+    }
+
+    /// All transports for RDMA, in the order in which they are preferred.
+    fn rdma() -> impl Iterator<Item = Self> {
+        let roce = Addressing::ALL.into_iter().map(Self::Roce);
+        std::iter::once(Self::InfiniBand).chain(roce).chain([Self::Efa])
     }
 
     /// How the ports of RoCE are addressed.
@@ -253,7 +260,7 @@ impl Verdict {
         let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
         let transport = comparison.transport();
         if let Some(kind) = transport.kind() {
-            comparison.compare_ports(kind, transport.addressing());
+            comparison.compare_ports(kind, transport);
             comparison.compare_modules(kind);
         }
         comparison.verdict(transport)
@@ -299,6 +306,8 @@ pub struct RankSummary {
 struct Offer {
     kind: Capability,
     transport: Transport,
+    /// The ports of the rank that has the fewest.
+    fewest: u16,
     /// What the rank carries that carries least, in Gb/s.
     smallest: u16,
 }
@@ -335,7 +344,8 @@ impl<'a> Comparison<'a> {
 
     /// The best transport that all ranks can use together: of the kinds that every rank has, the one whose
     /// smallest total is largest; of those within a quarter of it, the one that most would use alone, then
-    /// InfiniBand. Notes the ranks that prevent a better one.
+    /// InfiniBand. Of RoCE's addressings v2 comes before v1, then the one with the most ports on the rank
+    /// that has the fewest for it. Notes the ranks that prevent a better one.
     fn transport(&mut self) -> Transport {
         if self.examined().next().is_none() {
             return Transport::NotExamined;
@@ -353,13 +363,17 @@ impl<'a> Comparison<'a> {
             let no_device = capabilities.clone().all(|capability| capability == Capability::NoDevice);
             return if no_device { Transport::NoDevice } else { Transport::Sockets };
         };
-        let offers: Vec<Offer> = KINDS.into_iter().filter_map(|kind| self.offer(kind)).collect();
+        let offers: Vec<Offer> = Transport::rdma().filter_map(|transport| self.offer(transport)).collect();
         let best = offers.iter().map(|offer| offer.smallest).max().unwrap_or(0);
         let is_close = |offer: &&Offer| u32::from(offer.smallest) * 4 >= u32::from(best) * 3;
         let prefer = |kind| capabilities.clone().filter(|capability| *capability == kind).count();
         // Each host knows why it prefers one of two kinds that carry about the same, such as its GPUs. Of
         // several maxima the first, while `max_by_key` returns the last.
-        let Some(offer) = offers.iter().filter(is_close).rev().max_by_key(|offer| prefer(offer.kind)) else {
+        let chosen = offers.iter().filter(is_close).rev().max_by_key(|offer| {
+            let version = offer.transport.addressing().map(|addressing| addressing.version);
+            (prefer(offer.kind), Reverse(offer.kind), version, offer.fewest)
+        });
+        let Some(offer) = chosen else {
             self.note_what_prevents(usable);
             return Transport::Sockets;
         };
@@ -368,34 +382,28 @@ impl<'a> Comparison<'a> {
         offer.transport
     }
 
-    /// What all ranks would have of one kind, where all have it.
-    fn offer(&self, kind: Capability) -> Option<Offer> {
-        let totals = self.examined().map(|(_, summary)| Some(summary.group(kind)?.total));
-        let smallest = totals.collect::<Option<Vec<u16>>>()?.into_iter().min()?;
-        let transport = match kind {
-            Capability::Roce => Transport::Roce(self.addressing()?),
-            Capability::Efa => Transport::Efa,
-            _ => Transport::InfiniBand,
-        };
-        Some(Offer { kind, transport, smallest })
+    /// What all ranks would have of a transport, where all have it.
+    fn offer(&self, transport: Transport) -> Option<Offer> {
+        let kind = transport.kind()?;
+        let totals = self.examined().map(|(_, summary)| summary.group(kind).map_or(0, |group| group.total));
+        let fewest = self.ports(transport).map(|(_, ports)| ports).min().filter(|fewest| *fewest > 0)?;
+        Some(Offer { kind, transport, fewest, smallest: totals.min()? })
     }
 
     /// Notes the ranks that keep all from using the kind that most would use.
     fn note_what_prevents(&mut self, usable: Capability) {
-        let without = |summary: Summary| summary.group(usable).is_none();
-        if self.examined().any(|(_, summary)| without(summary)) {
-            for (rank, summary) in self.examined().filter(|(_, summary)| without(*summary)) {
-                self.note(rank, Difference::Capability { own: summary.capability, most: usable });
-            }
-            return;
-        }
-        // All have RoCE, and no addressing is common to all.
-        let ranks_with = |addressing| self.ports(addressing).filter(|(_, ports)| *ports > 0).count();
+        let ranks_with =
+            |transport: &Transport| self.ports(*transport).filter(|(_, ports)| *ports > 0).count();
         // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
-        let favourite = Addressing::ALL.into_iter().rev().max_by_key(|&addressing| ranks_with(addressing));
-        let ports = favourite.into_iter().flat_map(|favourite| self.ports(favourite));
-        for (rank, _) in ports.filter(|(_, ports)| *ports == 0).collect::<Vec<_>>() {
-            self.note(rank, Difference::Addressing);
+        let of_kind: Vec<_> =
+            Transport::rdma().filter(|transport| transport.kind() == Some(usable)).collect();
+        let Some(favourite) = of_kind.into_iter().rev().max_by_key(ranks_with) else { return };
+        for (rank, summary) in self.examined() {
+            if summary.group(usable).is_none() {
+                self.note(rank, Difference::Capability { own: summary.capability, most: usable });
+            } else if summary.ports(favourite) == 0 {
+                self.note(rank, Difference::Addressing);
+            }
         }
     }
 
@@ -419,30 +427,15 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The ports of each examined rank for an addressing.
-    fn ports(&self, addressing: Addressing) -> impl Iterator<Item = (usize, u16)> + Clone + use<'a> {
-        let of = move |summary: Summary| {
-            summary.group(Capability::Roce).map_or(0, |group| group.ports.with(addressing))
-        };
-        self.examined().map(move |(rank, summary)| (rank, of(summary)))
+    /// The ports of each examined rank for a transport.
+    fn ports(&self, transport: Transport) -> impl Iterator<Item = (usize, u16)> + Clone + use<'a> {
+        self.examined().map(move |(rank, summary)| (rank, summary.ports(transport)))
     }
 
-    /// The addressing for which every rank has a port: v2 before v1, then the one with the most ports on the
-    /// rank that has the fewest for it.
-    fn addressing(&self) -> Option<Addressing> {
-        let fewest = |addressing| self.ports(addressing).map(|(_, ports)| ports).min().unwrap_or(0);
-        // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
-        let common = Addressing::ALL.into_iter().rev().filter(|&addressing| fewest(addressing) > 0);
-        common.max_by_key(|&addressing| (addressing.version, fewest(addressing)))
-    }
-
-    fn compare_ports(&mut self, kind: Capability, addressing: Option<Addressing>) {
-        let groups = self.examined().map(|(rank, summary)| (rank, summary.group(kind).unwrap_or_default()));
-        // Where there is no addressing, the first number is that of all.
-        let count = |ports: PortCounts| ports.with(addressing.unwrap_or(Addressing::ALL[0]));
-        let counts = groups.clone().map(|(rank, group)| (rank, count(group.ports)));
-        self.compare(counts, |own, most| Difference::PortCount { own, most });
-        let rates = groups.map(|(rank, group)| (rank, group.rate));
+    fn compare_ports(&mut self, kind: Capability, transport: Transport) {
+        self.compare(self.ports(transport), |own, most| Difference::PortCount { own, most });
+        let rates = self.examined();
+        let rates = rates.map(|(rank, summary)| (rank, summary.group(kind).unwrap_or_default().rate));
         self.compare(rates, |own, most| Difference::Rate { own, most });
     }
 
@@ -527,7 +520,7 @@ mod tests {
     fn rank(last: u8, capability: Capability) -> RankSummary {
         let mut summary = Summary { capability, ..Summary::default() };
         if let Some(at) = KINDS.iter().position(|kind| *kind == capability) {
-            let ports = PortCounts([8, 0, 0, 0]);
+            let ports = [8, 0, 0, 0];
             summary.groups[at] = Some(GroupSummary { ports, rate: 400_000, total: 3200 });
         }
         RankSummary { address: IpAddr::from([10, 0, 0, last]), summary }
@@ -589,13 +582,13 @@ mod tests {
     #[test]
     fn ranks_use_the_addressing_that_all_of_them_have() {
         let (mut both, mut other) = (roce(2), roce(3));
-        of_roce(&mut both).ports = PortCounts([8, 8, 8, 8]);
-        of_roce(&mut other).ports = PortCounts([0, 8, 0, 8]);
+        of_roce(&mut both).ports = [8, 8, 8, 8];
+        of_roce(&mut other).ports = [0, 8, 0, 8];
         assert_eq!(concluded(&[both, both]), (Transport::Roce(V4), vec![]));
         assert_eq!(concluded(&[both, other]), (Transport::Roce(V6), vec![]));
         // A rank that loses a port does not take all others off RDMA.
         let mut most = both;
-        of_roce(&mut most).ports = PortCounts([7, 8, 0, 0]);
+        of_roce(&mut most).ports = [7, 8, 0, 0];
         let (transport, lines) = concluded(&[most, roce(3), roce(4)]);
         assert_eq!(transport, Transport::Roce(V4));
         assert_eq!(lines, ["rank 0 (10.0.0.2): it has 7 RDMA ports, most others have 8"]);
@@ -609,7 +602,7 @@ mod tests {
     /// the larger one.
     fn both(last: u8, infiniband: u16, roce: u16) -> RankSummary {
         let group = |total: u16, rate: u16| {
-            let ports = PortCounts([total / rate, 0, 0, 0]);
+            let ports = [total / rate, 0, 0, 0];
             (total > 0).then_some(GroupSummary { ports, rate: u32::from(rate) * 1000, total })
         };
         let capability = if infiniband >= roce { Capability::InfiniBand } else { Capability::Roce };
@@ -665,7 +658,7 @@ mod tests {
     #[test]
     fn differences_that_do_not_prevent_rdma_are_warnings_only() {
         let mut few = roce(2);
-        of_roce(&mut few).ports = PortCounts([1, 0, 0, 0]);
+        of_roce(&mut few).ports = [1, 0, 0, 0];
         let mut slow = roce(3);
         of_roce(&mut slow).rate = 2_500;
         let (transport, lines) = concluded(&[roce(1), few, slow, roce(5)]);

@@ -9,14 +9,13 @@ mod machines;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use machines::cables::{OTHERS, RING, spark};
 use machines::machines;
 use mingle_rdma::{
-    AddressFamily, Device, Distance, Gid, GidEntry, LinkLayer, Machine, NodeType, Port, PortState,
-    RankSummary, RoceVersion, Summary, Transport, Users, Verbs, Verdict, beside, is_switched_off,
-    nccl_list_has,
+    AddressFamily, Device, Distance, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, RankSummary,
+    RoceVersion, Summary, Transport, Users, Verbs, Verdict, beside, is_switched_off, nccl_list_has,
 };
 
 /// Cases in which the model says that mingle's choice is worse, and why it stays.
@@ -135,30 +134,33 @@ fn nccls_gid<'a>(port: &Port, value: impl Fn(&str) -> Option<&'a str>) -> u32 {
     let range = range.and_then(|(network, length)| Some((network.parse().ok()?, length.parse().ok()?)));
     let at = |index: u32| port.gids.iter().find(|entry| entry.index == index);
     let (gid, version) = (
-        |at: Option<&GidEntry>| at.map_or(Gid::ZERO, |entry| entry.gid),
+        |at: Option<&GidEntry>| at.map_or(Ipv6Addr::UNSPECIFIED, |entry| entry.gid),
         |at: Option<&GidEntry>| at?.version,
     );
-    let is_valid = |gid: Gid| gid != Gid::ZERO && gid.0[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
+    let is_valid = |gid: Ipv6Addr| !gid.is_unspecified() && gid.segments()[..4] != [0xfe80, 0, 0, 0];
+    let family_of = |gid: Ipv6Addr| {
+        if gid.to_canonical().is_ipv4() { AddressFamily::Ipv4 } else { AddressFamily::Ipv6 }
+    };
     let mut current = 0;
     for index in 1..=port.gids.last().map_or(0, |entry| entry.index) {
         let (own, other) = (at(current), at(index));
-        if gid(other).family() != family || range.is_some_and(|range| !is_in(gid(other), range)) {
+        if family_of(gid(other)) != family || range.is_some_and(|range| !is_in(gid(other), range)) {
             continue;
         }
         let is_better = version(own) != version(other) || !is_valid(gid(own));
-        if gid(own).family() != family || is_valid(gid(other)) && is_better && version(other) == wanted {
+        if family_of(gid(own)) != family || is_valid(gid(other)) && is_better && version(other) == wanted {
             current = index;
         }
     }
     current
 }
 
-fn is_in(gid: Gid, (network, length): (IpAddr, u32)) -> bool {
+fn is_in(gid: Ipv6Addr, (network, length): (IpAddr, u32)) -> bool {
     let bits = |address| match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
         IpAddr::V6(address) => u128::from(address),
     };
-    (bits(gid.address()) ^ bits(network)).leading_zeros() >= length
+    (bits(gid.to_canonical()) ^ bits(network)).leading_zeros() >= length
 }
 
 /// Whether a queue pair of this port reaches its peer, the same port of the other host: iWARP knows no queue
@@ -167,12 +169,12 @@ fn is_in(gid: Gid, (network, length): (IpAddr, u32)) -> bool {
 fn connects(machine: &Machine, device: &Device, port: &Port, index: u32) -> bool {
     let has = |entry: &GidEntry| {
         let is = |held: &mingle_rdma::Address| {
-            held.net.addr() == entry.gid.address() && Some(&held.interface) == entry.interface.as_ref()
+            held.net.addr() == entry.address() && Some(&held.interface) == entry.interface.as_ref()
         };
         machine.addresses.iter().any(is)
     };
-    let is_whole = port.gids.iter().all(|entry| entry.gid.is_link_local() || has(entry));
-    let reaches = |entry: &GidEntry| if entry.gid.is_link_local() { is_whole } else { has(entry) };
+    let is_whole = port.gids.iter().all(|entry| entry.is_link_local() || has(entry));
+    let reaches = |entry: &GidEntry| if entry.is_link_local() { is_whole } else { has(entry) };
     let entry = port.gids.iter().find(|entry| entry.index == index);
     device.node_type == Some(NodeType::CA)
         && (port.link_layer == LinkLayer::InfiniBand || entry.is_some_and(reaches))
@@ -274,8 +276,8 @@ fn ucx(machine: &Machine, env: &Env) -> Run {
 /// src/uct/ib/base/ib_device.c:1134-1213, the order of `roce_prio`.
 fn ucxs_gid(port: &Port) -> u32 {
     let place = |entry: &GidEntry| {
-        let (is_v1, is_v6) = (entry.version? == RoceVersion::V1, entry.gid.family() == AddressFamily::Ipv6);
-        Some((is_v1, is_v6, entry.gid.is_link_local(), entry.index))
+        let (is_v1, is_v6) = (entry.version? == RoceVersion::V1, entry.family() == AddressFamily::Ipv6);
+        Some((is_v1, is_v6, entry.is_link_local(), entry.index))
     };
     port.gids.iter().filter_map(place).min().map_or(0, |(.., index)| index)
 }
@@ -311,15 +313,15 @@ fn no_job_is_worse_off_with_mingles_variables_than_without_them() {
 
 /// The ports of each of NCCL's devices, by GID and the length of its network. It merges the functions of a
 /// card (src/transport/net_ib/init.cc:198, src/graph/topo.cc).
-fn devices_of(host: &Machine, env: &Env) -> Vec<Vec<(Gid, u32)>> {
+fn devices_of(host: &Machine, env: &Env) -> Vec<Vec<(Ipv6Addr, u32)>> {
     let is_merging = env.get("NCCL_IB_MERGE_NICS").is_none_or(|value| value != "0");
-    let mut devices: BTreeMap<String, Vec<(Gid, u32)>> = BTreeMap::new();
+    let mut devices: BTreeMap<String, Vec<(Ipv6Addr, u32)>> = BTreeMap::new();
     for (device, port) in ports(host).filter(|(device, port)| is_open(device, port)) {
         let name =
             if is_merging { device.name.rsplit_once('f').expect("a function").0 } else { &device.name };
         let index = nccls_gid(port, |name| env.get(name).map(String::as_str));
         let gid = port.gids.iter().find(|entry| entry.index == index).expect("its own index").gid;
-        let held = host.addresses.iter().find(|held| held.net.addr() == gid.address());
+        let held = host.addresses.iter().find(|held| held.net.addr() == gid.to_canonical());
         let length = held.map_or(64, |held| u32::from(held.net.prefix_len()));
         devices.entry(name.to_owned()).or_default().push((gid, length));
     }
@@ -328,12 +330,12 @@ fn devices_of(host: &Machine, env: &Env) -> Vec<Vec<(Gid, u32)>> {
 
 /// src/transport/net_ib/connect.cc:524-593, since 2.30.7: the device whose ports all share a network with the
 /// other side's, first the one at hand.
-fn routed(devices: &[Vec<(Gid, u32)>], others: &[(Gid, u32)], at: usize, env: &Env) -> usize {
+fn routed(devices: &[Vec<(Ipv6Addr, u32)>], others: &[(Ipv6Addr, u32)], at: usize, env: &Env) -> usize {
     if env.get("NCCL_IB_SUBNET_AWARE_ROUTING").is_none_or(|value| value == "0") {
         return at;
     }
     let length = env.get("NCCL_IB_SUBNET_PREFIX_LEN").map_or(24, |length| length.parse().expect("a number"));
-    let meets = |gid: &Gid| others.iter().any(|(other, _)| is_in(*gid, (other.address(), length)));
+    let meets = |gid: &Ipv6Addr| others.iter().any(|(other, _)| is_in(*gid, (other.to_canonical(), length)));
     let suits = |at: &usize| devices[*at].iter().all(|(gid, _)| meets(gid));
     std::iter::once(at).chain(0..devices.len()).find(suits).unwrap_or(at)
 }
@@ -349,8 +351,9 @@ fn is_joined(hosts: &[Machine], env: &[Env]) -> bool {
         let told: Vec<_> = devices[to][listens].iter().take(2).copied().collect();
         let sender = &devices[from][routed(&devices[from], &told, starts, &env[from])];
         let receiver = &devices[to][routed(&devices[to], sender, listens, &env[to])];
-        let meets =
-            |((own, _), (other, length)): (&(Gid, u32), &(Gid, u32))| is_in(*own, (other.address(), *length));
+        let meets = |((own, _), (other, length)): (&(Ipv6Addr, u32), &(Ipv6Addr, u32))| {
+            is_in(*own, (other.to_canonical(), *length))
+        };
         sender.len() == receiver.len() && sender.iter().zip(receiver).all(meets)
     };
     (0..hosts.len()).all(|from| (0..devices[from].len()).all(|channel| joins(from, channel)))

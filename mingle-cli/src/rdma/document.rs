@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use mingle_core::env::{MINGLE_SET, Variables};
 use mingle_core::rdma::{
-    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, NodeType, PortChoice, RoceVersion,
-    Transport, Verbs,
+    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, NodeType, PortChoice, Transport,
+    Verbs,
 };
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn group(group: &Group) -> Value {
         "bandwidth": gigabits(group.bandwidth),
         "gpus": group.gpus,
         "used": group.excluded.is_none(),
-        "reason": group.excluded.map(|reason| reason.to_string()),
+        "reason": group.excluded,
     })
 }
 
@@ -98,7 +98,7 @@ fn port(machine: &Machine, choice: &PortChoice<'_>) -> Value {
         "verbs": verbs,
         "traffic_class": port.traffic_class,
         "used": choice.is_used(),
-        "reason": choice.excluded.as_ref().map(ToString::to_string),
+        "reason": choice.excluded,
         "gid_index": choice.gid_index(),
         "gids": choice.gids.iter().map(gid).collect::<Vec<_>>(),
     })
@@ -113,18 +113,15 @@ fn nearest<'a>(machine: &'a Machine, device: &Device) -> Vec<(&'a Gpu, Distance)
 
 fn gid(choice: &GidChoice<'_>) -> Value {
     let entry = choice.entry;
-    let version = entry.version.map(|version| match version {
-        RoceVersion::V1 => "RoCE v1",
-        RoceVersion::V2 => "RoCE v2",
-    });
     json!({
         "index": entry.index,
-        "gid": entry.gid.to_string(),
-        "type": version,
+        // The kernel's form.
+        "gid": entry.gid.segments().map(|group| format!("{group:04x}")).join(":"),
+        "type": entry.version.map(|version| version.to_string()),
         "interface": entry.interface,
         // InfiniBand GIDs are not IP addresses.
-        "address": entry.interface.as_ref().map(|_| entry.gid.address().to_string()),
+        "address": entry.interface.as_ref().map(|_| entry.address().to_string()),
         "used": choice.excluded.is_none(),
-        "reason": choice.excluded.as_ref().map(ToString::to_string),
+        "reason": choice.excluded,
     })
 }

@@ -7,20 +7,20 @@ use std::path::Path;
 use mingle_rdma::{Address, Machine, Standing};
 
 /// Reads everything about this machine that a job's variables depend on. If the machine has no RDMA device,
-/// nothing else is read; its GPUs are read only if the job can use several ports.
+/// nothing else is read.
 ///
 /// # Errors
 /// The error of getifaddrs(3), if the addresses of this network namespace cannot be listed.
 pub fn probe() -> io::Result<Machine> {
-    Machine::probe(surroundings)
+    if Machine::has_devices() { survey() } else { Ok(Machine::default()) }
 }
 
-/// Reads this machine with its GPUs, even if the choice of ports does not depend on them.
+/// Reads this machine, even if it has no RDMA device.
 ///
 /// # Errors
 /// The same as [`probe`].
 pub fn survey() -> io::Result<Machine> {
-    surroundings().map(Machine::survey)
+    surroundings().map(Machine::read)
 }
 
 /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder. The snapshot has the
@@ -49,7 +49,7 @@ fn surroundings() -> io::Result<Machine> {
             }
             IpAddr::V6(ip) => flags.get(&(ip, interface.clone())).and_then(|flags| of_flags(*flags)),
         };
-        addresses.push(Address { interface, net, standing });
+        addresses.push(Address { interface, net, standing, preference: None });
     }
     let interfaces = super::list()?.into_iter().filter(|interface| interface.default_route);
     let default_routes = interfaces.map(|interface| interface.name).collect();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use mingle_rdma::{AddressFamily, Gid, Machine, PortState};
+use mingle_rdma::{AddressFamily, Machine, PortState};
 
 /// The ring of three as NVIDIA's playbook has it (connect-three-sparks/README.md): the addresses of each
 /// host's enp1s0f0np0, enP2p1s0f0np0, enp1s0f1np1 and enP2p1s0f1np1.
@@ -71,8 +71,8 @@ pub(crate) fn spark(addresses: [&str; 4]) -> Machine {
             continue;
         };
         let IpAddr::V4(own) = net.addr() else { panic!("{address} is not of IPv4") };
-        for entry in port.gids.iter_mut().filter(|entry| entry.gid.family() == AddressFamily::Ipv4) {
-            entry.gid = Gid(own.to_ipv6_mapped().octets());
+        for entry in port.gids.iter_mut().filter(|entry| entry.family() == AddressFamily::Ipv4) {
+            entry.gid = own.to_ipv6_mapped();
             let is_its = |held: &&mut mingle_rdma::Address| Some(&held.interface) == entry.interface.as_ref();
             machine.addresses.iter_mut().find(is_its).expect("an address of it").net = net;
         }

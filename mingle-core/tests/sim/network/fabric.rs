@@ -135,8 +135,8 @@ impl Fabric {
                 device.node_type = Some(NodeType::UNSPECIFIED);
                 port.link_layer = LinkLayer::Unknown;
             }
-            Roce4 => port.gids.retain(|entry| entry.gid.family() == AddressFamily::Ipv4),
-            Roce6 => port.gids.retain(|entry| entry.gid.family() == AddressFamily::Ipv6),
+            Roce4 => port.gids.retain(|entry| entry.family() == AddressFamily::Ipv4),
+            Roce6 => port.gids.retain(|entry| entry.family() == AddressFamily::Ipv6),
             Roce => {}
             Both(infiniband, roce) => {
                 port.rate = Some(u32::from(roce) * 1000);

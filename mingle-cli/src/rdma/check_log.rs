@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 /// How many bytes of a line are examined.
 const LONGEST_LINE: usize = 4096;
@@ -20,62 +20,38 @@ const PAIRS: usize = 4096;
 /// The most pairs in the text. JSON has all that differ.
 const SHOWN: usize = 16;
 
+/// How a channel leads from node to node, the best first: the name of the number of its ends, the verdict
+/// where all do so, and that in words. The last is a plugin that this program does not know.
+const NETWORKS: [(&str, &str, &str); 4] = [
+    ("gpudirect", "rdma_with_gpudirect", "RDMA with GPUDirect"),
+    ("rdma", "rdma_without_gpudirect", "RDMA without GPUDirect"),
+    ("sockets", "sockets", "sockets"),
+    ("other", "other_network", "another network"),
+];
+
+/// The number of ends of channels on each of the [`NETWORKS`].
+type Ends = [u64; 4];
+
 /// The findings in a log.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct LogReport {
-    verdict: LogVerdict,
     /// Each rank of a channel reports its own end.
-    network_ends: LinkEnds,
-    /// Pairs of ranks whose channels use another network than most.
-    other_pairs: Vec<Pair>,
-}
-
-/// The conclusion from a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum LogVerdict {
-    RdmaWithGpudirect,
-    RdmaWithoutGpudirect,
-    Sockets,
-    /// A plugin that this program does not know.
-    OtherNetwork,
-    Mixed,
-    OneNode,
-    NoChannel,
-}
-
-/// Two ranks as their communicator numbers them.
-#[derive(Debug, Serialize)]
-struct Pair {
-    from: u32,
-    to: u32,
-    ends: LinkEnds,
-}
-
-/// Ends of channels, by the network that they use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct LinkEnds {
-    gpudirect: u64,
-    rdma: u64,
-    sockets: u64,
-    other: u64,
+    ends: Ends,
+    /// The ends of each pair of ranks, as their communicator numbers them.
+    pairs: BTreeMap<(u32, u32), Ends>,
+    /// Whether channels lead from GPU to GPU within a node.
+    within_nodes: bool,
 }
 
 /// Reads a log to its end. Without any NCCL line the error is [`io::ErrorKind::InvalidData`].
 pub(crate) fn read(input: impl BufRead) -> io::Result<LogReport> {
-    let (mut total, mut pairs, mut within_nodes) = (LinkEnds::default(), BTreeMap::new(), false);
+    let mut report = LogReport::default();
     let (mut lines, mut of_nccl): (u64, u64) = (0, 0);
     each_line(input, |line| {
         lines += 1;
         of_nccl += u64::from(OF_NCCL.iter().any(|text| line.contains(text)));
-        let Some((ranks, way)) = channel(line) else { return };
-        within_nodes |= way.starts_with("P2P/") || way.starts_with("SHM/");
-        let Some(count) = total.of(way) else { return };
-        *count += 1;
-        let has_room = pairs.len() < PAIRS;
-        if let Some(pair) = ranks.filter(|pair| has_room || pairs.contains_key(pair)) {
-            let ends: &mut LinkEnds = pairs.entry(pair).or_default();
-            ends.of(way).into_iter().for_each(|count| *count += 1);
+        if let Some((ranks, way)) = channel(line) {
+            report.note(ranks, way);
         }
     })?;
     if of_nccl == 0 {
@@ -85,10 +61,7 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<LogReport> {
         );
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
     }
-    let differs = |ends: &LinkEnds| ends.used().len() > 1 || ends.most() != total.most();
-    let other_pairs = pairs.into_iter().filter(|(_, ends)| differs(ends));
-    let other_pairs = other_pairs.map(|((from, to), ends)| Pair { from, to, ends }).collect();
-    Ok(LogReport { verdict: total.verdict(within_nodes), network_ends: total, other_pairs })
+    Ok(report)
 }
 
 /// Calls `each` with the beginning of each line. Lines end with LF or CR: progress bars use CR alone.
@@ -120,97 +93,105 @@ fn channel(line: &str) -> Option<(Option<(u32, u32)>, &str)> {
     is_channel.then_some((pair, way))
 }
 
-impl LinkEnds {
-    /// The count of this way; none where it leads over no network.
-    fn of(&mut self, way: &str) -> Option<&mut u64> {
-        let (kind, rest) = way.split_once('/')?;
-        // A plugin's name can contain spaces. `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin
-        // for RoCE, and `AWS Libfabric` or `Libfabric` is the plugin for EFA. Others may say GDRDMA without
-        // RDMA.
-        let name = rest.split('/').next()?;
-        let is_rdma =
-            matches!(name, "IB" | "gIB") || name.starts_with("IBext") || name.ends_with("Libfabric");
-        match kind {
-            // SHARP, a function of InfiniBand switches, serves COLLNET.
-            "NET" | "COLLNET" if is_rdma || kind == "COLLNET" => {
-                Some(if way.contains("/GDRDMA") { &mut self.gpudirect } else { &mut self.rdma })
-            }
-            "NET" if name == "Socket" => Some(&mut self.sockets),
-            "NET" => Some(&mut self.other),
-            _ => None,
-        }
-    }
-
-    fn all(&self) -> [(u64, LogVerdict, &'static str); 4] {
-        [
-            (self.gpudirect, LogVerdict::RdmaWithGpudirect, "RDMA with GPUDirect"),
-            (self.rdma, LogVerdict::RdmaWithoutGpudirect, "RDMA without GPUDirect"),
-            (self.sockets, LogVerdict::Sockets, "sockets"),
-            (self.other, LogVerdict::OtherNetwork, "another network"),
-        ]
-    }
-
-    fn used(&self) -> Vec<(u64, LogVerdict, &'static str)> {
-        self.all().into_iter().filter(|(count, ..)| *count > 0).collect()
-    }
-
-    /// The most frequent network, the better one of two that are equally frequent.
-    fn most(&self) -> LogVerdict {
-        // `max_by_key` returns the last of several maxima.
-        let most = self.all().into_iter().rev().max_by_key(|(count, ..)| *count);
-        most.map_or(LogVerdict::NoChannel, |(_, verdict, _)| verdict)
-    }
-
-    fn verdict(&self, within_nodes: bool) -> LogVerdict {
-        match self.used()[..] {
-            [] if within_nodes => LogVerdict::OneNode,
-            [] => LogVerdict::NoChannel,
-            [(_, verdict, _)] => verdict,
-            _ => LogVerdict::Mixed,
-        }
+/// The place of this way among the [`NETWORKS`]; none where it leads over no network.
+fn network(way: &str) -> Option<usize> {
+    let (kind, rest) = way.split_once('/')?;
+    // A plugin's name can contain spaces. `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin for
+    // RoCE, and `AWS Libfabric` or `Libfabric` is the plugin for EFA. Others may say GDRDMA without RDMA.
+    let name = rest.split('/').next()?;
+    let is_rdma = matches!(name, "IB" | "gIB") || name.starts_with("IBext") || name.ends_with("Libfabric");
+    match kind {
+        // SHARP, a function of InfiniBand switches, serves COLLNET.
+        "NET" | "COLLNET" if is_rdma || kind == "COLLNET" => Some(usize::from(!way.contains("/GDRDMA"))),
+        "NET" => Some(if name == "Socket" { 2 } else { 3 }),
+        _ => None,
     }
 }
 
-impl fmt::Display for LinkEnds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.used().into_iter().map(|(count, _, name)| format!("{count} {name}"));
-        f.write_str(&counts.collect::<Vec<_>>().join(", "))
+/// The numbers that are not 0, each with its place.
+fn used(ends: Ends) -> Vec<(usize, u64)> {
+    ends.into_iter().enumerate().filter(|(_, count)| *count > 0).collect()
+}
+
+/// The numbers in words, such as `3 sockets`.
+fn counts(ends: Ends) -> String {
+    let counts = used(ends).into_iter().map(|(at, count)| format!("{count} {}", NETWORKS[at].2));
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+impl LogReport {
+    fn note(&mut self, ranks: Option<(u32, u32)>, way: &str) {
+        self.within_nodes |= way.starts_with("P2P/") || way.starts_with("SHM/");
+        let Some(at) = network(way) else { return };
+        self.ends[at] += 1;
+        let has_room = self.pairs.len() < PAIRS;
+        if let Some(pair) = ranks.filter(|pair| has_room || self.pairs.contains_key(pair)) {
+            self.pairs.entry(pair).or_default()[at] += 1;
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match used(self.ends)[..] {
+            [] if self.within_nodes => "one_node",
+            [] => "no_channel",
+            [(at, _)] => NETWORKS[at].1,
+            _ => "mixed",
+        }
+    }
+
+    /// Pairs of ranks whose channels use another network than most.
+    fn others(&self) -> Vec<((u32, u32), Ends)> {
+        // Of two that are equally frequent the better one, while `max_by_key` returns the last.
+        let most = (0..NETWORKS.len()).rev().max_by_key(|at| self.ends[*at]);
+        let differs = |ends: Ends| used(ends).iter().any(|(at, _)| Some(*at) != most);
+        self.pairs.iter().map(|(pair, ends)| (*pair, *ends)).filter(|(_, ends)| differs(*ends)).collect()
+    }
+
+    /// The findings for scripts.
+    pub(crate) fn json(&self) -> Value {
+        let named =
+            |ends: Ends| NETWORKS.map(|(name, ..)| name).into_iter().zip(ends).collect::<BTreeMap<_, _>>();
+        let pair = |((from, to), ends)| json!({ "from": from, "to": to, "ends": named(ends) });
+        json!({
+            "verdict": self.verdict(),
+            "network_ends": named(self.ends),
+            "other_pairs": self.others().into_iter().map(pair).collect::<Vec<_>>(),
+        })
     }
 }
 
 impl fmt::Display for LogReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: u64 = self.network_ends.all().iter().map(|(count, ..)| count).sum();
+        let all: u64 = self.ends.iter().sum();
         let ends = format!("all {all} ends of network channels");
-        match self.verdict {
-            LogVerdict::RdmaWithGpudirect => writeln!(f, "RDMA with GPUDirect: {ends}"),
-            LogVerdict::RdmaWithoutGpudirect => writeln!(
+        match self.verdict() {
+            "rdma_with_gpudirect" => writeln!(f, "RDMA with GPUDirect: {ends}"),
+            "rdma_without_gpudirect" => writeln!(
                 f,
                 "RDMA without GPUDirect: {ends}. The data goes through the host's memory: load nvidia_peermem on the \
                  host, or use a GPU driver with DMA-BUF, and see `nvidia-smi topo -m`"
             ),
-            LogVerdict::Sockets => writeln!(
+            "sockets" => writeln!(
                 f,
                 "sockets: {ends}. RDMA is not used: `mingle rdma` shows the devices of a host, and the log's lines with \
                  NET/IB and libibverbs say what NCCL found"
             ),
-            LogVerdict::OtherNetwork => writeln!(f, "another network: {ends}"),
-            LogVerdict::Mixed => {
-                writeln!(f, "mixed: {} of {all} ends of network channels", self.network_ends)
-            }
-            LogVerdict::OneNode => writeln!(f, "one node: no channel uses a network"),
-            LogVerdict::NoChannel => writeln!(
+            "mixed" => writeln!(f, "mixed: {} of {all} ends of network channels", counts(self.ends)),
+            "one_node" => writeln!(f, "one node: no channel uses a network"),
+            "no_channel" => writeln!(
                 f,
                 "no channels: the log does not show how data is sent; run with NCCL_DEBUG=INFO \
                  NCCL_DEBUG_SUBSYS=INIT,ENV,NET"
             ),
+            _ => writeln!(f, "another network: {ends}"),
         }?;
-        for (at, Pair { from, to, ends }) in self.other_pairs.iter().take(SHOWN).enumerate() {
+        let others = self.others();
+        for (at, ((from, to), ends)) in others.iter().take(SHOWN).enumerate() {
             let heading =
                 if at == 0 { "\nranks whose channels use another network than most:\n" } else { "" };
-            writeln!(f, "{heading}  {from} -> {to}: {ends}")?;
+            writeln!(f, "{heading}  {from} -> {to}: {}", counts(*ends))?;
         }
-        match self.other_pairs.len().saturating_sub(SHOWN) {
+        match others.len().saturating_sub(SHOWN) {
             0 => Ok(()),
             more => writeln!(f, "  and {more} more"),
         }
@@ -229,42 +210,42 @@ mod tests {
     }
 
     /// The verdict on one line of NCCL's.
-    fn of(text: &str) -> LogVerdict {
-        report(&format!("node-a:120890:121560 [0] NCCL INFO {text}")).verdict
+    fn of(text: &str) -> &'static str {
+        report(&format!("node-a:120890:121560 [0] NCCL INFO {text}")).verdict()
     }
 
     #[test]
     fn channels_of_all_versions_are_read() {
-        use LogVerdict::{
-            NoChannel, OneNode, OtherNetwork, RdmaWithGpudirect, RdmaWithoutGpudirect, Sockets,
-        };
         // NVIDIA/nccl#707, #1189, #1357, #1412, #1814, #1817, #367, #676; aws/aws-ofi-nccl#24. The forms with
         // a proxy, (PCI) and Shared are derived from src/transport/net.cc.
         for (text, verdict) in [
-            ("Channel 01 : 2[c7000] -> 0[87000] [receive] via NET/IB/5/GDRDMA", RdmaWithGpudirect),
-            ("Channel 07/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA", RdmaWithGpudirect),
-            ("Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3", RdmaWithoutGpudirect),
-            ("Channel 00/0 : 1[1] -> 9[1] [send] via NET/IB/0(3)/GDRDMA(PCI)/Shared", RdmaWithGpudirect),
-            ("Channel 00/0 : 1[1] -> 9[1] [send] via NET/IB/0(3)/Shared", RdmaWithoutGpudirect),
-            ("Channel 06/0 : 36[4] -> 20[4] [send] via NET/IBext_v8/3", RdmaWithoutGpudirect),
-            ("Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0", Sockets),
-            ("Ring 00 : 15 -> 0 [receive] via NET/Socket/0", Sockets),
-            ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", RdmaWithoutGpudirect),
-            ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0/GDRDMA/Shared", RdmaWithGpudirect),
-            ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0/GDRDMA", OtherNetwork),
-            ("CollNet 00/0 : 3 [send] via COLLNET/SHARP/1/GDRDMA", RdmaWithGpudirect),
-            ("Channel 07/0 : 3[1] -> 2[0] via P2P/CUMEM", OneNode),
-            ("Channel 00 : 3[3] -> 4[4] via SHM/direct/direct", OneNode),
-            ("Channel 00/02 :    0   1", NoChannel),
-            ("Using network IBext_v8", NoChannel),
-            ("Channel 0 : 0[0] -> 1[0] [send] via NET/IBn:3:4 [0] NCCL INFO Using network IB", NoChannel),
+            ("Channel 01 : 2[c7000] -> 0[87000] [receive] via NET/IB/5/GDRDMA", "rdma_with_gpudirect"),
+            ("Channel 07/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA", "rdma_with_gpudirect"),
+            ("Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3", "rdma_without_gpudirect"),
+            ("Channel 00/0 : 1[1] -> 9[1] [send] via NET/IB/0(3)/GDRDMA(PCI)/Shared", "rdma_with_gpudirect"),
+            ("Channel 00/0 : 1[1] -> 9[1] [send] via NET/IB/0(3)/Shared", "rdma_without_gpudirect"),
+            ("Channel 06/0 : 36[4] -> 20[4] [send] via NET/IBext_v8/3", "rdma_without_gpudirect"),
+            ("Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0", "sockets"),
+            ("Ring 00 : 15 -> 0 [receive] via NET/Socket/0", "sockets"),
+            ("Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0", "rdma_without_gpudirect"),
+            (
+                "Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0/GDRDMA/Shared",
+                "rdma_with_gpudirect",
+            ),
+            ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0/GDRDMA", "other_network"),
+            ("CollNet 00/0 : 3 [send] via COLLNET/SHARP/1/GDRDMA", "rdma_with_gpudirect"),
+            ("Channel 07/0 : 3[1] -> 2[0] via P2P/CUMEM", "one_node"),
+            ("Channel 00 : 3[3] -> 4[4] via SHM/direct/direct", "one_node"),
+            ("Channel 00/02 :    0   1", "no_channel"),
+            ("Using network IBext_v8", "no_channel"),
+            ("Channel 0 : 0[0] -> 1[0] [send] via NET/IBn:3:4 [0] NCCL INFO Using network IB", "no_channel"),
         ] {
             assert_eq!(of(text), verdict, "{text}");
         }
-        assert_eq!(report("NCCL version 2.18.5+cuda12.0").verdict, NoChannel);
+        assert_eq!(report("NCCL version 2.18.5+cuda12.0").verdict(), "no_channel");
         let with_prefix =
             "[1,26]<stdout>:ip-1:8716:9558 [2] NCCL INFO Channel 0 : 1[0] -> 2[0] [send] via NET/IB/0";
-        assert_eq!(report(with_prefix).verdict, RdmaWithoutGpudirect);
+        assert_eq!(report(with_prefix).verdict(), "rdma_without_gpudirect");
     }
 
     /// NVIDIA/nccl#1189, shortened: two nodes with RoCE.
@@ -289,7 +270,7 @@ H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUM
              \u{20} 1 -> 3: 3 RDMA with GPUDirect, 1 sockets\n\
              \u{20} 4 -> 12: 1 RDMA without GPUDirect\n"
         );
-        let json = serde_json::to_value(report).unwrap();
+        let json = report.json();
         assert_eq!((&json["verdict"], &json["other_pairs"][1]["from"]), (&"mixed".into(), &4.into()));
         assert_eq!(json["network_ends"]["sockets"], 1);
     }
@@ -332,7 +313,7 @@ H20-GPU-06:4015540:4015653 [1] NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUM
                 .unwrap();
         }
         let report = report(&text);
-        assert_eq!(report.other_pairs.len(), PAIRS - 1);
+        assert_eq!(report.others().len(), PAIRS - 1);
         assert!(report.to_string().contains(&format!("and {} more", PAIRS - 1 - SHOWN)));
     }
 }

@@ -99,7 +99,7 @@ fn check_log(file: &Path, form: Form) -> Result<(), Stop> {
     };
     let report = report.map_err(failed)?;
     match form {
-        Form::Json => Stdout::json(&report),
+        Form::Json => Stdout::json(&report.json()),
         Form::Table => Stdout::print(&report.to_string()),
         Form::Env => Err(Stop::Usage("--format env: a log has no variables; give table or json".to_owned())),
     }

@@ -43,8 +43,8 @@ pub use error::Error;
 #[doc(inline)]
 pub use error::Failure;
 pub use model::{
-    End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, RankKey, Roster, Sameness, SamenessLine,
-    Secret, Trait, TraitDifference, Traits, User, World, WorldSize,
+    End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, RankKey, Roster, Sameness, Secret, Trait,
+    TraitDifference, Traits, User, World, WorldSize,
 };
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, Warning};

@@ -62,7 +62,7 @@ impl<'a> Document<'a> {
                 transport: formed.verdict.transport.to_string(),
                 warnings: formed.verdict.warnings().into_iter().map(|(text, _)| text).collect(),
             },
-            differences: formed.sameness.lines().iter().map(ToString::to_string).collect(),
+            differences: formed.sameness.lines(),
             roster: formed
                 .roster
                 .as_ref()

@@ -32,8 +32,8 @@ pub struct Filter {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Pattern {
+    /// A name, or a pattern of names.
     Name(String),
-    Glob(String),
     Net(IpNet),
 }
 
@@ -96,30 +96,25 @@ impl FromStr for Pattern {
         if text.contains(['[', ']', '{', '}', '(', ')', '|', '\\', '$']) {
             return Err(InvalidFilter::Pattern(text.to_owned()));
         }
-        let is_glob = text.contains(['*', '?']);
         // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal there,
         // but more likely separates two names.
         let shortest = text.len() - text.matches('*').count();
         let valid = shortest <= 15
             && !text.is_empty()
             && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == ',');
-        match valid {
-            true if is_glob => Ok(Self::Glob(text.to_owned())),
-            true => Ok(Self::Name(text.to_owned())),
-            false => Err(InvalidFilter::Name(text.to_owned())),
-        }
+        if valid { Ok(Self::Name(text.to_owned())) } else { Err(InvalidFilter::Name(text.to_owned())) }
     }
 }
 
 impl Filter {
     /// Whether the filter admits this address of the interface with this name.
     pub fn admits(&self, interface: &str, address: IpAddr) -> bool {
-        !self.excludes && self.pattern.matches_one(interface, address)
+        !self.excludes && self.pattern.wants(interface, Some(address), address.is_loopback())
     }
 
     /// Whether the filter excludes this address of the interface with this name.
     pub fn excludes(&self, interface: &str, address: IpAddr) -> bool {
-        self.excludes && self.pattern.matches_one(interface, address)
+        self.excludes && self.pattern.has(interface, Some(address))
     }
 }
 
@@ -132,7 +127,7 @@ impl fmt::Display for Filter {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(text) | Self::Glob(text) => f.write_str(text),
+            Self::Name(text) => f.write_str(text),
             Self::Net(net) => net.fmt(f),
         }
     }
@@ -147,46 +142,31 @@ pub(crate) enum Opinion {
     Excluded,
 }
 
-/// The patterns that admit, in order of preference, and those that exclude.
-pub(crate) struct Filters<'a> {
-    wanted: Vec<&'a Pattern>,
-    excluded: Vec<&'a Pattern>,
-}
+/// All filters of a user: those that admit are in order of preference.
+#[derive(Clone, Copy)]
+pub(crate) struct Filters<'a>(pub(crate) &'a [Filter]);
 
 impl<'a> Filters<'a> {
-    pub(crate) fn new(filters: &'a [Filter]) -> Self {
-        let (excluded, wanted): (Vec<&Filter>, Vec<&Filter>) = filters.iter().partition(|f| f.excludes);
-        let patterns = |filters: Vec<&'a Filter>| filters.into_iter().map(|f| &f.pattern).collect();
-        Self { wanted: patterns(wanted), excluded: patterns(excluded) }
+    /// The patterns that exclude, or those that admit.
+    fn patterns(self, excludes: bool) -> impl Iterator<Item = &'a Pattern> {
+        self.0.iter().filter(move |filter| filter.excludes == excludes).map(|filter| &filter.pattern)
     }
 
     /// Whether no pattern admits: then everything suitable that is not excluded is used.
-    pub(crate) fn want_all(&self) -> bool {
-        self.wanted.is_empty()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.wanted.is_empty() && self.excluded.is_empty()
+    pub(crate) fn want_all(self) -> bool {
+        self.patterns(false).next().is_none()
     }
 
     /// Judges one of the interface's addresses, or the interface itself.
-    pub(crate) fn judge(&self, interface: &Interface, address: Option<IpAddr>) -> Opinion {
-        let excludes = |pattern: &&Pattern| match (pattern, address) {
-            (Pattern::Net(net), Some(ip)) => net.contains(&ip),
-            _ => pattern.names(interface),
-        };
-        let wants = |pattern: &&Pattern| match (pattern, address) {
-            // 0.0.0.0/0 means any network, but not loopback, which no other host can reach.
-            (Pattern::Net(net), Some(ip)) => {
-                net.contains(&ip) && (!ip.is_loopback() || net.addr().is_loopback())
-            }
-            // "*" does not mean loopback either.
-            (Pattern::Glob(_), _) if interface.kind == Kind::Loopback => false,
-            _ => pattern.names(interface),
-        };
-        match self.wanted.iter().position(wants) {
+    pub(crate) fn judge(self, interface: &Interface, address: Option<IpAddr>) -> Opinion {
+        let is_loopback = interface.kind == Kind::Loopback;
+        let wanted =
+            self.patterns(false).position(|pattern| pattern.wants(&interface.name, address, is_loopback));
+        match wanted {
             None if !self.want_all() => Opinion::NotAsked,
-            _ if self.excluded.iter().any(excludes) => Opinion::Excluded,
+            _ if self.patterns(true).any(|pattern| pattern.has(&interface.name, address)) => {
+                Opinion::Excluded
+            }
             place => Opinion::Admitted(place.unwrap_or(0)),
         }
     }
@@ -195,33 +175,32 @@ impl<'a> Filters<'a> {
 /// Displayed as "allows only eth*, 10.0.0.0/8, and not docker0".
 impl fmt::Display for Filters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |patterns: &[&Pattern]| {
-            let texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-            texts.join(", ")
-        };
-        match (self.wanted.as_slice(), self.excluded.as_slice()) {
-            (wanted, []) => write!(f, "allows only {}", list(wanted)),
-            ([], excluded) => write!(f, "allows all but {}", list(excluded)),
-            (wanted, excluded) => write!(f, "allows only {}, and not {}", list(wanted), list(excluded)),
+        let [wanted, excluded] = [false, true]
+            .map(|excludes| self.patterns(excludes).map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        match (wanted.as_str(), excluded.as_str()) {
+            (wanted, "") => write!(f, "allows only {wanted}"),
+            ("", excluded) => write!(f, "allows all but {excluded}"),
+            (wanted, excluded) => write!(f, "allows only {wanted}, and not {excluded}"),
         }
     }
 }
 
 impl Pattern {
-    fn matches_one(&self, interface: &str, address: IpAddr) -> bool {
+    /// Whether it names the interface, or is a network of the address.
+    fn has(&self, interface: &str, address: Option<IpAddr>) -> bool {
         match self {
-            Self::Name(name) => name == interface,
-            Self::Glob(glob) => matches(glob, interface) && !address.is_loopback(),
-            Self::Net(net) => net.contains(&address),
+            Self::Name(glob) => matches(glob, interface),
+            Self::Net(net) => address.is_some_and(|ip| net.contains(&ip)),
         }
     }
 
-    fn names(&self, interface: &Interface) -> bool {
-        match self {
-            Self::Name(name) => *name == interface.name,
-            Self::Glob(glob) => matches(glob, &interface.name),
-            Self::Net(_) => false,
-        }
+    /// The same, except that neither `*` nor 0.0.0.0/0 means loopback, which no other host can reach.
+    fn wants(&self, interface: &str, address: Option<IpAddr>, is_loopback: bool) -> bool {
+        let means_it = match self {
+            Self::Name(glob) => !is_loopback || !glob.contains(['*', '?']),
+            Self::Net(net) => net.addr().is_loopback() || !address.is_some_and(|ip| ip.is_loopback()),
+        };
+        means_it && self.has(interface, address)
     }
 }
 

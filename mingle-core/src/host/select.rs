@@ -33,18 +33,18 @@ pub(crate) fn select_for_seeds(all: &[Interface], filters: &[Filter]) -> Result<
 
 /// The interfaces that lack nothing but multicast.
 pub(crate) fn without_multicast<'a>(all: &'a [Interface], filters: &[Filter]) -> Vec<&'a str> {
-    let filters = Filters::new(filters);
+    let filters = Filters(filters);
     let lacks =
-        |interface: &&Interface| matches!(eligible(interface, &filters, true), Err(Unusable::NoMulticast));
+        |interface: &&Interface| matches!(eligible(interface, filters, true), Err(Unusable::NoMulticast));
     all.iter().filter(lacks).map(|interface| interface.name.as_str()).collect()
 }
 
 fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Result<Vec<Interface>, String> {
-    let filters = Filters::new(filters);
+    let filters = Filters(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Unusable, Vec<&str>> = BTreeMap::new();
     for interface in all {
-        match eligible(interface, &filters, needs_multicast) {
+        match eligible(interface, filters, needs_multicast) {
             Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
             Err(why) => refused.entry(why).or_default().push(&interface.name),
         }
@@ -53,7 +53,7 @@ fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Resul
         chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
     }
     if chosen.is_empty() {
-        return Err(explain(&refused, &filters));
+        return Err(explain(&refused, filters));
     }
     chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;
@@ -76,7 +76,7 @@ const OTHER: usize = 2;
 
 /// Why [`select`] leaves out this interface.
 pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
-    match eligible(interface, &Filters::new(filters), true) {
+    match eligible(interface, Filters(filters), true) {
         Ok(_) => "loopback is used only where there is nothing else".to_owned(),
         Err(why) => why.to_string(),
     }
@@ -120,13 +120,8 @@ pub(crate) fn endpoints(
         .map(|(class, preferred, _, _, ip)| {
             let count = counts.entry((class, preferred)).or_default();
             *count += 1;
-            let turn = match preferred {
-                true if *count <= PREFERRED => 0,
-                false if *count <= OTHER => 1,
-                true => 2,
-                false => 3,
-            };
-            ((class, turn), SocketAddr::new(ip, port))
+            let is_beyond = *count > if preferred { PREFERRED } else { OTHER };
+            ((class, is_beyond, !preferred), SocketAddr::new(ip, port))
         })
         .collect();
     turns.sort_by_key(|(turn, _)| *turn); // stable: equals keep their order
@@ -169,7 +164,7 @@ impl fmt::Display for Unusable {
 /// The addresses to use, the best first, and the position of the filter that admits the best.
 fn eligible(
     interface: &Interface,
-    filters: &Filters<'_>,
+    filters: Filters<'_>,
     needs_multicast: bool,
 ) -> Result<(usize, Vec<IpNet>), Unusable> {
     let mut excluded = false;
@@ -203,7 +198,7 @@ fn eligible(
     Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))
 }
 
-fn explain(refused: &BTreeMap<Unusable, Vec<&str>>, filters: &Filters<'_>) -> String {
+fn explain(refused: &BTreeMap<Unusable, Vec<&str>>, filters: Filters<'_>) -> String {
     // A Kubernetes host has hundreds of veths, and the reasons must fit one line.
     const SHOWN: usize = 8;
     let mut parts: Vec<String> = Vec::new();
@@ -218,7 +213,7 @@ fn explain(refused: &BTreeMap<Unusable, Vec<&str>>, filters: &Filters<'_>) -> St
     if parts.is_empty() {
         parts.push("this host (or container) has none at all".to_owned());
     }
-    if !filters.is_empty() {
+    if !filters.0.is_empty() {
         parts.push(format!("the filter {filters}"));
     }
     parts.join("; ")

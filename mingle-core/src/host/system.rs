@@ -289,36 +289,12 @@ fn stands_on_device(sys: &Path, name: &str, depth: u32) -> bool {
 
 /// The beginnings of names that container runtimes, Kubernetes networks and hypervisors give to interfaces
 /// inside a host and to overlays. They count where sysfs says nothing.
-const VIRTUAL: &[&str] = &[
-    "antrea",
-    "br-",
-    "cali",
-    "cilium",
-    "cni",
-    "docker",
-    "flannel",
-    "genev",
-    "incusbr",
-    "kube-",
-    "lxc",
-    "lxdbr",
-    "nerdctl",
-    "nodelocaldns",
-    "ovn-",
-    "ovs-",
-    "podman",
-    "tunl",
-    "vboxnet",
-    "veth",
-    "virbr",
-    "vmnet",
-    "vnet",
-    "vxlan",
-    "weave",
-];
+const VIRTUAL: &str = "\
+    antrea br- cali cilium cni docker flannel genev incusbr kube- lxc lxdbr nerdctl nodelocaldns ovn- \
+    ovs- podman tunl vboxnet veth virbr vmnet vnet vxlan weave";
 
 fn kind(interface: &Interface, folder: &Folder) -> Kind {
-    let named_virtual = VIRTUAL.iter().any(|prefix| interface.name.starts_with(prefix));
+    let named_virtual = VIRTUAL.split(' ').any(|prefix| interface.name.starts_with(prefix));
     let virtual_type = match &*folder.devtype {
         // A bridge with a real port is the host's own connection (`br0`, `vmbr0`); without one it is like
         // docker0.

@@ -31,7 +31,7 @@ pub use path::{BrokenPath, Elsewhere, Fault, Link, Paths};
 pub use peer::{End, Peer};
 pub use rank_key::RankKey;
 pub use roster::{Digest, Member, Roster, Slots};
-pub use sameness::{Sameness, SamenessLine, TraitDifference};
+pub use sameness::{Sameness, TraitDifference};
 pub use secret::{InvalidSecret, Keys, Secret};
 pub(crate) use traits::{Sent, TraitKey};
 pub use traits::{Trait, Traits};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{Peer, deserialize_unicast_ip};
@@ -110,17 +111,8 @@ impl Link {
 
     /// Whether the address lies in the link's network.
     pub fn has(&self, other: IpAddr) -> bool {
-        match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(self.prefix.into())).unwrap_or(0);
-                (u32::from(own) ^ u32::from(other)) & mask == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(self.prefix.into())).unwrap_or(0);
-                (u128::from(own) ^ u128::from(other)) & mask == 0
-            }
-            _ => false,
-        }
+        let prefix = self.prefix.min(bits(self.address));
+        IpNet::new(self.address, prefix).is_ok_and(|net| net.contains(&other))
     }
 }
 

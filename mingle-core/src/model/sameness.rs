@@ -54,18 +54,6 @@ struct Ranks {
     more: u32,
 }
 
-/// A line about the traits of a world. Its Display states the fact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SamenessLine<'a> {
-    /// A trait differs.
-    Difference(&'a TraitDifference),
-    /// This many further traits differ.
-    More(u32),
-    /// The traits of some ranks are not known.
-    Silent(&'a Sameness),
-}
-
 impl Sameness {
     /// Compares the traits of the ranks of a world, which are given in order.
     pub(crate) fn of(ranks: &[&Traits]) -> Self {
@@ -108,10 +96,15 @@ impl Sameness {
 
     /// A line for each named trait, for the number of further traits, and for the ranks whose traits are not
     /// known.
-    pub fn lines(&self) -> Vec<SamenessLine<'_>> {
-        let more = (self.more > 0).then_some(SamenessLine::More(self.more));
-        let silent = (self.silent != Ranks::default()).then_some(SamenessLine::Silent(self));
-        self.differences.iter().map(SamenessLine::Difference).chain(more).chain(silent).collect()
+    pub fn lines(&self) -> Vec<String> {
+        let more = match self.more {
+            0 => None,
+            1 => Some("1 more key differs".to_owned()),
+            keys => Some(format!("{keys} more keys differ")),
+        };
+        let silent = (self.silent != Ranks::default())
+            .then(|| format!("{} did not say what to compare with the other ranks", self.silent));
+        self.differences.iter().map(ToString::to_string).chain(more).chain(silent).collect()
     }
 
     /// Names one difference less. Returns whether there was one.
@@ -213,19 +206,6 @@ impl fmt::Display for TraitDifference {
     }
 }
 
-impl fmt::Display for SamenessLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Difference(difference) => difference.fmt(f),
-            Self::More(1) => f.write_str("1 more key differs"),
-            Self::More(keys) => write!(f, "{keys} more keys differ"),
-            Self::Silent(sameness) => {
-                write!(f, "{} did not say what to compare with the other ranks", sameness.silent)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Trait;
@@ -307,7 +287,7 @@ mod tests {
         assert_eq!(lines[3], "2 more keys differ");
         let mut shorter = compared(&[node(0), node(1), node(2)]);
         assert!(shorter.shorten());
-        assert_eq!(shorter.lines().last().unwrap().to_string(), "3 more keys differ");
+        assert_eq!(shorter.lines().last().unwrap(), "3 more keys differ");
     }
 
     #[test]

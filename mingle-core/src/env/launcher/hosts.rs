@@ -18,16 +18,8 @@ pub(super) const LAUNCHER: Launcher = Launcher {
 };
 
 /// The names that Debian and systemd use for the local host and its link (hosts(5), RFC 6761).
-const OWN: [&str; 8] = [
-    "localhost",
-    "localdomain",
-    "ip6-localhost",
-    "ip6-loopback",
-    "ip6-localnet",
-    "ip6-mcastprefix",
-    "ip6-allnodes",
-    "ip6-allrouters",
-];
+const OWN: &str = "\
+    localhost localdomain ip6-localhost ip6-loopback ip6-localnet ip6-mcastprefix ip6-allnodes ip6-allrouters";
 
 fn block(input: Input<'_>) -> Result<String, Unfit> {
     let (job, roster) = (job_to_env(input.facts.job), input.roster()?);
@@ -48,8 +40,8 @@ fn block(input: Input<'_>) -> Result<String, Unfit> {
 /// Whether other hosts can use this name, in lower case, for its host: it is no name of the local host, and
 /// programs read it neither as an address nor as an option.
 pub(super) fn is_usable(name: &str) -> bool {
-    let is_own = name.split('.').next_back().is_some_and(|last| OWN.contains(&last))
-        || name.split('.').next().is_some_and(|first| OWN.contains(&first));
+    let ends = [name.split('.').next(), name.split('.').next_back()];
+    let is_own = OWN.split(' ').any(|own| ends.contains(&Some(own)));
     // inet_aton reads 1, 10.1 and 0x7f as addresses.
     let is_number = name.split('.').all(|part| part.starts_with(|c: char| c.is_ascii_digit()))
         && name.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | 'x'));

@@ -33,21 +33,14 @@ pub(super) const LAUNCHER: Launcher = Launcher {
 };
 
 /// The arguments by which vLLM has a server on every node.
-const SERVERS: [&str; 8] = [
-    "--data-parallel-external-lb",
-    "-dpe",
-    "--data-parallel-hybrid-lb",
-    "-dph",
-    "--data-parallel-multi-port-external-lb",
-    "-dpm",
-    "--data-parallel-rank",
-    "-dpn",
-];
+const SERVERS: &str = "\
+    --data-parallel-external-lb -dpe --data-parallel-hybrid-lb -dph \
+    --data-parallel-multi-port-external-lb -dpm --data-parallel-rank -dpn";
 
 fn every_node_has_a_server(command: &[OsString]) -> bool {
     command.iter().any(|word| {
         // vLLM accepts `_` for `-`, and a value behind `=`.
         let word = word.to_string_lossy().replace('_', "-");
-        SERVERS.contains(&word.split('=').next().unwrap_or_default())
+        SERVERS.split(' ').any(|server| word.split('=').next() == Some(server))
     })
 }

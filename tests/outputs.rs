@@ -24,6 +24,17 @@ fn start(lab: &Lab, node: usize, shell: &str) -> Proc {
 }
 
 #[test]
+fn a_node_that_is_ended_while_it_reads_its_secret_makes_eval_fail() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // Nobody writes the secret.
+    let line = "mkfifo /run/secret
+        printed=$(timeout 1 \"$mingle\" -j foo -w 2 --secret-file /run/secret); echo \"code $?\"
+        eval \"$printed\" && echo started";
+    let outcome = script(&lab, line);
+    assert_eq!(outcome.stdout, "code 124\n", "{}", outcome.render());
+}
+
+#[test]
 fn a_command_that_this_user_cannot_execute_ends_the_node_before_it_waits() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (make, command, code, told) in [
@@ -41,6 +52,12 @@ fn a_command_that_this_user_cannot_execute_ends_the_node_before_it_waits() {
             "/run/script",
             127,
             "/run/script begins with #!/no/python, which does not exist",
+        ),
+        (
+            "echo exit >/run/bare; chmod +x /run/bare",
+            "/run/bare",
+            126,
+            "/run/bare is a script that names no interpreter; begin it with #!/bin/sh",
         ),
         (
             "mkdir /run/noexec; mount -t tmpfs -o noexec none /run/noexec; cp /bin/true /run/noexec/",

@@ -129,12 +129,13 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
         }
         None => {}
     }
+    // Before files are read, which may take their time.
+    Stdout::guard(intent.format)?;
     let mut config = Settings::scheduled(low.join, &environment_or_files)?;
     check_split(config.world, false)?;
     if config.outputs.is_empty() {
         Stdout::check()?;
     }
-    Stdout::guard(config.format)?;
     let held = config.hold_ports();
     Journal::during(&config, started, |journal| held.and_then(|()| form(&config, journal)))
 }

@@ -22,8 +22,7 @@ const NULL: u64 = 0x103;
 pub(crate) enum Stdout {}
 
 impl Stdout {
-    /// Prints the guard, where a shell will evaluate the result: if this process dies while it waits for
-    /// others, `eval` fails.
+    /// Prints the guard, where a shell will evaluate the result: if this process dies after it, `eval` fails.
     pub(crate) fn guard(format: Format) -> Result<(), Stop> {
         format.shell().map_or(Ok(()), |shell| Self::print(Script::guard(shell)?.as_str()))
     }

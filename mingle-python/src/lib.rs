@@ -88,9 +88,9 @@ impl Joining {
 
 impl Drop for Joining {
     fn drop(&mut self) {
-        // The thread never waits for Python.
         self.queue.say("leave", 0);
-        self.wait();
+        // Other threads of Python go on until the other nodes know.
+        Python::attach(|py| self.finish(py));
     }
 }
 

@@ -142,6 +142,11 @@ class Jax(unittest.TestCase):
         with self.assertRaisesRegex(mingle.UsageError, "job_id="):
             ask("mingle")
 
+    def test_containers_of_one_host_name_are_hosts_of_their_own(self):
+        own, same, other = (mock.Mock(rank=r, host="a", address=at) for r, at in ((0, "10.0.0.1"), (1, "10.0.0.1"), (2, "10.0.0.2")))
+        for rank, local in ((0, (0, 2)), (1, (1, 2)), (2, (0, 1))):
+            self.assertEqual(mingle._local(mock.Mock(rank=rank, roster=(own, same, other))), local)
+
     @unittest.skipIf(STUB, "skipped: this Python has no JAX")
     def test_this_jax_is_one_that_was_tried(self):
         self.assertIn(jax.__version__, mingle.jax.TRIED)

@@ -247,7 +247,7 @@ impl Outcome {
     pub fn failed(&self, code: i32, message: &[&str]) {
         assert_eq!(self.status.code(), Some(code), "exit code of {}", self.render());
         let script = self.stdout.strip_prefix(GUARD);
-        // A wrong argument is found before the guard is printed.
+        // A word that the parser refuses is found before the guard is printed.
         let script = script.or((code == 2).then_some(self.stdout.as_str()));
         assert_eq!(script, Some(&*format!("(exit {code});\n")), "stdout of {}", self.render());
         for part in message {

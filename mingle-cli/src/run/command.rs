@@ -245,24 +245,26 @@ pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
         let what = "is no file that this user can execute; see chmod +x, and whether its file system is mounted noexec";
         return failed(io::ErrorKind::PermissionDenied, what.to_owned());
     }
-    match interpreter(path).filter(|interpreter| !interpreter.exists()) {
-        Some(interpreter) => {
+    // A file that cannot be read may be executed nevertheless.
+    let first = beginning(path, FIRST_LINE).unwrap_or_default();
+    if let Some(line) = first.strip_prefix(b"#!") {
+        // Such as that of a virtual environment.
+        let mut words = line.trim_ascii_start().split(u8::is_ascii_whitespace);
+        let interpreter = Path::new(OsStr::from_bytes(words.next().unwrap_or_default()));
+        if !interpreter.exists() {
             let what = format!("begins with #!{}, which does not exist", interpreter.display());
-            failed(io::ErrorKind::NotFound, what)
+            return failed(io::ErrorKind::NotFound, what);
         }
-        None => Ok(path.clone()),
+    } else if !first.is_empty() && !first.contains(&0) {
+        let what =
+            "is a script that names no interpreter; begin it with #!/bin/sh or another, in the first line";
+        return failed(io::ErrorKind::InvalidData, what.to_owned());
     }
+    Ok(path.clone())
 }
 
 fn executable(path: &Path) -> bool {
     path.is_file() && eaccess(path, AccessFlags::X_OK).is_ok()
-}
-
-/// The interpreter that the first line of a script names, such as that of a virtual environment.
-fn interpreter(path: &Path) -> Option<PathBuf> {
-    let first = beginning(path, FIRST_LINE).ok()?;
-    let mut words = first.strip_prefix(b"#!")?.trim_ascii_start().split(u8::is_ascii_whitespace);
-    words.next().map(|word| OsStr::from_bytes(word).into())
 }
 
 fn parts(word: &OsStr) -> Result<Vec<Part>, InvalidTemplate> {

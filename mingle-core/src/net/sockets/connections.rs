@@ -155,7 +155,7 @@ impl Connections {
     }
 
     /// Notes which connections have closed or sent their hellos. Returns the event, unless it is of a path
-    /// whose proof this node has given up.
+    /// whose proof this node has given up, or of a connection without a hello.
     fn note(&mut self, event: TaskEvent) -> Option<TaskEvent> {
         match &event {
             TaskEvent::Path(dial, PathNews::Arrived | PathNews::Failed(_)) => {
@@ -163,7 +163,6 @@ impl Connections {
             }
             TaskEvent::Session(News::Opened { conn, frames, .. }) => {
                 self.frames.insert(*conn, frames.clone());
-                // A connection that this node has opened is no guest.
                 self.guests.identify(*conn);
                 if let Some(evicted) = self.guests.evict_prover() {
                     self.frames.remove(&evicted);
@@ -172,8 +171,12 @@ impl Connections {
                 }
             }
             TaskEvent::Session(News::Closed(conn, _)) => {
+                let is_strangers = self.guests.is_stranger(*conn);
                 self.guests.remove(*conn);
                 self.frames.remove(conn);
+                if is_strangers {
+                    return None;
+                }
             }
             _ => {}
         }
@@ -203,7 +206,7 @@ impl Connections {
 
     /// Whether to accept another connection now: not after an error, nor while many tasks have still to end.
     fn accepts(&mut self) -> bool {
-        while self.accepted.try_join_next().is_some() {}
+        while self.accepted.try_join_next().is_some() || self.tasks.try_join_next().is_some() {}
         let is_behind = self.accepted.len() > self.guests.len() + ENDING;
         !is_behind && clock() >= self.accept_from
     }
@@ -323,6 +326,8 @@ impl Connections {
         }
         self.guests.close_all();
         self.frames.clear();
+        // A warning may be among the events that are dropped.
+        self.has_warned = false;
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
         if let Some(carrier) = &mut self.carrier {

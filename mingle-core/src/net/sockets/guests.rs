@@ -39,6 +39,11 @@ impl Guests {
         self.strangers.contains_key(&conn) || self.provers.contains_key(&conn)
     }
 
+    /// Whether this connection was accepted and has sent no hello.
+    pub(crate) fn is_stranger(&self, conn: ConnId) -> bool {
+        self.strangers.contains_key(&conn)
+    }
+
     /// Takes the task of a connection from `source`, which is a stranger. Closes another stranger if there
     /// are too many.
     pub(crate) fn add(&mut self, conn: ConnId, source: IpAddr, task: AbortHandle) {

@@ -19,7 +19,7 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -47,8 +47,9 @@ pub(crate) struct Lead {
     pub(crate) book: Book,
     call: Call,
     rounds: Rounds,
-    /// The members whose seat another node wants, which have not yet answered that they are there.
-    challenged: BTreeSet<NodeId>,
+    /// The members whose seat another node wants, which have not yet answered that they are there; and when
+    /// they were asked.
+    challenged: BTreeMap<NodeId, Time>,
     /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
     /// where.
     knocking: BTreeMap<NodeId, (Time, SocketAddr)>,
@@ -73,7 +74,7 @@ impl Lead {
             book: Book::new(shared),
             call: Call::default(),
             rounds: Rounds::default(),
-            challenged: BTreeSet::new(),
+            challenged: BTreeMap::new(),
             knocking: BTreeMap::new(),
             frozen: false,
             overdue: false,
@@ -190,12 +191,13 @@ impl Lead {
         if self.is_decided() {
             return;
         }
-        for id in std::mem::take(&mut self.challenged) {
-            let peer = shared.links.get(id);
-            match peer.map_or(Some(shared.now), |peer| peer.link.lost_at(shared.now, LOST)) {
+        for (id, asked) in std::mem::take(&mut self.challenged) {
+            let lost =
+                shared.links.get(id).map_or(Some(shared.now), |peer| peer.link.lost_at(shared.now, LOST));
+            match lost.map(|at| at.max(asked + LOST)) {
                 Some(at) if at <= shared.now => self.expelled.push((id, true)),
                 Some(at) => {
-                    self.challenged.insert(id);
+                    self.challenged.insert(id, asked);
                     shared.timers.set_earlier(Timer::Challenge, at);
                 }
                 // It answers.
@@ -206,7 +208,8 @@ impl Lead {
 
     /// Asks the holder of a seat whether it is there.
     fn challenge(&mut self, holder: NodeId, shared: &mut Shared) {
-        if self.knows(holder) && self.challenged.insert(holder) {
+        if self.knows(holder) && !self.challenged.contains_key(&holder) {
+            self.challenged.insert(holder, shared.now);
             let welcome = self.welcome_now(shared);
             shared.say_again(holder, &welcome);
             shared.timers.set_earlier(Timer::Challenge, shared.now + LOST);
@@ -217,8 +220,9 @@ impl Lead {
     fn end_challenge_of(&mut self, holder: NodeId, shared: &mut Shared) {
         let Some(entry) = self.book.get(holder) else { return };
         let (peer, rank) = (entry.peer(), entry.node.rank);
-        let has_rank =
-            |id: &NodeId| rank.is_some() && self.book.get(*id).is_some_and(|other| other.node.rank == rank);
+        // One that has held up a round waits for its seat to be free again.
+        let wants = |other: &book::Entry| rank.is_some() && other.node.rank == rank && !other.replaced;
+        let has_rank = |id: &NodeId| self.book.get(*id).is_some_and(wants);
         let refused: Vec<NodeId> = self.book.standbys().iter().copied().filter(has_rank).collect();
         for &id in &refused {
             shared.refuse(id, Refusal::RankTaken(peer.clone()));
@@ -234,7 +238,9 @@ impl Lead {
         }
         let link = shared.links.get(id).map(|peer| &peer.link);
         let is_lost = link.is_none_or(|link| link.is_gone(shared.now));
-        if link.is_some_and(|link| link.is_there() && link.session.is_read()) && self.challenged.remove(&id) {
+        if link.is_some_and(|link| link.is_there() && link.session.is_read())
+            && self.challenged.remove(&id).is_some()
+        {
             self.end_challenge_of(id, shared);
         }
         if is_lost {

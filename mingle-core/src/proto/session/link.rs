@@ -94,7 +94,7 @@ pub(crate) struct PeerLink {
     there_since: Time,
     /// What was said last of each kind.
     said: BTreeMap<u8, Body>,
-    /// When the other end last closed a connection.
+    /// When the other end has closed a connection, if none has opened since.
     ended: Option<Time>,
     /// Whether the process is there: asked since no connection is open.
     question: Option<Question>,
@@ -241,7 +241,7 @@ impl PeerLink {
             }
         }
         self.connections.push((conn, to));
-        self.question = None;
+        (self.question, self.ended) = (None, None);
         self.refused_though_there = 0;
         self.session.opened(now, dial, conn);
         if !is_known {
@@ -473,12 +473,16 @@ mod tests {
 
     #[test]
     fn a_process_that_closes_one_connection_and_resets_another_with_unread_bytes_has_ended() {
-        for (closed, is_dead) in [(950, true), (0, false)] {
+        for (closed, opens, is_dead) in [(950, false, true), (950, true, false), (0, false, false)] {
             let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
             for conn in [1, 2] {
                 link.opened(Time::ZERO, accepted_from(THERE), ConnId(conn), 2);
             }
             link.closed(Time::from_millis(closed), ConnId(1), Ending::Closed);
+            if opens {
+                link.opened(Time::from_millis(closed), accepted_from(THERE), ConnId(3), 2);
+                link.closed(Time::from_secs(1), ConnId(3), Ending::Broken);
+            }
             link.closed(Time::from_secs(1), ConnId(2), Ending::Broken);
             refuse(&mut link, 1010);
             assert_eq!(refuse(&mut link, 1110) == Presence::Dead, is_dead, "closed at {closed} ms");

@@ -184,10 +184,15 @@ impl World {
     pub(super) fn succeed(&mut self, term: u32) {
         let Some(plan) = self.current_plan() else { return };
         let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
+        let is_of_plan = self.over.is_some() || self.reign.round == Some(plan.round);
         let lead = WorldLead::succeed(&self.reign, self.over, self.now);
-        if let Stage::Over(FirstCause { rank: Some(gone), end: End::Gone }) = lead.stage {
+        if let Stage::Over(FirstCause { rank: Some(gone), end: End::Gone }) = lead.stage
+            && let Some((_, seat)) = (0..).zip(&seats).find(|(rank, _)| *rank == gone)
+            && is_of_plan
+            && !self.is_there(seat.id)
+        {
             // The former leader has found that this member is dead.
-            self.dead.extend((0..).zip(&seats).find(|(rank, _)| *rank == gone).map(|(_, seat)| seat.id));
+            self.dead.insert(seat.id);
         }
         self.lead = Some(lead);
         self.walk = None;

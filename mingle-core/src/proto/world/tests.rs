@@ -1502,6 +1502,27 @@ fn a_leader_that_was_stopped_suspects_nobody_when_it_reads_the_first_that_has_ar
 }
 
 #[test]
+fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless_it_has_a_connection() {
+    for is_connected in [false, true] {
+        let (mut world, others) = follower(3);
+        let (leader, gone, ms) = (others[0], others[1], Time::from_millis);
+        let (dial, number) = actions(&mut world).1.unwrap();
+        world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+        if is_connected {
+            let number = world.answers(ms(2), gone, world.own.id).unwrap();
+            world.opened(ms(2), gone, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
+        }
+        let phase = Phase::Over(FirstCause { rank: Some(2), end: End::Gone });
+        let hands_over =
+            Reign { term: 1, rank: Some(1), leader: world.own.clone(), phase, ..world.reign.clone() };
+        let body = WorldSaid::Reign(hands_over).encode();
+        world.read(ms(3), ConnId(1), Frame { number: 1, read: 0, body }).unwrap();
+        assert!(world.leads());
+        assert_eq!(world.dead.contains(&gone), !is_connected);
+    }
+}
+
+#[test]
 fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let (mut world, others) = follower(3);
     let (leader, ms) = (others[0], Time::from_millis);

@@ -83,7 +83,10 @@ fn base_chain(rules: &str) -> Option<String> {
 /// The output of a program, or why there is none.
 async fn output(program: &str, args: &[&str]) -> Result<String, String> {
     // Users often lack `/usr/sbin` in their PATH.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
+    let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
+    // An empty part of it would be the current directory.
+    let mut path = path.unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin");
     let mut command = Command::new(program);
     // A program that hangs, on a lock or a file server, is killed.
     let command = command.args(args).env("PATH", path).stdin(Stdio::null()).kill_on_drop(true);

@@ -138,7 +138,9 @@ impl Meeting {
             self.transfer().await;
         }
         shared.board.lock().await.own.done = true;
-        let linger = if transfers { LONG_LINGER } else { LINGER };
+        // Each endpoint is visited once more.
+        let linger = LINGER.max(2 * AGAIN * self.ticks.period());
+        let linger = if transfers { LONG_LINGER.max(linger) } else { linger };
         let are_done = |board: &Board| board.others.values().all(|peer| peer.done);
         self.until(Some(Instant::now() + linger), are_done).await;
         let board = shared.board.lock().await;
@@ -152,39 +154,39 @@ impl Meeting {
         let shared = Arc::clone(&self.shared);
         loop {
             tokio::select! {
-                           (from, cast, bytes) = self.station.receive() => {
-                               let way = match cast {
-                                   Cast::Multicast => Way::Multicast,
-                                   Cast::Broadcast => Way::Broadcast,
-                                   _ => Way::Udp,
-                               };
-                               if let Some(Message::News(id, records)) = decode(shared.tag, &bytes) {
-                                   shared.board.lock().await.hear(id, records, Some((way, from.ip())));
-                               }
-                           }
-                           () = self.prover.step() => {}
-                           _ = self.ticks.tick() => {
-                               let mut board = shared.board.lock().await;
-                               self.proving.retain(|(id, to)| {
-                                   let verdict = self.prover.verdict(*id);
-                                   if let Some(verdict) = verdict {
-            board.proved(*id, *to, verdict);
+                (from, cast, bytes) = self.station.receive() => {
+                    let way = match cast {
+                        Cast::Multicast => Way::Multicast,
+                        Cast::Broadcast => Way::Broadcast,
+                        _ => Way::Udp,
+                    };
+                    if let Some(Message::News(id, records)) = decode(shared.tag, &bytes) {
+                        shared.board.lock().await.hear(id, records, Some((way, from.ip())));
+                    }
+                }
+                () = self.prover.step() => {}
+                _ = self.ticks.tick() => {
+                    let mut board = shared.board.lock().await;
+                    self.proving.retain(|(id, to)| {
+                        let verdict = self.prover.verdict(*id);
+                        if let Some(verdict) = verdict {
+                            board.proved(*id, *to, verdict);
+                        }
+                        verdict.is_none()
+                    });
+                    for peer in board.others.values().filter(|peer| self.visited.insert(peer.id)) {
+                        let again = AGAIN * self.ticks.period();
+                        for place in &peer.places {
+                            tokio::spawn(visit(peer.id, place.at, again, Arc::clone(&shared)));
+                        }
+                    }
+                    self.speak(&board);
+                    self.turn += 1;
+                    if holds(&board) || limit.is_some_and(|limit| Instant::now() > limit) {
+                        return;
+                    }
+                }
             }
-                                   verdict.is_none()
-                               });
-                               for peer in board.others.values().filter(|peer| self.visited.insert(peer.id)) {
-                                   let again = AGAIN * self.ticks.period();
-                                   for place in &peer.places {
-                                       tokio::spawn(visit(peer.id, place.at, again, Arc::clone(&shared)));
-                                   }
-                               }
-                               self.speak(&board);
-                               self.turn += 1;
-                               if holds(&board) || limit.is_some_and(|limit| Instant::now() > limit) {
-                                   return;
-                               }
-                           }
-                       }
         }
     }
 
@@ -202,9 +204,11 @@ impl Meeting {
     fn speak(&mut self, board: &Board) {
         let unheard: Vec<&Record> = board.unheard().collect();
         let other = self.turn.checked_rem(unheard.len()).map(|at| unheard[at]);
-        let news = Some(&board.own).into_iter().chain(other);
-        let news: Vec<Vec<u8>> =
-            news.flat_map(|record| record.datagrams(self.shared.tag, board.own.id)).collect();
+        let mut news = board.own.datagrams(self.shared.tag, board.own.id);
+        if let Some(other) = other {
+            let mut parts = other.datagrams(self.shared.tag, board.own.id);
+            news.push(parts.swap_remove(self.turn / unheard.len() % parts.len()));
+        }
         for bytes in &news {
             // The test of the own multicast has reported interfaces that cannot send.
             let _ = self.station.send_to_all(bytes);

@@ -150,7 +150,10 @@ impl Record {
     /// Whether a host may say this. Names of interfaces go to a terminal and into commands to copy, and a
     /// stranger must not make this host send to a group or a broadcast address.
     fn is_sane(&self) -> bool {
-        let are_few = self.places.len() <= ENDPOINTS && self.about.len() <= HOSTS;
+        // Ways of five kinds, at addresses of two families.
+        let are_few = self.places.len() <= ENDPOINTS
+            && self.about.len() <= HOSTS
+            && self.about.values().all(|contact| contact.works.len() <= 10 * ADDRESSES);
         let is_sane = |rail: &Rail| {
             let is_short = rail.heard.len() <= HOSTS * RAILS && rail.networks.len() <= RAILS;
             let are_names = is_name(&rail.by) && rail.heard.iter().all(|(_, port)| is_name(port));
@@ -294,6 +297,18 @@ mod tests {
             assert!(!are_taken(vec![good.clone(), bad]));
         }
         assert!(!are_taken(vec![good; RAILS + 1]));
+    }
+
+    #[test]
+    fn a_record_of_more_ways_than_a_host_has_is_not_taken() {
+        let is_taken = |count: usize| {
+            let ways = (0..count)
+                .map(|number| (Way::Tcp, IpAddr::from(u128::try_from(number).unwrap().to_be_bytes())));
+            let mut record = record(1);
+            record.about.insert(2, Contact { works: ways.collect(), ..Contact::default() });
+            decode(tag(), &encode(tag(), &Message::News(1, vec![record]))).is_some()
+        };
+        assert!(is_taken(10 * ADDRESSES) && !is_taken(10 * ADDRESSES + 1));
     }
 
     #[test]

@@ -14,77 +14,63 @@ const CHECK: &str = "wiring";
 const SHOWN: usize = 8;
 const FINDINGS: usize = 32;
 
-/// A port, and the ID and name of its host.
+/// A port of a host.
 struct Port<'a> {
     host: u32,
-    host_name: String,
     rail: &'a Rail,
+    /// Its segment: the place, in [`Wiring::ports`], of the first of the ports that hear each other, directly
+    /// or by way of others. A port that hears none is alone in its segment.
+    segment: usize,
 }
 
-/// Ports by their places in [`Wiring::ports`].
-type Ends = BTreeSet<usize>;
-
-/// The ports of all hosts.
+/// The ports of all hosts that have told them.
 pub(super) struct Wiring<'a> {
+    board: &'a Board,
     ports: Vec<Port<'a>>,
-    /// The hosts, and the names of those that have not told of their ports.
-    hosts: BTreeSet<u32>,
-    silent: Vec<String>,
-    /// The ports that hear each other, directly or by way of others. A port that hears none is alone.
-    segments: Vec<Ends>,
 }
 
 impl<'a> Wiring<'a> {
     pub(super) fn of(board: &'a Board) -> Self {
-        let ids = board.ids();
-        let ports = |id: &u32| {
-            let (host, host_name) = (*id, board.name(*id));
-            let rails = board.host(host).rails.iter().flatten();
-            rails.map(move |rail| Port { host, host_name: host_name.clone(), rail })
-        };
-        let ports: Vec<Port<'_>> = ids.iter().flat_map(ports).collect();
-        let mut segments: Vec<Ends> = Vec::new();
-        for (here, port) in ports.iter().enumerate() {
-            // A stranger can make up ports that no host has.
-            let hears = |end: &usize| *end == here || port.hears(&ports[*end]);
-            let mut joined: Ends = (0..ports.len()).filter(hears).collect();
-            let overlapping = segments.extract_if(.., |segment| !segment.is_disjoint(&joined));
-            let overlapping: Vec<Ends> = overlapping.collect();
-            joined.extend(overlapping.into_iter().flatten());
-            segments.push(joined);
+        let of_host = |id| board.host(id).rails.iter().flatten().map(move |rail| (id, rail));
+        let all = board.ids().into_iter().flat_map(of_host).enumerate();
+        let mut ports: Vec<_> = all.map(|(segment, (host, rail))| Port { host, rail, segment }).collect();
+        for here in 0..ports.len() {
+            for there in 0..ports.len() {
+                let ends = [ports[here].segment, ports[there].segment];
+                // A stranger can make up ports that no host has.
+                if ends[0] != ends[1] && ports[here].hears(&ports[there]) {
+                    let joined = ports.iter_mut().filter(|port| ends.contains(&port.segment));
+                    joined.for_each(|port| port.segment = ends[0].min(ends[1]));
+                }
+            }
         }
-        segments.sort();
-        let silent = ids.iter().filter(|id| board.host(**id).rails.is_none());
-        let silent = silent.map(|id| board.name(*id)).collect();
-        Self { ports, hosts: ids.into_iter().collect(), silent, segments }
+        Self { board, ports }
     }
 
-    fn name(&self, end: usize) -> String {
-        let Port { host_name, rail, .. } = &self.ports[end];
-        format!("{} of {host_name}", rail.by)
+    fn name(&self, port: &Port<'_>) -> String {
+        format!("{} of {}", port.rail.by, self.board.name(port.host))
     }
 
-    fn hosts_of(&self, ends: &Ends) -> BTreeSet<u32> {
-        ends.iter().map(|end| self.ports[*end].host).collect()
+    /// The segments, each with its ports.
+    fn segments(&self) -> BTreeMap<usize, Vec<&Port<'a>>> {
+        let mut segments: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for port in &self.ports {
+            segments.entry(port.segment).or_default().push(port);
+        }
+        segments
     }
 
-    /// The ports that hear this port or are heard by it, itself included.
-    fn segment(&self, end: usize) -> &Ends {
-        static NONE: Ends = Ends::new();
-        self.segments.iter().find(|segment| segment.contains(&end)).unwrap_or(&NONE)
-    }
-
-    /// Whether the port and one of another host hear each other.
-    fn is_joined(&self, end: usize) -> bool {
-        self.hosts_of(self.segment(end)).len() > 1
+    /// The ports of other hosts that hear this port or are heard by it.
+    fn others(&self, port: &Port<'_>) -> Vec<&Port<'a>> {
+        let is_other = |other: &&Port<'_>| other.segment == port.segment && other.host != port.host;
+        self.ports.iter().filter(is_other).collect()
     }
 
     /// Why the port hears no other host, if so: no other host has said that it hears this port, either.
-    fn why_alone(&self, end: usize) -> Option<&'static str> {
-        let port = &self.ports[end];
-        let is_other = |(id, _): &(u32, String)| *id != port.host && self.hosts.contains(id);
+    fn why_alone(&self, port: &Port<'_>) -> Option<&'static str> {
+        let is_other = |(id, _): &(u32, String)| *id != port.host && self.board.host(*id).id == *id;
         match port.rail.up {
-            _ if self.is_joined(end) || port.rail.heard.iter().any(is_other) => None,
+            _ if !self.others(port).is_empty() || port.rail.heard.iter().any(is_other) => None,
             false => Some("has no link"),
             true if port.hears(port) => Some("hears no other host"),
             true => Some("does not even hear itself"),
@@ -92,31 +78,31 @@ impl<'a> Wiring<'a> {
     }
 
     /// What this port hears, in words.
-    fn hears(&self, end: usize) -> String {
-        if self.is_joined(end) {
-            let is_other = |other: &&usize| self.ports[**other].host != self.ports[end].host;
-            let others: Vec<usize> = self.segment(end).iter().filter(is_other).copied().collect();
-            return format!("hears {}", short(&others, ", ", |other| self.name(other)));
+    fn hears(&self, port: &Port<'_>) -> String {
+        match &self.others(port)[..] {
+            [] => self.why_alone(port).unwrap_or("hears a host that has not told its ports").to_owned(),
+            others => format!("hears {}", short(others, ", ", |other| self.name(other))),
         }
-        self.why_alone(end).unwrap_or("hears a host that has not told its ports").to_owned()
     }
 
     /// What is wrong with the networks whose ports do not all hear each other, or else what joins the hosts.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut networks: BTreeMap<&str, Ends> = BTreeMap::new();
-        for (end, port) in self.ports.iter().enumerate() {
+        let mut networks: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (place, port) in self.ports.iter().enumerate() {
             for network in port.rail.networks.iter().filter(|network| is_of_link(network)) {
-                networks.entry(network).or_default().insert(end);
+                networks.entry(network).or_default().insert(place);
             }
         }
         // Ports have networks of both families.
-        let mut together: BTreeMap<Ends, Vec<&str>> = BTreeMap::new();
-        for (network, ends) in networks {
-            together.entry(ends).or_default().push(network);
+        let mut together: BTreeMap<BTreeSet<usize>, Vec<&str>> = BTreeMap::new();
+        for (network, places) in networks {
+            together.entry(places).or_default().push(network);
         }
-        let broken = together.iter().filter_map(|(ends, networks)| self.broken(networks, ends));
+        let broken = together.iter().filter_map(|(places, networks)| {
+            self.broken(networks, &places.iter().map(|place| &self.ports[*place]).collect::<Vec<_>>())
+        });
         let mut findings: Vec<Finding> = broken.take(FINDINGS).collect();
-        let hosts = self.hosts_of(&(0..self.ports.len()).collect());
+        let hosts = hosts(&self.ports);
         if findings.is_empty() && hosts.len() > 1 {
             findings.push(self.shape(&hosts));
         }
@@ -126,62 +112,60 @@ impl<'a> Wiring<'a> {
     /// The finding on ports with the same networks: which of them are alone, or else in which parts they are.
     /// Only a port without a link and a crossed cable are surely wrong: a fabric may pass no multicast, or
     /// route between the links of a network.
-    fn broken(&self, networks: &[&str], ends: &Ends) -> Option<Finding> {
-        let hosts = self.hosts_of(ends).len();
-        if hosts < 2 || self.segments.iter().any(|segment| ends.is_subset(segment)) {
+    fn broken(&self, networks: &[&str], ports: &[&Port<'a>]) -> Option<Finding> {
+        let hosts = hosts(ports.iter().copied()).len();
+        if hosts < 2 || ports.iter().all(|port| port.segment == ports[0].segment) {
             return None;
         }
-        let find = |status, blamed: &[usize], cure: &str| {
-            let looked = format!("ports for RDMA in {}", networks[..networks.len().min(SHOWN)].join(", "));
-            let seen = short(blamed, "; ", |end| format!("{} {}", self.name(end), self.hears(end)));
-            Some(Finding::new(status, CHECK, looked, seen, cure))
+        let only = |is: &dyn Fn(&Port<'a>) -> bool| -> Vec<&Port<'a>> {
+            ports.iter().copied().filter(|port| is(port)).collect()
         };
-        let alone: Vec<usize> = ends.iter().copied().filter(|end| self.why_alone(*end).is_some()).collect();
-        if let Some(Port { host_name, rail, .. }) =
-            alone.iter().map(|end| &self.ports[*end]).find(|port| !port.rail.up)
+        let alone = only(&|port| self.why_alone(port).is_some());
+        let together = |port: &Port<'_>| ports.iter().filter(|other| other.segment == port.segment).count();
+        let most = ports.iter().map(|port| together(port)).max().unwrap_or(0);
+        let apart = only(&|port| together(port) < most || most == 1);
+        let is_crossed = |port: &&Port<'_>| together(port) == 1 && !self.others(port).is_empty();
+        let (status, blamed, cure) = if let Some(Port { host, rail, .. }) =
+            alone.iter().find(|port| !port.rail.up)
         {
             let cure = format!(
-                "plug the cable in again or replace it, at both ends: `ethtool {}` on {host_name} shows the link",
-                rail.by
+                "plug the cable in again or replace it, at both ends: `ethtool {}` on {} shows the link",
+                rail.by,
+                self.board.name(*host)
             );
-            return find(Severity::Warning, &alone, &cure);
-        }
-        if !alone.is_empty() {
+            (Severity::Warning, &alone[..], cure)
+        } else if !alone.is_empty() {
             let cure = "if a cable or switch joins them, look for a firewall rule that drops multicast on a port that does not even \
                         hear itself, and for the VLAN of a switch port";
-            return find(Severity::Note, &alone, cure);
-        }
-        // With several ports in a network, a host may mean any of them to reach another host.
-        if hosts < ends.len() {
+            (Severity::Note, &alone[..], cure.to_owned())
+        } else if hosts < ports.len() {
+            // With several ports in a network, a host may mean any of them to reach another host.
             return None;
-        }
-        let own = |end: &usize| self.segment(*end).intersection(ends).count();
-        let most = ends.iter().map(own).max().unwrap_or(0);
-        let apart: Vec<usize> = ends.iter().copied().filter(|end| own(end) < most || most == 1).collect();
-        let is_crossed = |end: &usize| own(end) == 1 && self.is_joined(*end);
-        if !apart.is_empty() && apart.iter().all(is_crossed) {
+        } else if !apart.is_empty() && apart.iter().all(is_crossed) {
             let cure = "the cables are crossed: plug them into the ports of their networks, or exchange the addresses of the two \
                         ports on one host";
-            return find(Severity::Warning, &apart, cure);
-        }
-        let all: Vec<usize> = ends.iter().copied().collect();
-        let cure =
-            "if no router joins these links, join their switches, or give each link a network of its own";
-        find(Severity::Note, if apart.is_empty() { &all } else { &apart }, cure)
+            (Severity::Warning, &apart[..], cure.to_owned())
+        } else {
+            let cure =
+                "if no router joins these links, join their switches, or give each link a network of its own";
+            (Severity::Note, if apart.is_empty() { ports } else { &apart }, cure.to_owned())
+        };
+        let looked = format!("ports for RDMA in {}", networks[..networks.len().min(SHOWN)].join(", "));
+        let seen = short(blamed, "; ", |port| format!("{} {}", self.name(port), self.hears(port)));
+        Some(Finding::new(status, CHECK, looked, seen, cure))
     }
 
     /// What joins these hosts, in a sentence.
     fn shape(&self, hosts: &BTreeSet<u32>) -> Finding {
-        let joined = self.segments.iter().map(|segment| self.hosts_of(segment));
+        let joined = self.segments().into_values().map(self::hosts);
         let joined: Vec<BTreeSet<u32>> = joined.filter(|hosts| hosts.len() > 1).collect();
         let are_joined = |one, other| joined.iter().any(|some| some.contains(one) && some.contains(other));
         let joined_to = |one| hosts.iter().filter(|other| one < *other && are_joined(one, other)).count();
         let (hosts, pairs) = (hosts.len(), hosts.iter().map(joined_to).sum::<usize>());
         let possible = hosts * (hosts - 1) / 2;
         let seen = match joined.len() {
-            0 => "no port of a host hears a port of another".to_owned(),
             1 if pairs == possible => "one switch or cable joins them".to_owned(),
-            links if joined.iter().all(|some| some.len() == hosts) => {
+            links if pairs == possible && joined.iter().all(|some| some.len() == hosts) => {
                 format!("{links} rails or cables, each of which joins them all")
             }
             _ if pairs == possible => "cables or switches join each two of them".to_owned(),
@@ -191,9 +175,9 @@ impl<'a> Wiring<'a> {
         if pairs == possible {
             return Finding::ok(CHECK, looked, seen);
         }
-        let down: Vec<usize> = (0..self.ports.len()).filter(|end| !self.ports[*end].rail.up).collect();
+        let down: Vec<&Port<'_>> = self.ports.iter().filter(|port| !port.rail.up).collect();
         let without = if down.is_empty() { "" } else { "; without a link: " };
-        let seen = format!("{seen}{without}{}", short(&down, ", ", |end| self.name(end)));
+        let seen = format!("{seen}{without}{}", short(&down, ", ", |port| self.name(port)));
         let cure = "if a cable or switch should join more, look at the link of each port (`ethtool`), and whether multicast passes";
         Finding::new(Severity::Note, CHECK, looked, seen, cure)
     }
@@ -203,31 +187,33 @@ impl<'a> Wiring<'a> {
         if self.ports.is_empty() {
             return String::new();
         }
-        let line = |segment: &Ends| {
-            let ports: Vec<&Port<'_>> = segment.iter().map(|end| &self.ports[*end]).collect();
+        let line = |ports: Vec<&Port<'_>>| {
             let side = |side: &[&Port<'_>]| {
                 let names: Vec<&str> = side.iter().map(|port| port.rail.by.as_str()).collect();
-                format!("{} {}", side[0].host_name, names.join(", "))
+                format!("{} {}", self.board.name(side[0].host), names.join(", "))
             };
             // Those of a host are neighbours.
             let mut sides: Vec<String> =
                 ports.chunk_by(|one, next| one.host == next.host).map(side).collect();
-            let alone = segment.first().filter(|end| !self.is_joined(**end));
-            sides.extend(alone.map(|end| self.hears(*end)));
-            format!("  {}\n", sides.join(" -- "))
+            if sides.len() == 1 {
+                sides.push(self.hears(ports[0]));
+            }
+            sides
         };
-        let mut lines: Vec<String> = self.segments.iter().map(line).collect();
-        lines.extend(self.silent.iter().map(|name| format!("  {name} -- has not told its ports\n")));
+        let silent = self.board.ids().into_iter().filter(|id| self.board.host(*id).rails.is_none());
+        let silent = silent.map(|id| vec![self.board.name(id), "has not told its ports".to_owned()]);
+        let lines = self.segments().into_values().map(line).chain(silent);
+        let lines: Vec<String> = lines.map(|sides| format!("  {}\n", sides.join(" -- "))).collect();
         format!("\nports for RDMA, and which hear each other:\n{}", lines.concat())
     }
 
     /// The segments for programs.
     pub(super) fn document(&self) -> Value {
-        let port = |end: &usize| {
-            let Port { host_name, rail: Rail { by, networks, up, .. }, .. } = &self.ports[*end];
-            json!({ "host": host_name, "interface": by, "networks": networks, "link": up })
+        let port = |port: &Port<'_>| {
+            let Rail { by, networks, up, .. } = port.rail;
+            json!({ "host": self.board.name(port.host), "interface": by, "networks": networks, "link": up })
         };
-        self.segments.iter().map(|segment| segment.iter().map(port).collect::<Value>()).collect()
+        self.segments().into_values().map(|ports| ports.into_iter().map(port).collect::<Value>()).collect()
     }
 }
 
@@ -237,6 +223,10 @@ impl Port<'_> {
     }
 }
 
+fn hosts<'a>(ports: impl IntoIterator<Item = &'a Port<'a>>) -> BTreeSet<u32> {
+    ports.into_iter().map(|port| port.host).collect()
+}
+
 /// Whether hosts in this network are on the same link: not where the network is a single address, as those of
 /// services are, or holds the addresses that hosts give themselves (RFC 3927).
 fn is_of_link(network: &str) -> bool {
@@ -244,9 +234,9 @@ fn is_of_link(network: &str) -> bool {
 }
 
 /// What is said of these ports, as far as a line has room.
-fn short(ends: &[usize], separator: &str, say: impl Fn(usize) -> String) -> String {
-    let said: Vec<String> = ends.iter().take(SHOWN).map(|end| say(*end)).collect();
-    match ends.len().saturating_sub(SHOWN) {
+fn short(ports: &[&Port<'_>], separator: &str, say: impl Fn(&Port<'_>) -> String) -> String {
+    let said: Vec<String> = ports.iter().take(SHOWN).map(|port| say(port)).collect();
+    match ports.len().saturating_sub(SHOWN) {
         0 => said.join(separator),
         more => format!("{}{separator}and {more} more", said.join(separator)),
     }
@@ -307,7 +297,7 @@ mod tests {
         let mut three = board(&[&ports, &[rail("c", &[], &[])], &[]]);
         three.others.get_mut(&3).unwrap().rails = None;
         let wiring = Wiring::of(&three);
-        assert_eq!(wiring.segments[0], [0, 5].into());
+        assert_eq!(wiring.segments()[&0].len(), 2);
         let lines = [
             "",
             "ports for RDMA, and which hear each other:",
@@ -360,7 +350,7 @@ mod tests {
         let without = board(&[&[rail("a", &[], &[])], &[rail("b", &[], &[])]]);
         assert_eq!(
             said(&without),
-            ["note ports for RDMA of 2 hosts: no port of a host hears a port of another"]
+            ["note ports for RDMA of 2 hosts: cables or switches join 0 of 1 pairs of them"]
         );
     }
 

@@ -38,29 +38,28 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
 }
 
 fn present(board: &Board) -> Finding {
-    const CHECK: &str = "hosts";
     let ids = board.ids();
-    let (here, world) = (ids.len(), board.world);
-    let looked = "hosts that run the doctor";
-    if here == 1 && world > 1 {
-        let seen = format!("1 of {world}: nobody else was heard, by multicast or otherwise");
-        let cure = "start the doctor on all hosts at the same time; then give --seed ADDRESS of another host, or --broadcast; and \
-                    compare `ip -brief address`, since two hosts with one address hear nothing of each other";
-        return Finding::new(Severity::Problem, CHECK, looked, seen, cure);
-    }
+    let (check, looked, here, world) = ("hosts", "hosts that run the doctor", ids.len(), board.world);
     let names: Vec<String> = ids.iter().map(|id| board.name(*id)).collect();
     let seen = format!("{here} of {world}: {}", names.join(", "));
-    match here.cmp(&world) {
-        _ if (board.least..=world).contains(&here) => Finding::ok(CHECK, looked, seen),
-        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => {
-            let cure = "start the doctor on the others too; if it runs there, give each --seed with one of these addresses";
-            Finding::new(Severity::Problem, CHECK, looked, seen, cure)
+    let (status, seen, cure) = match here {
+        1 => (
+            Severity::Problem,
+            format!("1 of {world}: nobody else was heard, by multicast or otherwise"),
+            "start the doctor on all hosts at the same time; then give --seed ADDRESS of another host, or --broadcast; and \
+             compare `ip -brief address`, since two hosts with one address hear nothing of each other",
+        ),
+        _ if here > world => {
+            (Severity::Warning, seen, "give the number of hosts as --world, and each job its own --job-id")
         }
-        std::cmp::Ordering::Greater => {
-            let cure = "give the number of hosts as --world, and each job its own --job-id";
-            Finding::new(Severity::Warning, CHECK, looked, seen, cure)
-        }
-    }
+        _ if here < board.least => (
+            Severity::Problem,
+            seen,
+            "start the doctor on the others too; if it runs there, give each --seed with one of these addresses",
+        ),
+        _ => return Finding::ok(check, looked, seen),
+    };
+    Finding::new(status, check, looked, seen, cure)
 }
 
 fn no_family() -> Finding {

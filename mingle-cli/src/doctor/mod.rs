@@ -214,21 +214,14 @@ fn visit(
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
     let worst = findings.iter().any(|finding| finding.status == Severity::Problem);
-    let code = match board {
+    let (code, verdict) = match board {
         // The hosts have tried: findings about one of them do not matter then.
-        Some(board) if board.can_form() => 0,
-        Some(board) if !board.is_full() => 3,
-        Some(_) => 5,
-        None if worst || meets => 5,
-        None => 0,
+        Some(board) if board.can_form() => (0, "a world can form"),
+        Some(board) if !board.is_full() => (3, "not all hosts came"),
+        None if !worst && !meets => (0, "nothing on this host keeps a world from forming"),
+        _ => (5, "a world cannot form"),
     };
     let count = finding::count(findings);
-    let verdict = match (code, meets) {
-        (0, true) => "a world can form",
-        (0, false) => "nothing on this host keeps a world from forming",
-        (3, _) => "not all hosts came",
-        _ => "a world cannot form",
-    };
     let summary = if count.is_empty() { verdict.to_owned() } else { format!("{verdict}; {count}") };
     if is_json {
         Stdout::json(&json!({

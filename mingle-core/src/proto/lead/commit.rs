@@ -69,8 +69,17 @@ impl Committed {
             left_over,
         });
         let (commit, since) = (commit.encode(), shared.now);
-        shared.links.say(since, plan.master, &commit);
-        Self { plan, since, unaware, left_over, commit, tells_all: false }
+        let committed = Self { plan, since, unaware, left_over, commit, tells_all: false };
+        committed.tell(committed.plan.master, shared);
+        committed
+    }
+
+    /// Tells a member. That its port refuses says only from now on that the member knows.
+    fn tell(&self, id: NodeId, shared: &mut Shared) {
+        if let Some(peer) = shared.links.get_mut(id) {
+            peer.link.forget_refusals();
+        }
+        shared.links.say(shared.now, id, &self.commit);
     }
 
     /// Why a node gets no seat.
@@ -95,7 +104,7 @@ impl Committed {
             let full = no_seat(&self.plan, shared);
             for (id, entry) in book.entries().filter(|(_, entry)| !entry.done) {
                 if entry.seated {
-                    shared.links.say(shared.now, id, &self.commit);
+                    self.tell(id, shared);
                 } else {
                     shared.refuse(id, full.clone());
                 }

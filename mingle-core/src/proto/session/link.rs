@@ -346,6 +346,11 @@ impl PeerLink {
         self.refused_though_there > 1
     }
 
+    /// What is said next makes the process accept no more connections.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.refused_though_there = 0;
+    }
+
     /// Since when the other process owes an acknowledgement.
     pub(crate) fn owes_since(&self) -> Option<Time> {
         self.session.waits_since().map(|since| since.max(self.there_since))

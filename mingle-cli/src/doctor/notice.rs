@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use bincode::config::standard;
 use mingle_core::HostName;
 use mingle_core::proto::{BrokenPath, JobTag, Link};
+use mingle_core::tools::{from_bytes, to_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::route::Blocked;
@@ -27,8 +27,6 @@ pub(super) const RAILS: usize = 32;
 const ADDRESSES: usize = 8;
 /// The length up to which a datagram is filled: it fits IPv6's least MTU.
 const FULL: usize = 1200;
-/// The most bytes that a message may claim to need, as bincode counts numbers and lengths.
-const CLAIMED: usize = 1 << 22;
 /// Magic and version of the doctor's own messages, which a rendezvous ignores.
 const HEAD: [u8; 8] = *b"MNGD\x05\0\0\0";
 
@@ -178,15 +176,13 @@ pub(super) enum Message {
 
 /// The message with its head.
 pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
-    let body = bincode::serde::encode_to_vec(message, standard()).unwrap_or_default();
-    [&HEAD[..], &tag.0, &body].concat()
+    [&HEAD[..], &tag.0, &to_bytes(message)].concat()
 }
 
 /// The message, if a host of this job may send it.
 pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    let (message, _) =
-        bincode::serde::borrow_decode_from_slice(body, standard().with_limit::<CLAIMED>()).ok()?;
+    let message = from_bytes(body)?;
     let is_sane = match &message {
         Message::News(_, records) => records.len() <= HOSTS && records.iter().all(Record::is_sane),
         Message::Rail(_, port) => is_name(port),

@@ -112,6 +112,16 @@ fn read<'a, T: Deserialize<'a>>(mut bytes: &'a [u8], config: impl Config) -> Opt
     bytes.is_empty().then_some(value)
 }
 
+/// The bytes of a message that hosts exchange beside the protocol, with the limits of a frame.
+pub fn to_bytes<T: Serialize>(message: &T) -> Vec<u8> {
+    write(message, frame_config())
+}
+
+/// The message in these bytes; none if they are no such message, or more.
+pub fn from_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    read(bytes, frame_config())
+}
+
 /// The first value in these bytes, of which it leaves the others.
 fn read_first<'a, T: Deserialize<'a>>(bytes: &mut &'a [u8], config: impl Config) -> Option<T> {
     let (value, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;

@@ -26,7 +26,10 @@ impl Intent {
         // Subcommands come first, since options conflict with them.
         let first = args.first().map(OsString::as_os_str);
         let is_run = first.is_some_and(|arg| arg == "run");
-        let is_command = first.is_some_and(|arg| LowArgs::command().find_subcommand(arg).is_some());
+        // The parser's description is not made for nothing.
+        let names_a_command = |arg: &OsStr| LowArgs::command().find_subcommand(arg).is_some();
+        let is_option = |arg: &OsStr| arg.as_encoded_bytes().starts_with(b"-");
+        let is_command = first.is_some_and(|arg| !is_option(arg) && names_a_command(arg));
         let mut format = variable.filter(|text| !text.is_empty() && !is_command);
         // Stdout of `run` belongs to the command that it starts.
         let mut rest = args.iter().take_while(|arg| *arg != "--" && !is_run);

@@ -58,8 +58,8 @@ pub fn join(
     };
     caller::during(told, ends, || {
         if let Err(stop) = exit::contain(work) {
-            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-            let what = json!({ "code": code, "kind": kind, "message": message, "facts": facts(&stop) });
+            let mut what = stop.document();
+            what["facts"] = facts(&stop);
             caller::tell("failed", || what, None);
         }
     });

@@ -10,6 +10,7 @@ use std::panic::{self, AssertUnwindSafe};
 use mingle_core::env::{Unfit, UnsafeStatement};
 use mingle_core::{End, Error, Outlook};
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::{advice, stderr};
 
@@ -42,6 +43,11 @@ impl Stop {
     /// The exit code, as in `--help`.
     pub(crate) fn code(&self) -> NonZeroU8 {
         NonZeroU8::new(self.class().0).unwrap_or(NonZeroU8::MIN)
+    }
+
+    /// What programs are told.
+    pub(crate) fn document(&self) -> Value {
+        json!({ "code": self.code(), "kind": self.kind(), "message": self.to_string() })
     }
 
     /// A name for programs, which stays when the messages change.

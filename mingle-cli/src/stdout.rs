@@ -122,8 +122,7 @@ fn failed(format: Format, stop: &Stop) -> Result<String, Stop> {
     if format != Format::JSON {
         return Ok(String::new());
     }
-    let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-    json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } }))
+    json_text(&json!({ "error": stop.document() }))
 }
 
 /// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the

@@ -66,22 +66,18 @@ impl Joining {
 
     /// Waits until the thread has ended and all its sockets are closed.
     fn finish(&self, py: Python<'_>) {
-        py.detach(|| self.wait());
+        py.detach(|| {
+            let thread = lock(&self.thread).take();
+            // A panic of the thread was an error already.
+            thread.map(JoinHandle::join);
+            self.queue.close();
+        });
     }
 
     /// For a child that `fork` has made, which has neither the thread nor the thread's sockets.
     #[pyo3(name = "_forget")]
     fn forget(&self) {
         std::mem::forget(lock(&self.thread).take());
-        self.queue.close();
-    }
-}
-
-impl Joining {
-    fn wait(&self) {
-        let thread = lock(&self.thread).take();
-        // A panic of the thread was an error already.
-        thread.map(JoinHandle::join);
         self.queue.close();
     }
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::frequent::common;
+use super::frequent::{common, most_frequent};
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::group::{self, Group};
 use super::machine::{
@@ -21,7 +21,7 @@ const AMAZON: u16 = 0x1d0f;
 /// Why a job should not use a port, a group of ports or a GID.
 pub type Reason = Cow<'static, str>;
 
-/// The reason of a RoCE port with GIDs of other network namespaces alone.
+/// The reason of a RoCE port without a GID of this network namespace.
 pub(super) const NO_OWN_GID: Reason =
     Cow::Borrowed("no GID is an address of its interface in this network namespace");
 const UNUSED: Reason = Cow::Borrowed("the port is not used");
@@ -379,7 +379,8 @@ fn forget_gids(port: &mut PortChoice<'_>, reason: Reason) {
 }
 
 /// Finds whether NCCL can use the GIDs of all ports. Where it cannot, keeps the ports that share an index.
-/// Returns a warning where a rule of NCCL's own is needed, or where ports are given up.
+/// Returns a warning where NCCL needs a network to choose from, or where ports with another index are given
+/// up.
 fn settle_indices(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<String> {
     let with_gids: Vec<_> = used(ports).filter_map(|port| Some((port.port, port.gid()?))).collect();
     let all_have_gids = with_gids.len() == used(ports).count();
@@ -396,9 +397,7 @@ fn settle_indices(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Optio
         Some(GidRule::Index(_)) if all_have_gids => return None,
         _ => {}
     }
-    let sharing = |index| with_gids.iter().filter(|(_, gid)| gid.index == index).count();
-    // Of several maxima the one of the first port.
-    let used = with_gids.iter().rev().map(|(_, gid)| gid.index).max_by_key(|index| sharing(*index))?;
+    let used = most_frequent(with_gids.iter().map(|(_, gid)| gid.index))?;
     let mut apart = Vec::new();
     for port in ports.iter_mut().filter(|port| port.is_used() && port.gid_index() != Some(used)) {
         port.excluded = Some(port.gid_index().map_or(NO_OWN_GID, |own| {

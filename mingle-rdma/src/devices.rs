@@ -137,9 +137,9 @@ impl Library {
             list => format!("={}", list.replace(' ', "")),
         };
         let is_selected = |(device, port): &(&Device, &Port)| {
-            // The index has no effect on InfiniBand.
             nccl_list_has(&nccls, &device.name, Some(&port.number.to_string()))
                 && port.state == Some(PortState::ACTIVE)
+                // The index has no effect on InfiniBand.
                 && port.link_layer == LinkLayer::Ethernet
         };
         let (mut known, mut names) = (Vec::new(), Vec::new());

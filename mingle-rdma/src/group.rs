@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::choose::{NO_OWN_GID, PortChoice, Reason, own_gid};
+use super::frequent::common;
 use super::machine::{Device, LinkLayer, Machine, Port, Rate};
 use super::pci::{self, Distance};
 use super::summary::Capability;
@@ -374,10 +375,9 @@ impl<'a> Draft<'a> {
         let outsiders: Vec<_> = all.iter().filter_map(out).collect();
         let ports: Vec<_> = all.iter().copied().filter(|port| outsider(port, &all).is_none()).collect();
         let whole = bandwidth(&ports);
-        let card = ports.first().and_then(|port| port.device.card);
         let group = Group {
             kind: ports.first().map_or(Capability::NoUsablePort, |port| kind_of(port.port)),
-            card: card.filter(|_| ports.iter().all(|port| port.device.card == card)),
+            card: common(ports.iter().map(|port| port.device.card)),
             rate: ports.iter().filter_map(|port| port.port.rate).max(),
             ports: ports.iter().map(|port| port.device.name_of(port.port)).collect(),
             bandwidth: whole,

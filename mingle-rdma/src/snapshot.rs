@@ -1,7 +1,8 @@
 //! A machine as a folder: saved for a report or a test, and read on any host.
 //!
 //! ```text
-//! class/infiniband, class/infiniband_verbs, class/net, devices, module   as below /sys
+//! bus/pci/devices, class/infiniband, class/infiniband_verbs, class/net, devices, module
+//!                    as below /sys
 //! dev_infiniband/    a file for each file of /dev/infiniband that could be opened
 //! addrs.txt          a line such as `eth0 inet 10.1.2.3/24` for each address of the network namespace,
 //!                    behind it `dynamic`, `secondary`, `temporary` or `deprecated` where that is so

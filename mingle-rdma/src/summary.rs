@@ -120,6 +120,11 @@ impl Summary {
         group.ports[transport.addressing().map_or(0, Addressing::place)]
     }
 
+    /// What the node's ports of this kind carry, in Gb/s; 0 if it has none.
+    pub(super) fn total(&self, kind: Capability) -> u16 {
+        self.group(kind).map_or(0, |group| group.total)
+    }
+
     /// Whether the node's devices were examined. Only then can the summary be compared with the summaries of
     /// other nodes.
     pub fn is_examined(self) -> bool {

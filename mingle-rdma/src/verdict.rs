@@ -68,7 +68,7 @@ impl Transport {
     }
 
     /// All transports for RDMA, in the order in which they are preferred.
-    fn rdma() -> impl Iterator<Item = Self> {
+    fn rdma() -> impl DoubleEndedIterator<Item = Self> {
         let roce = Addressing::ALL.into_iter().map(Self::Roce);
         std::iter::once(Self::InfiniBand).chain(roce).chain([Self::Efa])
     }
@@ -385,7 +385,7 @@ impl<'a> Comparison<'a> {
     /// What all ranks would have of a transport, where all have it.
     fn offer(&self, transport: Transport) -> Option<Offer> {
         let kind = transport.kind()?;
-        let totals = self.examined().map(|(_, summary)| summary.group(kind).map_or(0, |group| group.total));
+        let totals = self.examined().map(|(_, summary)| summary.total(kind));
         let fewest = self.ports(transport).map(|(_, ports)| ports).min().filter(|fewest| *fewest > 0)?;
         Some(Offer { kind, transport, fewest, smallest: totals.min()? })
     }
@@ -395,9 +395,8 @@ impl<'a> Comparison<'a> {
         let ranks_with =
             |transport: &Transport| self.ports(*transport).filter(|(_, ports)| *ports > 0).count();
         // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
-        let of_kind: Vec<_> =
-            Transport::rdma().filter(|transport| transport.kind() == Some(usable)).collect();
-        let Some(favourite) = of_kind.into_iter().rev().max_by_key(ranks_with) else { return };
+        let of_kind = Transport::rdma().rev().filter(|transport| transport.kind() == Some(usable));
+        let Some(favourite) = of_kind.max_by_key(ranks_with) else { return };
         for (rank, summary) in self.examined() {
             if summary.group(usable).is_none() {
                 self.note(rank, Difference::Capability { own: summary.capability, most: usable });
@@ -411,15 +410,14 @@ impl<'a> Comparison<'a> {
     /// most would use, or by a rank that has little of what all use.
     fn compare_groups(&mut self, usable: Capability, offer: &Offer) {
         let (kind, is_used) = (usable, offer.kind == usable);
-        let total = |summary: Summary, kind| summary.group(kind).map_or(0, |group| group.total);
-        let totals = self.examined().map(|(_, summary)| total(summary, kind));
+        let totals = self.examined().map(|(_, summary)| summary.total(kind));
         let Some(most) = most_frequent(totals) else { return };
         for (rank, summary) in self.examined() {
-            let own = total(summary, kind);
+            let own = summary.total(kind);
             // Of several maxima the first, while `max_by_key` returns the last.
-            let best = KINDS.into_iter().rev().max_by_key(|kind| total(summary, *kind)).unwrap_or(kind);
+            let best = KINDS.into_iter().rev().max_by_key(|kind| summary.total(*kind)).unwrap_or(kind);
             let other = if is_used { best } else { offer.kind };
-            let total = if is_used { total(summary, best) } else { offer.smallest };
+            let total = if is_used { summary.total(best) } else { offer.smallest };
             let gives_up = !is_used || total > own;
             if gives_up && (own < most || is_used && summary.capability != kind) {
                 self.note(rank, Difference::Group { kind, own, most, is_used, other, total });

@@ -135,7 +135,6 @@ fn cure(title: &str, lab: &Lab, others: Vec<Proc>) -> Vec<Proc> {
             command.args(["-c", "exec \"$@\" >/dev/null", "sh", MINGLE]).args(args(1, ""));
             vec![lab.start(0, command)]
         }
-        "An option has two values" => alone("--rank 0"),
         "--last-call without a range" => {
             (0..2).map(|node| lab.spawn(node, &args(2, "--world 2:3 --last-call 1s"))).collect()
         }

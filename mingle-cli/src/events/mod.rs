@@ -73,8 +73,7 @@ impl Journal {
         add_fewest(&mut facts, Some(config.world));
         journal.write("started", facts);
         exit::contain(|| work(&mut journal)).inspect_err(|stop| {
-            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-            journal.write("failed", json!({ "code": code, "kind": kind, "message": message }));
+            journal.write("failed", stop.document());
         })
     }
 
@@ -175,12 +174,11 @@ impl Journal {
     pub(crate) fn formed(&mut self, assignment: &Assignment) {
         self.timings.formed_ms = Some(since(self.begun));
         let Formed { rank, world, master, sameness, .. } = &assignment.formed;
-        let differences: Vec<String> = sameness.lines().iter().map(ToString::to_string).collect();
         let mut facts = json!({
             "rank": rank.get(),
             "world": world.get(),
             "master": { "address": master.ip(), "port": master.port() },
-            "differences": differences,
+            "differences": sameness.lines(),
             "timings": self.timings,
         });
         if let Some(lost) = self.goodput.formed(now()) {

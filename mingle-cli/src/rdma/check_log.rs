@@ -70,7 +70,10 @@ fn each_line(input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<()> 
     for byte in input.bytes().chain([Ok(b'\n')]) {
         match byte? {
             b'\n' | b'\r' if line.is_empty() => {}
-            b'\n' | b'\r' => each(&std::mem::take(&mut line)),
+            b'\n' | b'\r' => {
+                each(&line);
+                line.clear();
+            }
             byte if line.len() < LONGEST_LINE => line.push(byte.into()),
             _ => {}
         }

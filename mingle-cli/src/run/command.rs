@@ -221,8 +221,9 @@ fn of_words(words: Vec<OsString>) -> process::Command {
     process
 }
 
-/// The file of a program, found in PATH as execvp(3) does. Looked for before the rendezvous, so that no other
-/// node waits or starts in vain for a node that cannot execute it; only execve(2) can tell for certain.
+/// The file of a program, found in PATH as execvp(3) does; a script must name its interpreter. Looked for
+/// before the rendezvous, so that no other node waits or starts in vain for a node that cannot execute it;
+/// only execve(2) can tell for certain.
 pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
     let folders = env::var_os("PATH").unwrap_or_else(|| PATH.into());
     let is_path = name.as_bytes().contains(&b'/');

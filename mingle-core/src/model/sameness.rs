@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn lines(sameness: &Sameness) -> Vec<String> {
-        sameness.lines().iter().map(ToString::to_string).collect()
+        sameness.lines()
     }
 
     fn algo(value: &str) -> Vec<Trait> {

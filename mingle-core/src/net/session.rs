@@ -192,11 +192,11 @@ async fn next_frame(
     reader: &mut Reader,
     most: usize,
 ) -> io::Result<Option<Frame>> {
-    let mut buffer = [0; 4096];
     loop {
         if let Some(frame) = reader.next_frame(most).map_err(invalid)? {
             return Ok(Some(frame));
         }
+        let mut buffer = [0; 4096];
         match from.read(&mut buffer).await? {
             0 => return Ok(None),
             length => reader.push(&buffer[..length]),

@@ -236,7 +236,8 @@ impl Reader {
         if self.buffer.len() < LENGTH + rest {
             return Ok(None);
         }
-        let mut bytes: Vec<u8> = self.buffer.drain(..LENGTH + rest).skip(LENGTH).collect();
+        let mut bytes = self.buffer[LENGTH..LENGTH + rest].to_vec();
+        self.buffer.drain(..LENGTH + rest);
         if let Some(seal) = &mut self.seal {
             let nonce = seal.nonce();
             let opened = seal.cipher.decrypt(&nonce, Payload { msg: &bytes, aad: &length });

@@ -157,6 +157,10 @@ impl Plan {
         u32::try_from(rank).ok()
     }
 
+    pub(crate) fn seat(&self, rank: u32) -> Option<&Contact> {
+        self.seats.get(usize::try_from(rank).ok()?)
+    }
+
     /// Up to [`HEIRS`] members, spread over the ranks, in the order in which they are asked.
     pub(crate) fn heirs(&self) -> Vec<Contact> {
         let count = self.seats.len().min(HEIRS);

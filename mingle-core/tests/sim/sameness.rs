@@ -23,7 +23,7 @@ fn lossy() -> Weather {
 
 /// The lines of a host, which has formed.
 fn lines(net: &Network, host: usize) -> Vec<String> {
-    formed(net, host).sameness.lines().iter().map(ToString::to_string).collect()
+    formed(net, host).sameness.lines()
 }
 
 const ODD: &str = "NCCL_ALGO differs: \"Ring\" on rank 3, \"Tree\" on the others";

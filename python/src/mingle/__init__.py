@@ -18,9 +18,12 @@ import os
 import sys
 import weakref
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Callable, Mapping, MutableMapping
 
+# As in `typing`, whose import would take milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, MutableMapping
+
     from typing_extensions import Self, Unpack
 
     from ._options import Options

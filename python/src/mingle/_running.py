@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import select
 import sys
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, Mapping
 
+# As in `typing`, whose import would take milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Literal, Mapping
+
     from typing_extensions import Self, Unpack
 
     from ._options import StayOptions
@@ -222,7 +224,9 @@ class RunningWorld:
     def _clear(self, state):
         self._state, self._over = state, None
         self._gone, self._suspected = set(), set()
-        self._waiting, self._is_cut_off, self._is_taken = 0, False, False
+        self._waiting, self._is_cut_off = 0, False
+        # Whether `next` has returned the assignment of this world.
+        self._is_taken = False
         if self._assignment is not None:
             self._assignment.close()
             self._assignment = None
@@ -314,6 +318,8 @@ class RunningWorld:
         """Passes on what has happened. ``is_last``: the thread has ended."""
         if self._state in ENDED:
             return
+        import json
+
         for kind, text, fd in self._joining.take():
             what = json.loads(text)
             if kind == "formed":
@@ -379,8 +385,6 @@ class RunningWorld:
     _cause = ""
     # What `next` asked for last.
     _is_asked = 1, False
-    # Whether `next` has returned the assignment of this world.
-    _is_taken = False
 
 
 def _code(code):

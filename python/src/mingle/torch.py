@@ -94,12 +94,17 @@ def _refuse_torchrun(what, instead="let"):
         raise UsageError(f"{message} the agents meet by torchrun --rdzv-backend=mingle", 2, "usage")
 
 
-def _export(assignment):
-    """Sets the variables of this process: those that count processes, and those for NCCL, Gloo and others."""
+def _set(assignment, own):
+    """Sets the variables of this process but for these, which it sets itself, and torchrun's."""
     assignment.env = {
-        name: value for name, value in assignment.env.items() if name != "NODE_RANK" and not name.startswith("PET_")
+        name: value for name, value in assignment.env.items() if name not in own and not name.startswith("PET_")
     }
     assignment.export()
+
+
+def _export(assignment):
+    """Sets the variables of this process: those that count processes, and those for NCCL, Gloo and others."""
+    _set(assignment, {"NODE_RANK"})
     local, here = _local(assignment)
     os.environ["LOCAL_RANK"] = str(local)
     os.environ["LOCAL_WORLD_SIZE"] = str(here)

@@ -31,7 +31,7 @@ from datetime import timedelta
 from typing import Any, Callable, Optional
 
 import mingle
-from mingle.torch import TAKES_SOCKET
+from mingle.torch import TAKES_SOCKET, _set
 from mingle.torch import _store as open_store
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import api
@@ -292,5 +292,4 @@ def show() -> None:
 
 def export(node: mingle.Assignment) -> None:
     """Sets the variables for NCCL, Gloo and other libraries in this process, whose environment workers inherit."""
-    node.env = {name: value for name, value in node.env.items() if name not in AGENTS_OWN and not name.startswith("PET_")}
-    node.export()
+    _set(node, AGENTS_OWN)

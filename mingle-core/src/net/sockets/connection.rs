@@ -23,8 +23,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the padding of a path may take behind its token. The prover gives up earlier.
 const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A report from a task beside the driver. A connection's task sends its events in order, and its end last:
-/// as that of a session's, whatever it was for.
+/// A report from a task beside the driver. A connection's task sends its events in order, and its end last;
+/// that of an accepted connection as that of a session's, whatever it was for.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
     /// Something has happened on a connection of a session.

@@ -56,8 +56,9 @@ pub(crate) struct Connections {
     own: Vec<TcpListener>,
     /// On the port for paths.
     paths: Vec<TcpListener>,
-    /// Whether those of the own port stay open for the job when this node accepts no more, and these.
+    /// Whether those of the own port stay open for the job when this node accepts no more.
     pub(crate) keeps_own: bool,
+    /// Those that do, IPv4 first.
     kept: Vec<TcpListener>,
     /// Answers the tokens of paths to this node.
     target: Option<Arc<PathTarget>>,

@@ -204,14 +204,9 @@ impl Book {
         }
     }
 
-    /// Removes a node with a seat.
+    /// Removes a node, and its seat if it has one.
     pub(super) fn vacate(&mut self, id: NodeId) {
         self.unseat(id);
-        self.entries.remove(&id);
-    }
-
-    /// Removes a node without a seat, or any where its seat does not matter any more.
-    pub(super) fn remove(&mut self, id: NodeId) {
         self.entries.remove(&id);
     }
 

@@ -219,15 +219,13 @@ impl Lead {
     /// A challenged member has read the question: the nodes that were given its rank get no seat.
     fn end_challenge_of(&mut self, holder: NodeId, shared: &mut Shared) {
         let Some(entry) = self.book.get(holder) else { return };
-        let (peer, rank) = (entry.peer(), entry.node.rank);
+        let (peer, Some(rank)) = (entry.peer(), entry.node.rank) else { return };
         // One that has held up a round waits for its seat to be free again.
-        let wants = |other: &book::Entry| rank.is_some() && other.node.rank == rank && !other.replaced;
-        let has_rank = |id: &NodeId| self.book.get(*id).is_some_and(wants);
-        let refused: Vec<NodeId> = self.book.standbys().iter().copied().filter(has_rank).collect();
-        for &id in &refused {
-            shared.refuse(id, Refusal::RankTaken(peer.clone()));
-        }
-        self.tell_of_rank(refused, shared);
+        let wants = |id: &NodeId| {
+            self.book.get(*id).is_some_and(|other| other.node.rank == Some(rank) && !other.replaced)
+        };
+        let refused: Vec<NodeId> = self.book.standbys().iter().copied().filter(wants).collect();
+        self.refuse_rank(refused, &peer, shared);
     }
 
     /// Something has happened on the session with a node that has joined: it is there, and has read what it

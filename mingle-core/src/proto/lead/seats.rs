@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lead;
-use crate::model::{Misfit, NodeId, Unfit};
+use crate::model::{Misfit, NodeId, Peer, Unfit};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Join, Refusal, Trouble, decode_traits};
@@ -84,9 +84,15 @@ impl Lead {
         shared.timers.set_earlier(Timer::Welcome, shared.now);
     }
 
-    /// These nodes were given a rank that another node has, which answers.
-    pub(super) fn tell_of_rank(&mut self, refused: impl IntoIterator<Item = NodeId>, shared: &mut Shared) {
+    /// These nodes were given the rank of this holder, which answers.
+    pub(super) fn refuse_rank(
+        &mut self,
+        refused: impl IntoIterator<Item = NodeId>,
+        holder: &Peer,
+        shared: &mut Shared,
+    ) {
         for id in refused {
+            shared.refuse(id, Refusal::RankTaken(holder.clone()));
             let Some((rank, entry)) = self.book.get(id).and_then(|entry| Some((entry.node.rank?, entry)))
             else {
                 continue;
@@ -122,8 +128,7 @@ impl Lead {
             (Some(holder), Some(rank)) if holder == shared.me() => {
                 let me = shared.peer();
                 tracing::debug!(%id, %rank, "refused: the rank is this node's own");
-                shared.refuse(id, Refusal::RankTaken(me));
-                self.tell_of_rank([id], shared);
+                self.refuse_rank([id], &me, shared);
             }
             _ if self.frozen => {}
             (Some(holder), _) => self.challenge(holder, shared),
@@ -151,7 +156,7 @@ impl Lead {
             return;
         }
         if self.book.member(id).is_none() {
-            self.book.remove(id);
+            self.book.vacate(id);
             return;
         }
         self.rounds.void_for_change(shared);

@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
 /// where its queue of connections was full.
 const REFUSED_AGAIN: Duration = Duration::from_millis(100);
 /// A connection that was reset may have been reset by a router. Its process is dead if nobody has heard it
-/// for so long.
+/// for so long. And a process that ends closes and resets its connections within this time.
 const AFTER_RESET: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
@@ -103,7 +103,7 @@ pub(crate) struct PeerLink {
 #[derive(Debug, Clone, Copy)]
 struct Question {
     since: Time,
-    /// The other end has closed a connection.
+    /// The other end has closed the last connection, or another less than [`AFTER_RESET`] before.
     was_closed: bool,
     /// How many dials were refused, and when the first at an address where the process has been met.
     refusals: usize,
@@ -318,7 +318,8 @@ impl PeerLink {
         self.connections.iter().any(|(open, _)| *open == conn)
     }
 
-    /// Whether the process has closed its last connection itself, and has not come back.
+    /// Whether the process has closed its last connection itself, or another just before, and has not come
+    /// back.
     pub(crate) fn has_left(&self) -> bool {
         self.question.is_some_and(|question| question.was_closed)
     }

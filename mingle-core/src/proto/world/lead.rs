@@ -186,14 +186,13 @@ impl World {
         let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
         let is_of_plan = self.over.is_some() || self.reign.round == Some(plan.round);
         let lead = WorldLead::succeed(&self.reign, self.over, self.now);
-        if let Stage::Over(FirstCause { rank: Some(gone), end: End::Gone }) = lead.stage
-            && let Some((_, seat)) = (0..).zip(&seats).find(|(rank, _)| *rank == gone)
-            && is_of_plan
-            && !self.is_there(seat.id)
-        {
-            // The former leader has found that this member is dead.
-            self.dead.insert(seat.id);
-        }
+        // The former leader has found that this member is dead.
+        let gone = match lead.stage {
+            Stage::Over(FirstCause { rank: Some(rank), end: End::Gone }) if is_of_plan => plan.seat(rank),
+            _ => None,
+        };
+        let gone = gone.map(|seat| seat.id).filter(|id| !self.is_there(*id));
+        self.dead.extend(gone);
         self.lead = Some(lead);
         self.walk = None;
         self.reign = Reign {
@@ -307,9 +306,7 @@ impl World {
             return;
         }
         for rank in absent {
-            let seat =
-                self.plan.as_ref().and_then(|plan| plan.seats.get(usize::try_from(rank).ok()?)).cloned();
-            if let Some(seat) = seat {
+            if let Some(seat) = self.plan.as_ref().and_then(|plan| plan.seat(rank)).cloned() {
                 self.link_to(&seat);
             }
         }
@@ -507,15 +504,9 @@ impl World {
             let is_there = member.presence == Presence::There && answers(&member.id);
             member.command == Command::Waits && is_there && !member.is_lost()
         };
-        let seats = &self.plan.as_ref()?.seats;
-        let mut back: Vec<(u32, Contact)> = members
-            .iter()
-            .filter(is_back)
-            .filter_map(|member| {
-                let seat = seats.get(usize::try_from(member.rank).ok()?)?;
-                Some((member.rank, seat.clone()))
-            })
-            .collect();
+        let plan = self.plan.as_ref()?;
+        let seat = |member: &MemberView| Some((member.rank, plan.seat(member.rank)?.clone()));
+        let mut back: Vec<(u32, Contact)> = members.iter().filter(is_back).filter_map(seat).collect();
         let mut spares = self.spares();
         let size = |nodes: usize| {
             let nodes = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));

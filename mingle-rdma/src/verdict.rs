@@ -343,9 +343,9 @@ impl<'a> Comparison<'a> {
     }
 
     /// The best transport that all ranks can use together: of the kinds that every rank has, the one whose
-    /// smallest total is largest; of those within a quarter of it, the one that most would use alone, then
-    /// InfiniBand. Of RoCE's addressings v2 comes before v1, then the one with the most ports on the rank
-    /// that has the fewest for it. Notes the ranks that prevent a better one.
+    /// smallest total is largest; of those within a quarter of it, the kind that most would use alone, then
+    /// InfiniBand. Of RoCE's addressings v2 comes before v1, then the addressing with the most ports on the
+    /// rank that has the fewest for it. Notes the ranks that prevent a better transport.
     fn transport(&mut self) -> Transport {
         if self.examined().next().is_none() {
             return Transport::NotExamined;

@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// One of several hosts that run the doctor at once.
+/// A host among several that run the doctor at once.
 pub(super) struct Meeting {
     station: Station,
     prover: Prover,
@@ -70,7 +70,7 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    /// Listens to the other hosts; `board` holds this one alone. `machine` has the ports for RDMA.
+    /// Listens to the other hosts; `board` holds this host alone. `machine` has the ports for RDMA.
     pub(super) async fn open(
         station: Station,
         prover: Prover,
@@ -200,7 +200,7 @@ impl Meeting {
         self.until(None, |_| task.is_finished()).await;
     }
 
-    /// Tells the other hosts of this one, and by turns of another one whom not all hear.
+    /// Tells the other hosts of this host, and by turns of another host that not all hear.
     fn speak(&mut self, board: &Board) {
         let unheard: Vec<&Record> = board.unheard().collect();
         let other = self.turn.checked_rem(unheard.len()).map(|at| unheard[at]);
@@ -226,7 +226,7 @@ impl Meeting {
     }
 }
 
-/// Whether all hosts have come and had the time to answer, or another one will not stay for long.
+/// Whether all hosts have come and had the time to answer, or another host will not stay for long.
 fn is_settled(board: &Board) -> bool {
     let reached = board.others.keys().filter(|id| board.works(Way::Tcp, board.own.id, **id));
     let have_answered = reached.count() + 1 >= board.world || board.last_newcomer.elapsed() > SETTLE;

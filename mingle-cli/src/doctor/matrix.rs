@@ -96,7 +96,7 @@ impl Board {
     }
 
     /// The place of a host, in the family that the world would use, at which a connection has opened, or else
-    /// from which the host was heard, or else its preferred one.
+    /// from which the host was heard, or else its preferred place.
     pub(super) fn reached<'a>(&self, peer: &'a Record) -> Option<&'a HostPlace> {
         let family = self.is_ipv6();
         let met = self.own.about.get(&peer.id);

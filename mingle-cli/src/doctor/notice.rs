@@ -107,7 +107,7 @@ pub(super) struct Record {
     /// Random, new for each run.
     pub(super) id: u32,
     pub(super) host: HostName,
-    /// The preferred one first.
+    /// The preferred place first.
     pub(super) places: Vec<HostPlace>,
     /// The port to which the others prove their paths.
     pub(super) port: u16,

@@ -144,7 +144,7 @@ impl LogReport {
 
     /// Pairs of ranks whose channels use another network than most.
     fn others(&self) -> Vec<((u32, u32), Ends)> {
-        // Of two that are equally frequent the better one, while `max_by_key` returns the last.
+        // Of two equally frequent networks the better, while `max_by_key` returns the last.
         let most = (0..NETWORKS.len()).rev().max_by_key(|at| self.ends[*at]);
         let differs = |ends: Ends| used(ends).iter().any(|(at, _)| Some(*at) != most);
         self.pairs.iter().map(|(pair, ends)| (*pair, *ends)).filter(|(_, ends)| differs(*ends)).collect()

@@ -156,7 +156,7 @@ async fn look_up(seed: Seed) -> (Seed, io::Result<Vec<IpAddr>>) {
 }
 
 /// The ports at which a node of the job most likely is. This node's own port comes first if it was given,
-/// since most likely all nodes were given the same one.
+/// since most likely all nodes were given the same port.
 fn guesses(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Vec<u16> {
     let others = usual.take(PORTS).filter(|port| given != Some(*port));
     given.into_iter().chain(others).collect()

@@ -344,8 +344,8 @@ impl Driver {
     }
 }
 
-/// Accepts on these listeners of the node's own port, and on a port for paths, which it returns. In a world
-/// of one there is none.
+/// Accepts on these listeners of the node's own port, and on a port for paths, which it returns. A world
+/// of a single node has no port for paths.
 fn connections(
     settings: &Rendezvous,
     own: Vec<TcpListener>,

@@ -11,7 +11,6 @@ impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
         let world = from.size();
         let rank = from.given().map(Rank);
-        let former = from.given().map(Rank);
         let (host, endpoints) = (from.host(), from.endpoints());
         let attributes = Attributes {
             slots: from.count(),
@@ -34,7 +33,7 @@ impl Draw for Join {
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
         let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
         let reach = Reach::new(port, links).with(given);
-        let node = NodeInfo { rank, former, host, endpoints, reach, attributes };
+        let node = NodeInfo { rank, host, endpoints, reach, attributes };
         Self {
             world,
             node,

@@ -17,7 +17,7 @@ use mingle_rdma::{RankSummary, Summary, Verdict};
 
 use super::forming::{
     Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
-    UNREADY, Welcome, encode_roster,
+    UNREADY, Welcome,
 };
 use super::message::{
     Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit,
@@ -480,9 +480,7 @@ fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
         1 => Said::Part(Part::draw(from)),
         2 => Said::Welcome(Welcome::draw(from)),
         3 => Said::Prepare(Prepare::draw(from)),
-        4 => {
-            Said::Roster(from.round(), from.roster().map(|roster| encode_roster(&roster)).unwrap_or_default())
-        }
+        4 => Said::Roster(from.round(), from.roster().unwrap_or_default()),
         5 => Said::Commit(Commit::draw(from)),
         6 => Said::Refuse(Refusal::draw(from)),
         _ => return None,

@@ -220,8 +220,8 @@ impl Body {
     }
 
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        // In a world of four, with this rank and no former one.
-        let who = Self::of(JOIN).number(4).number(4).bytes(&[1, rank, 0]).text(host);
+        // In a world of four, with this rank.
+        let who = Self::of(JOIN).number(4).number(4).bytes(&[1, rank]).text(host);
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
@@ -256,8 +256,10 @@ impl Body {
         master.bytes(&[0]).bytes(&to.octets()).number(0).0
     }
 
+    /// A single member, of one slot.
     pub fn roster(round: u64, host: &str) -> Vec<u8> {
-        Self::of(ROSTER).number(round).text(host).0
+        let member = Self::of(ROSTER).number(round).number(1).bytes(&[9; 16]).text(host);
+        member.address(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9)).bytes(&[1, 0, 0]).0
     }
 
     /// No verdict, network and cables of RDMA, no trait that differs, nobody left over.

@@ -204,13 +204,6 @@ impl JobTag {
     pub fn beginning(self) -> [u8; 8] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
-
-    /// The tag of a round of this job: only those that know the round know it.
-    pub(crate) fn of_round(self, leader: NodeId, number: u32) -> Self {
-        let round = [&self.0[..], &leader.0, &number.to_le_bytes()].concat();
-        let hash = blake3::derive_key("mingle 3 round", &round);
-        Self(hash.first_chunk().copied().unwrap_or_default())
-    }
 }
 
 /// The size of a world: how many nodes the job has, 1 to [`World::MAX`].
@@ -397,19 +390,6 @@ mod tests {
         assert_eq!(job.group_v4().octets()[0], 239);
         assert_eq!(job.tag(), "foo".parse::<JobId>().unwrap().tag());
         assert_ne!(job.tag(), "bar".parse::<JobId>().unwrap().tag());
-    }
-
-    #[test]
-    fn each_round_of_a_job_has_a_tag_of_its_own() {
-        let (tag, other) = (|job: &str| job.parse::<JobId>().unwrap().tag(), NodeId([2; 16]));
-        let foo = tag("foo");
-        let rounds = [foo.of_round(NodeId([1; 16]), 1), foo.of_round(NodeId([1; 16]), 2)];
-        let others = [foo.of_round(other, 1), tag("bar").of_round(other, 1), foo];
-        let all: Vec<JobTag> = rounds.into_iter().chain(others).collect();
-        for (at, one) in all.iter().enumerate() {
-            assert!(!all[..at].contains(one), "{at}");
-        }
-        assert_eq!(foo.of_round(other, 1), tag("foo").of_round(other, 1), "on every node of the round");
     }
 
     #[test]

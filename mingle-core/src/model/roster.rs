@@ -47,10 +47,24 @@ pub struct Slots {
     pub total: u64,
 }
 
-/// All members of a formed world, by rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// All members of a formed world, by rank. The serde form is the form on the wire, and not an API.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Members")]
 pub struct Roster {
     members: Vec<Member>,
+}
+
+/// The members by rank, as they are on the wire.
+#[derive(Deserialize)]
+struct Members(Vec<Member>);
+
+impl From<Members> for Roster {
+    fn from(Members(mut members): Members) -> Self {
+        for (rank, member) in (0..).zip(&mut members) {
+            member.rank = Rank(rank);
+        }
+        Self { members }
+    }
 }
 
 impl Roster {

@@ -2,11 +2,10 @@
 //!
 //! Connections, tokens, times and explanations are those of a round, so a rendezvous would find the same.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use super::clock::{clock, random};
+use super::clock::clock;
 use super::network::Network;
 use super::sockets::connection::TaskEvent;
 use super::sockets::connections::Connections;
@@ -14,17 +13,14 @@ use super::sockets::endpoint::listen_for_paths;
 use crate::host::host_name;
 use crate::model::{BrokenPath, Fault, JobId, NodeId, Peer, World};
 use crate::net::error::Error;
-use crate::proto::{Config, NodeInfo, Output, PathProofs, PathTarget, Shared, Time, Timer};
+use crate::proto::{Config, NodeInfo, Output, ProofRun, Time};
 use crate::wire::Partner;
 
 /// Proves the paths from this host, and answers the proofs of other hosts on a port. Dropping a prover closes
 /// all its sockets.
 #[derive(Debug)]
 pub struct Prover {
-    shared: Shared,
-    /// None before the proofs begin, and after their time.
-    paths: Option<PathProofs>,
-    verdicts: BTreeMap<NodeId, Result<(), Fault>>,
+    proofs: ProofRun,
     connections: Connections,
     port: u16,
     origin: Instant,
@@ -39,11 +35,10 @@ impl Prover {
         let (paths, port) = listen_for_paths(network.loopback)?;
         let own = SocketAddr::new(network.loopback.map_or([0; 4].into(), Into::into), port);
         let config = Config::new(node_id(id), job.tag(), world, NodeInfo::new(host_name(), own.into()));
-        let shared = Shared::new(config, u64::from_be_bytes(random()?), Time::ZERO);
+        let proofs = ProofRun::new(config, Time::ZERO);
         let mut connections = Connections::open(Vec::new(), paths, world)?;
-        connections.set_target(PathTarget::new(&shared));
-        let (paths, verdicts) = (None, BTreeMap::new());
-        Ok(Self { shared, paths, verdicts, connections, port, origin: clock() })
+        connections.set_target(proofs.target());
+        Ok(Self { proofs, connections, port, origin: clock() })
     }
 
     /// The port to which other hosts prove their paths.
@@ -53,65 +48,45 @@ impl Prover {
 
     /// Proves the paths to other hosts, each with its ID, within the time of a round.
     pub fn prove(&mut self, hosts: impl IntoIterator<Item = (u32, SocketAddr)>) {
-        self.shared.now = self.now();
         // The caller knows by itself whether a host's own port answers.
         let partner =
             |(id, path): (u32, SocketAddr)| Partner { id: node_id(id), rank: 0, path, own_port: path.port() };
         let partners: Vec<Partner> = hosts.into_iter().map(partner).collect();
-        self.paths = Some(PathProofs::start(&partners, &mut self.shared));
+        self.proofs.prove(self.now(), &partners);
         self.carry_out();
     }
 
     /// Whether the path to this host is proved, or how it fails. None while the proof runs.
     pub fn verdict(&self, id: u32) -> Option<Result<(), Fault>> {
-        self.verdicts.get(&node_id(id)).copied()
+        let id = node_id(id);
+        if self.proofs.has_proved(id) {
+            return Some(Ok(()));
+        }
+        self.proofs.broken()?.iter().find(|path| path.partner == id).map(|path| Err(path.fault))
     }
 
     /// Waits for the next event and handles it. Cancel-safe.
     pub async fn step(&mut self) {
-        let due = self.shared.timers.next().and_then(|at| self.origin.checked_add(at));
+        let due = self.proofs.poll_timeout().and_then(|at| self.origin.checked_add(at));
         let timer = async {
             match due {
                 Some(due) => tokio::time::sleep_until(due.into()).await,
                 None => std::future::pending().await,
             }
         };
-        let incoming = tokio::select! {
+        tokio::select! {
             biased;
-            incoming = self.connections.next() => Some(incoming),
-            () = timer => None,
-        };
-        self.shared.now = self.now();
-        match (incoming, &mut self.paths) {
-            (Some(Some(TaskEvent::Path(dial, news))), Some(paths)) => {
-                paths.hear(dial, &news, &mut self.shared);
-                self.verdicts.extend(paths.proved().map(|id| (id, Ok(()))));
-            }
             // After an error, accepting pauses and is tried again: the doctor needs no warning.
-            (Some(_), _) => {}
-            (None, _) => self.fire_timers(),
+            event = self.connections.next() => if let Some(TaskEvent::Path(dial, news)) = event {
+                self.proofs.hear(self.now(), dial, &news);
+            },
+            () = timer => self.proofs.advance(self.now()),
         }
         self.carry_out();
     }
 
-    fn fire_timers(&mut self) {
-        while let Some(timer) = self.shared.timers.expire(self.shared.now) {
-            match (timer, self.paths.take()) {
-                (Timer::ProofFailed, Some(paths)) => {
-                    self.verdicts.extend(paths.unproved().map(|path| (path.partner, Err(path.fault))));
-                    paths.stop(&mut self.shared);
-                }
-                (_, Some(mut paths)) => {
-                    paths.advance(&mut self.shared);
-                    self.paths = Some(paths);
-                }
-                (_, None) => {}
-            }
-        }
-    }
-
     fn carry_out(&mut self) {
-        while let Some(output) = self.shared.next_output() {
+        while let Some(output) = self.proofs.poll_output() {
             match output {
                 Output::DialPath(path) => self.connections.prove(path),
                 Output::HangUp(dial) => self.connections.hang_up(dial),

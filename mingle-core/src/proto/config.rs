@@ -52,10 +52,6 @@ pub struct Config {
     pub last_call: Duration,
     /// Whether this node waits for a seat as long as the job runs without it, even beyond its timeout.
     pub stands_by: bool,
-    /// By how many nodes the world may be smaller and still be large enough. A round of a world that forms
-    /// again has a fixed size, and a further round may have fewer nodes: the leader refuses a newcomer that
-    /// would take RDMA from the other nodes.
-    pub spare: u32,
     /// Whether this node looks for other nodes by other means than multicast. No last call then ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
     pub searches: bool,
@@ -89,7 +85,6 @@ impl Config {
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,
             stands_by: false,
-            spare: 0,
             searches: false,
         }
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn leader() -> Contact {
-        Contact { id: id(1), addresses: vec![([10, 0, 0, 1], 41_877).into()], port: 29_500 }
+        Contact { id: id(1), addresses: vec![([10, 0, 0, 1], 41_877).into()] }
     }
 
     fn ms(milliseconds: u64) -> Time {

@@ -46,12 +46,10 @@ pub(crate) use config::{LAST_CALL, TIMEOUT};
 pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 pub(crate) use pause::was_stopped;
-pub(crate) use prove::PathProofs;
 pub use prove::PathTarget;
+pub(crate) use prove::ProofRun;
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried, Warning,
 };
 pub use session::{Ending, Ends, Failed, Impossible, Order, Way};
-pub(crate) use shared::Shared;
 pub use timer::Time;
-pub(crate) use timer::Timer;

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::message::{Count, Introduction};
 use super::session::Body;
-use super::{NodeInfo, config, frame_config, read, read_first, write};
+use super::{NodeInfo, frame_config, read, write};
 use crate::model::{
-    BrokenPath, Digest, Fault, List, Member, Misfit, NodeId, Peer, Rank, Roster, Sameness, User, World,
-    WorldSize, deserialize_unicast, deserialize_unicast_ip,
+    BrokenPath, Digest, Fault, List, Misfit, NodeId, Peer, Roster, Sameness, User, WorldSize,
+    deserialize_unicast, deserialize_unicast_ip,
 };
 
 /// The most members in a refusal that were not ready.
@@ -39,7 +39,7 @@ pub(crate) enum Said {
     /// prove.
     Prepare(Prepare),
     /// The roster of the round of this number, for a member that wants it.
-    Roster(u64, Vec<u8>),
+    Roster(u64, Roster),
     /// All were ready: the world has formed. The acknowledgement says that the node knows it.
     Commit(Commit),
     /// There is no world for the node with this leader.
@@ -211,19 +211,4 @@ pub(crate) struct Commit {
     pub(crate) sameness: Sameness,
     /// How many nodes have joined and have no seat.
     pub(crate) left_over: u32,
-}
-
-/// The encoded roster.
-pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
-    roster.members().iter().flat_map(|member| write(member, config())).collect()
-}
-
-/// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left
-/// over.
-pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
-    let mut members = Vec::new();
-    for rank in 0..world.get() {
-        members.push(Member { rank: Rank(rank), ..read_first(&mut bytes, config())? });
-    }
-    Roster::new(members).filter(|_| bytes.is_empty())
 }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use forming::{
     Answer, BROKEN, Broken, BrokenTo, Commit, Join, PART, Part, Partner, Prepare, REFUSED, Refusal, Said,
-    Trouble, UNREADY, WELCOME, Welcome, decode_roster, encode_roster,
+    Trouble, UNREADY, WELCOME, Welcome,
 };
 pub(crate) use header::Header;
 pub use header::VERSION;

@@ -14,8 +14,6 @@ use crate::model::{Elsewhere, Endpoints, HostName, Link, List, Metadata, Paths, 
 pub struct NodeInfo {
     /// The rank that the user gave to the node; none if the leader assigns a rank.
     pub rank: Option<Rank>,
-    /// The rank that the node had in the last world; none for a newcomer.
-    pub former: Option<Rank>,
     /// The name that the host has for itself.
     pub host: HostName,
     /// The endpoints at which the node can be reached, each for TCP and UDP.
@@ -93,6 +91,11 @@ impl Reach {
         &self.links
     }
 
+    /// All addresses that the job uses.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().chain(self.given.iter())
+    }
+
     /// Whether the job uses this address.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.links.iter().any(|link| link.address == address)
@@ -125,7 +128,7 @@ impl NodeInfo {
     /// A node without a given rank and with the default attributes.
     pub fn new(host: HostName, endpoints: Endpoints) -> Self {
         let (reach, attributes) = (Reach::default(), Attributes::default());
-        Self { rank: None, former: None, host, endpoints, reach, attributes }
+        Self { rank: None, host, endpoints, reach, attributes }
     }
 
     /// Leaves the endpoints of one family, with their links, if the node has any.

@@ -7,11 +7,12 @@
 
 use std::net::SocketAddr;
 
+use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::session::Body;
-use super::{frame_config, read, write};
-use crate::model::{End, Lineage, NodeId};
+use super::{NodeInfo, Reach, frame_config, read, write};
+use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
@@ -20,7 +21,7 @@ pub(crate) const ABSENT: usize = 16;
 /// The most nodes to which a node says that its paths are broken.
 pub(crate) const BROKEN: usize = 8;
 /// The most addresses of a node.
-const ADDRESSES: usize = 16;
+const ADDRESSES: usize = Endpoints::ADVERTISED;
 
 /// A process, and where it accepts sessions as long as it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,16 +29,31 @@ pub(crate) struct Contact {
     pub(crate) id: NodeId,
     /// The preferred address first.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// The port at the same addresses at which it takes part in a round, TCP and UDP.
-    pub(crate) port: u16,
+}
+
+impl Contact {
+    /// A member of a plan, where the job reaches it.
+    pub(crate) fn of(seat: &Member) -> Self {
+        Self { id: seat.id, addresses: vec![(seat.address.ip(), seat.session_port).into()] }
+    }
 }
 
 /// What a process tells of itself to the process that leads, or that may know who leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrival {
-    pub(crate) contact: Contact,
-    /// The rank that the user gave to it: it takes no other seat.
-    pub(crate) rank: Option<u32>,
+    /// As in a join.
+    pub(crate) node: NodeInfo,
+    /// As [`encode_traits`](super::encode_traits) writes them.
+    pub(crate) traits: Vec<u8>,
+}
+
+impl Arrival {
+    /// Where the process of this ID, which has said this, accepts sessions.
+    pub(crate) fn contact(&self, id: NodeId) -> Contact {
+        let ips = self.node.endpoints.advertised();
+        let session = |endpoint: &SocketAddr| (endpoint.ip(), self.node.attributes.session_port).into();
+        Contact { id, addresses: ips.iter().map(session).collect() }
+    }
 }
 
 /// What a process is doing.
@@ -79,6 +95,8 @@ pub(crate) struct RoundAnswer {
     /// The nodes to which a path is broken, at most [`BROKEN`], or the node itself where it cannot say which.
     /// None: it is ready.
     pub(crate) broken: Vec<NodeId>,
+    /// One of the broken paths.
+    pub(crate) path: Option<BrokenPath>,
 }
 
 impl RoundAnswer {
@@ -119,6 +137,8 @@ pub(crate) struct Reign {
     /// which ranks have not come back, the first [`ABSENT`] of them.
     pub(crate) here: u32,
     pub(crate) absent: Vec<u32>,
+    /// A path that was broken in its rounds since.
+    pub(crate) path: Option<BrokenPath>,
     /// Who leads if this leader is lost, in this order. For nodes that have no plan of this epoch.
     pub(crate) heirs: Vec<Contact>,
 }
@@ -147,31 +167,47 @@ pub(crate) struct FirstCause {
 pub(crate) struct Plan {
     pub(crate) round: RoundId,
     pub(crate) epoch: Lineage,
-    /// By rank.
-    pub(crate) seats: Vec<Contact>,
+    pub(crate) terms: Terms,
+}
+
+/// What the nodes of a plan learn of each other and of the job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    pub(crate) roster: Roster,
+    /// How the job reaches each member, by rank: the first link is of the member's own address.
+    pub(crate) reached: Vec<Reach>,
+    /// Which paths are proved.
+    pub(crate) paths: Paths,
+    pub(crate) verdict: Verdict,
+    pub(crate) sameness: Sameness,
 }
 
 impl Plan {
-    pub(crate) fn rank_of(&self, id: NodeId) -> Option<u32> {
-        let rank = self.seats.iter().position(|seat| seat.id == id)?;
-        u32::try_from(rank).ok()
+    /// The members by rank.
+    pub(crate) fn seats(&self) -> &[Member] {
+        self.terms.roster.members()
     }
 
-    pub(crate) fn seat(&self, rank: u32) -> Option<&Contact> {
-        self.seats.get(usize::try_from(rank).ok()?)
+    pub(crate) fn rank_of(&self, id: NodeId) -> Option<u32> {
+        self.seats().iter().find(|seat| seat.id == id).map(|seat| seat.rank.get())
+    }
+
+    pub(crate) fn seat(&self, rank: u32) -> Option<&Member> {
+        self.seats().get(usize::try_from(rank).ok()?)
     }
 
     /// Up to [`HEIRS`] members, spread over the ranks, in the order in which they are asked.
     pub(crate) fn heirs(&self) -> Vec<Contact> {
-        let count = self.seats.len().min(HEIRS);
-        (0..count).map(|heir| self.seats[heir * self.seats.len() / count].clone()).collect()
+        let seats = self.seats();
+        let count = seats.len().min(HEIRS);
+        (0..count).map(|heir| Contact::of(&seats[heir * seats.len() / count])).collect()
     }
 }
 
 /// What a frame says, whose kind is the number of the variant, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorldSaid {
-    Arrival(Arrival),
+    Arrival(Box<Arrival>),
     Status(Status),
     Reign(Reign),
     Plan(Plan),
@@ -193,7 +229,7 @@ impl WorldSaid {
     fn is_bounded(&self) -> bool {
         let fits = |contact: &Contact| (1..=ADDRESSES).contains(&contact.addresses.len());
         match self {
-            Self::Arrival(arrival) => fits(&arrival.contact),
+            Self::Arrival(arrival) => arrival.node.attributes.session_port != 0,
             Self::Status(status) => status.answer.iter().all(|answer| answer.broken.len() <= BROKEN),
             Self::Reign(reign) => {
                 fits(&reign.leader)
@@ -201,7 +237,7 @@ impl WorldSaid {
                     && reign.heirs.iter().all(fits)
                     && reign.absent.len() <= ABSENT
             }
-            Self::Plan(plan) => !plan.seats.is_empty() && plan.seats.iter().all(fits),
+            Self::Plan(plan) => !plan.seats().is_empty(),
         }
     }
 }
@@ -209,20 +245,43 @@ impl WorldSaid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{HostName, Link, Metadata, Rank};
 
     fn contact(number: u8) -> Contact {
-        Contact {
-            id: NodeId([number; 16]),
-            addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))],
-            port: 29500,
-        }
+        Contact { id: NodeId([number; 16]), addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))] }
+    }
+
+    fn arrival(session_port: u16) -> WorldSaid {
+        let mut node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
+        node.attributes.session_port = session_port;
+        WorldSaid::Arrival(Box::new(Arrival { node, traits: vec![1] }))
+    }
+
+    /// A plan of so many nodes.
+    fn plan(nodes: u32) -> Plan {
+        let address = SocketAddr::from(([10, 0, 0, 1], 29500));
+        let member = |rank: u32| Member {
+            rank: Rank(rank),
+            id: NodeId([rank.to_le_bytes()[0]; 16]),
+            host: HostName::new("a"),
+            address,
+            slots: 8,
+            metadata: Metadata::default(),
+            session_port: 30000,
+        };
+        let link = Link::unknown(address.ip());
+        let reached = Reach::new(40000, [link]).with([Link::unknown([10, 1, 0, 1].into())]);
+        let roster = Roster::new((0..nodes).map(member).collect()).unwrap();
+        let terms = Terms { roster, reached: vec![reached], ..Terms::default() };
+        let round = RoundId { leader: NodeId([1; 16]), number: 1 };
+        Plan { round, epoch: Lineage::default(), terms }
     }
 
     fn all() -> Vec<WorldSaid> {
         let epoch = Lineage { generation: 3, origin: 9 };
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
         let cause = FirstCause { rank: Some(2), end: End::Killed(9) };
-        let answer = Some(RoundAnswer { round, broken: vec![NodeId([8; 16])] });
+        let answer = Some(RoundAnswer { round, broken: vec![NodeId([8; 16])], path: None });
         let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
         let reign = Reign {
             epoch,
@@ -237,10 +296,11 @@ mod tests {
             waiting: 4,
             here: 3,
             absent: vec![1],
+            path: None,
             heirs: vec![contact(2), contact(3)],
         };
         vec![
-            WorldSaid::Arrival(Arrival { contact: contact(5), rank: Some(3) }),
+            arrival(30000),
             WorldSaid::Status(Status {
                 epoch,
                 command: Command::Stops,
@@ -249,7 +309,7 @@ mod tests {
                 guests,
             }),
             WorldSaid::Reign(reign),
-            WorldSaid::Plan(Plan { round, epoch, seats: (0..40).map(contact).collect() }),
+            WorldSaid::Plan(plan(40)),
         ]
     }
 
@@ -266,36 +326,27 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_10_000_nodes_with_four_addresses_each_is_read() {
-        let round = RoundId { leader: NodeId([1; 16]), number: 1 };
-        let seat = Contact { addresses: vec![contact(1).addresses[0]; 4], ..contact(1) };
-        let plan = WorldSaid::Plan(Plan { round, epoch: Lineage::default(), seats: vec![seat; 10_000] });
-        let body = plan.encode();
-        assert_eq!(WorldSaid::decode(&body), Some(plan));
-    }
-
-    #[test]
-    fn a_process_without_an_address_or_with_too_many_is_refused() {
-        for count in [0, ADDRESSES + 1] {
-            let contact = Contact { addresses: vec![contact(1).addresses[0]; count], ..contact(1) };
-            let plan = Plan {
-                round: RoundId { leader: contact.id, number: 1 },
-                epoch: Lineage::default(),
-                seats: vec![contact.clone()],
-            };
-            for said in [WorldSaid::Arrival(Arrival { contact, rank: None }), WorldSaid::Plan(plan)] {
-                let body = said.encode();
-                assert_eq!(WorldSaid::decode(&body), None, "{count} addresses");
-            }
+    fn a_plan_of_10_000_nodes_is_read_and_that_of_none_is_not() {
+        for nodes in [0, 10_000] {
+            let said = WorldSaid::Plan(plan(nodes));
+            assert_eq!(WorldSaid::decode(&said.encode()), Some(said).filter(|_| nodes > 0));
         }
     }
 
     #[test]
+    fn a_process_without_an_address_or_a_port_for_sessions_or_with_too_many_is_refused() {
+        for count in [0, ADDRESSES + 1] {
+            let leader = Contact { addresses: vec![contact(1).addresses[0]; count], ..contact(1) };
+            let Some(WorldSaid::Reign(reign)) = all().into_iter().nth(REIGN.into()) else { panic!() };
+            let said = WorldSaid::Reign(Reign { leader, ..reign });
+            assert_eq!(WorldSaid::decode(&said.encode()), None, "{count} addresses");
+        }
+        assert_eq!(WorldSaid::decode(&arrival(0).encode()), None);
+    }
+
+    #[test]
     fn the_heirs_of_a_large_world_are_16_members_spread_over_its_ranks() {
-        let round = RoundId { leader: NodeId([1; 16]), number: 1 };
-        let plan =
-            |count| Plan { round, epoch: Lineage::default(), seats: (0..count).map(contact).collect() };
-        assert_eq!(plan(3).heirs(), plan(3).seats);
+        assert_eq!(plan(3).heirs(), plan(3).seats().iter().map(Contact::of).collect::<Vec<_>>());
         let heirs: Vec<u8> = plan(160).heirs().iter().map(|heir| heir.id.0[0]).collect();
         assert_eq!(heirs, (0..16).map(|heir| heir * 10).collect::<Vec<_>>());
     }

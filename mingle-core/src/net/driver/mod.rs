@@ -114,7 +114,12 @@ impl Driver {
         let mut node = Box::new(self.node(sessions.as_ref().map_or(0, Connections::port))?);
         let formed = Box::pin(self.run(&mut node)).await;
         let is_master = matches!(&formed, Ok(Some(formed)) if formed.rank == Rank(0));
-        self.connections.close_all(is_master).await;
+        if let Ok(None) = &formed {
+            // It waits for a seat, and for the proofs of a round.
+            self.hang_up_all();
+        } else {
+            self.connections.close_all(is_master).await;
+        }
         let (formed, leader) = (formed?, node.runs().cloned());
         let desk = Desk::new(node.into_shared());
         match (formed, sessions, leader) {
@@ -159,7 +164,6 @@ impl Driver {
         let wants_roster = settings.attributes.wants_roster || settings.stays;
         let node = NodeInfo {
             rank: settings.rank,
-            former: None,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),

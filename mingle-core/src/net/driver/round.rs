@@ -1,28 +1,25 @@
 //! The way of a node that stays to its next world: it waits for a plan, and proves its paths with the nodes
 //! of the plan.
 //!
-//! A round is a rendezvous of exactly the nodes of a plan, whose ranks are given, under a tag that nobody
-//! else knows. So nobody else can take a seat, and all know the address of the first rank as a seed.
+//! The nodes meet on the sessions that are there: nobody searches.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
 use super::{Driver, connections, open_links};
-use crate::model::{NodeId, Peer, Rank, World as Size};
+use crate::model::{Peer, Rank};
 use crate::net::assignment::Assignment;
-use crate::net::clock::{clock, random};
+use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
-use crate::proto::{Change, Event, Failure, Formed, Heard, Node, Progress, RankRange, Report};
-use crate::wire::world::{Contact, Phase, Plan, Reign};
+use crate::proto::world::WorldRound;
+use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report};
+use crate::wire::world::{Phase, Plan, Reign};
 
-/// How long the nodes of a plan have to prove their paths. Then the leader hears which are broken, before it
-/// gives the round up.
-const ROUND: Duration = Duration::from_secs(10);
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
@@ -30,13 +27,6 @@ const LEADERLESS: Duration = Duration::from_secs(10);
 const ASK: Duration = Duration::from_secs(1);
 /// How long nothing is said of the nodes that are not back: their commands stop.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
-
-/// The proof of a plan's paths.
-pub(super) struct Proving {
-    plan: Plan,
-    pub(super) node: Node,
-    formed: Option<Formed>,
-}
 
 impl RunningWorld {
     /// Waits until the next world has formed.
@@ -47,11 +37,8 @@ impl RunningWorld {
         let mut has_met = false;
         loop {
             self.advance().await;
-            self.advance_round().await?;
-            if let Some(plan) = self.formed.take()
-                && let Some(formed) =
-                    self.round.take_if(|round| round.plan.round == plan.round).and_then(|round| round.formed)
-            {
+            if let Some(formed) = self.formed.take() {
+                self.driver.connections.close_all(formed.rank == Rank(0)).await;
                 return Ok(self.assignment(formed));
             }
             while let Some(change) = self.changes.pop_front() {
@@ -100,8 +87,7 @@ impl RunningWorld {
     }
 
     fn check_deadline(&self) -> Result<(), Error> {
-        let is_bound = self.round.as_ref().is_some_and(|round| round.formed.is_none());
-        let timeout = self.driver.settings.timeout.filter(|_| !is_bound);
+        let timeout = self.driver.settings.timeout.filter(|_| self.round.is_none());
         if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
             return Ok(());
         }
@@ -148,68 +134,32 @@ impl RunningWorld {
         }
     }
 
-    /// Begins a round that is planned, and goes on with the one that is under way.
-    async fn advance_round(&mut self) -> Result<(), Error> {
-        if let Some(plan) = self.planned.take() {
-            self.round = self.begin_round(plan).await?;
-        }
-        let Some(Proving { plan, node, formed }) = &mut self.round else { return Ok(()) };
-        self.driver.fire_timers(node).await;
-        let ended = self.driver.carry_out_all(node, |settings, event| match event {
-            // The plan has said who takes part.
-            Event::Leading | Event::Following(_) | Event::Progress(_) => {}
-            event => settings.notify(event),
-        });
-        match ended {
-            Some(Ok(new)) => {
-                self.driver.connections.close_all(new.rank == Rank(0)).await;
-                self.world.proved(self.driver.now(), plan.round, Vec::new());
-                *formed = Some(new);
+    /// Begins to prove the paths of a plan, in the place of an earlier one.
+    pub(super) fn begin_round(&mut self, plan: Plan) {
+        self.driver.hang_up_all();
+        let (id, now) = (plan.round, self.driver.now());
+        self.round = WorldRound::start(plan, self.driver.config(self.sessions.port()), now);
+        match &self.round {
+            Some(round) => {
+                self.driver.connections.set_target(round.proofs.target());
+                self.driver.settings.notify(Event::Preparing { round: id.number.into() });
             }
-            Some(Err(failure)) => {
-                tracing::debug!(%failure, "a round has failed");
-                let broken = broken(&failure, plan, self.world.own(), self.rank.is_some());
-                if !broken.is_empty() {
-                    self.world.proved(self.driver.now(), plan.round, broken);
-                }
-                self.round = None;
-            }
-            None => {}
+            None => self.world.proved(now, id, vec![self.world.own().id], None),
         }
-        Ok(())
+        self.advance_round();
     }
 
-    async fn begin_round(&mut self, plan: Plan) -> Result<Option<Proving>, Error> {
-        let size = Size::new(u32::try_from(plan.seats.len()).unwrap_or(u32::MAX)).ok();
-        let rank = plan.rank_of(self.world.own().id);
-        let (Some(size), Some(rank)) = (size, rank) else { return Ok(None) };
-        if self.driver.settings.world.at_most(size.get()) != size.get() {
-            let own = self.world.own().id;
-            self.world.proved(self.driver.now(), plan.round, vec![own]);
-            return Ok(None);
+    /// Goes on with the round that is under way.
+    pub(super) fn advance_round(&mut self) {
+        let Some(round) = &mut self.round else { return };
+        let now = self.driver.now();
+        round.proofs.advance(now);
+        while let Some(output) = round.proofs.poll_output() {
+            self.driver.carry_out(output);
         }
-        self.driver.listen_for_round().await?;
-        let own = self.driver.contact(self.sessions.port());
-        if own != *self.world.own() {
-            // Another port had to be taken.
-            self.world.set_own(self.driver.now(), own);
+        if let Some((nodes, path)) = round.answer() {
+            self.world.proved(now, round.id, nodes, path);
         }
-        let mut config = self.driver.config(self.sessions.port());
-        config.id = NodeId(random()?);
-        config.tag = config.tag.of_round(plan.round.leader, plan.round.number);
-        config.world = size.into();
-        config.spare = size.get().saturating_sub(self.driver.settings.world.min().get());
-        config.node.rank = Some(Rank(rank));
-        config.node.former = self.rank;
-        config.timeout = Some(ROUND);
-        (config.stands_by, config.searches) = (false, false);
-        config.listed.clear();
-        let mut node = self.driver.start(config)?;
-        if let Some(first) = plan.seats.first().filter(|_| rank != 0) {
-            let seeds = first.addresses.iter().map(|address| SocketAddr::new(address.ip(), first.port));
-            node.handle_seeds(self.driver.now(), seeds.collect());
-        }
-        Ok(Some(Proving { plan, node, formed: None }))
     }
 
     fn assignment(mut self, mut formed: Formed) -> Assignment {
@@ -227,23 +177,18 @@ impl RunningWorld {
             // It has waited for as long as the job has run.
             driver.began = clock();
         }
-        driver.listen_for_round().await?;
+        driver.hang_up_all();
         driver.renew()?;
         driver.rendezvous().await
     }
 }
 
 impl Driver {
-    /// Listens for a round, unless this node does already.
-    async fn listen_for_round(&mut self) -> Result<(), Error> {
+    /// Closes every connection, and goes on accepting.
+    pub(super) fn hang_up_all(&mut self) {
         self.connections.hang_up_all();
-        if self.connections.listens(self.path_port != 0 && !self.settings.own_ports) {
-            // The task that did it has ended with the connections.
-            self.keep_seed_file();
-            return Ok(());
-        }
-        self.connections.drop_listeners();
-        self.listen(true).await.map(drop)
+        // The task that did it has ended with the connections.
+        self.keep_seed_file();
     }
 
     /// Listens on this node's port, and returns whether it does. While the port is taken it does not, unless
@@ -273,25 +218,6 @@ impl Driver {
         self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
         Ok(endpoint.listeners)
-    }
-}
-
-/// The nodes of the plan to which this node's paths are broken by this failure of its round, or the node
-/// itself where it cannot take part; none where the failure is another's.
-fn broken(failure: &Failure, plan: &Plan, own: &Contact, is_member: bool) -> Vec<NodeId> {
-    let id_of = |peer: &Peer| {
-        let has = |seat: &&Contact| seat.addresses.iter().any(|address| address.ip() == peer.address.ip());
-        plan.seats.iter().find(has).map(|seat| seat.id)
-    };
-    let of_own = |(from, to): (&Peer, &Peer)| (id_of(from) == Some(own.id)).then(|| id_of(to)).flatten();
-    match failure {
-        Failure::PathsBroken { paths, .. } => {
-            paths.iter().map(|path| (&path.from, &path.to)).filter_map(of_own).collect()
-        }
-        Failure::NoCommonFamily { six, four } => of_own((six, four)).into_iter().collect(),
-        Failure::Unready { nodes } => nodes.iter().filter_map(id_of).collect(),
-        Failure::NoRdma { .. } | Failure::Differs { .. } if is_member => Vec::new(),
-        _ => vec![own.id],
     }
 }
 

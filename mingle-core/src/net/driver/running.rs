@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{GRACE, usable};
 use super::receive::{BATCH, SETTLE};
-use super::round::{Proving, QUIET};
+use super::round::QUIET;
 use super::{Driver, SMALL};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
@@ -19,14 +19,12 @@ use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, LONGEST};
 use crate::net::sockets::watched::Watched;
 use crate::proto::desk::{Desk, Sign};
-use crate::proto::world::{Action, World, WorldChange, WorldSettings};
-use crate::proto::{Change, Ending, Formed, Order, Over, was_stopped};
-use crate::wire::Reply;
+use crate::proto::world::{Action, World, WorldChange, WorldRound, WorldSettings};
+use crate::proto::{Change, Config, Ending, Formed, Order, Over, Warning, was_stopped};
 use crate::wire::session::Hellos;
-use crate::wire::world::{Contact, FirstCause, Plan, RoundId};
+use crate::wire::world::{Arrival, Contact, FirstCause, Plan, RoundId, Terms};
+use crate::wire::{Reply, encode_traits};
 
-/// The most addresses of this node that others learn.
-const ADDRESSES: usize = 16;
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
 const SETTLES: Duration = Duration::from_millis(1600);
@@ -51,12 +49,10 @@ pub(crate) struct RunningWorld {
     /// This node's rank in it.
     pub(super) rank: Option<Rank>,
     pub(super) changes: VecDeque<Change>,
-    /// A plan whose paths are to be proved.
-    pub(super) planned: Option<Plan>,
     /// The proof of a plan's paths, while the next world forms.
-    pub(super) round: Option<Proving>,
-    /// A world has formed.
-    pub(super) formed: Option<Plan>,
+    pub(super) round: Option<WorldRound>,
+    /// The next world has formed.
+    pub(super) formed: Option<Formed>,
     /// No node that may lead is left.
     pub(super) is_lost: bool,
     /// This node may end.
@@ -91,30 +87,19 @@ impl fmt::Debug for RunningWorld {
 impl RunningWorld {
     /// A member of the first world of the job.
     pub(super) fn first(
-        driver: Driver,
+        mut driver: Driver,
         sessions: Connections,
         desk: Desk,
         formed: &Formed,
     ) -> Result<Self, Error> {
-        let members = formed.roster.as_ref().map(Roster::members).unwrap_or_default();
-        let own = driver.contact(sessions.port());
-        let contact = |member: &Member| {
-            if member.id == own.id {
-                return own.clone();
-            }
-            // This node has proved that it reaches the first rank at this address.
-            let proved = (member.rank.get() == 0).then_some(formed.master.ip());
-            let mut addresses: Vec<_> = proved.into_iter().chain([member.address.ip()]).collect();
-            addresses.dedup();
-            let addresses = addresses.into_iter().map(|ip| SocketAddr::new(ip, member.session_port));
-            Contact { id: member.id, addresses: addresses.collect(), port: member.address.port() }
-        };
-        let seats: Vec<Contact> = members.iter().map(contact).collect();
-        let leader = seats.first().map_or(own.id, |first| first.id);
+        let (me, arrival) = (driver.id, driver.arrival(sessions.port()));
+        let roster = formed.roster.clone().unwrap_or_default();
+        let leader = roster.members().first().map_or(me, |first| first.id);
         let epoch = Lineage::default().formed(formed.digest);
-        let plan = Plan { round: RoundId { leader, number: 1 }, epoch, seats };
+        let terms = Terms { roster, ..Terms::default() };
+        let plan = Plan { round: RoundId { leader, number: 1 }, epoch, terms };
         let seed = random().map(u64::from_le_bytes)?;
-        let world = World::member(own, driver.world_settings(), plan, seed, driver.now());
+        let world = World::member(me, arrival, driver.world_settings(), plan, seed, driver.now());
         let mut running = Self::new(driver, sessions, desk, world);
         running.enter(formed);
         Ok(running)
@@ -127,10 +112,10 @@ impl RunningWorld {
         desk: Desk,
         (id, addresses): (NodeId, Vec<SocketAddr>),
     ) -> Result<Self, Error> {
-        let own = driver.contact(sessions.port());
-        let leader = Contact { id, addresses, port: 0 };
+        let (me, arrival) = (driver.id, driver.arrival(sessions.port()));
+        let leader = Contact { id, addresses };
         let seed = random().map(u64::from_le_bytes)?;
-        let world = World::guest(own, driver.world_settings(), leader, seed, driver.now());
+        let world = World::guest(me, arrival, driver.world_settings(), leader, seed, driver.now());
         driver.keep_seed_file();
         Ok(Self::new(driver, sessions, desk, world))
     }
@@ -147,7 +132,6 @@ impl RunningWorld {
             members: Vec::new(),
             rank: None,
             changes: VecDeque::new(),
-            planned: None,
             round: None,
             formed: None,
             is_lost: false,
@@ -230,6 +214,7 @@ impl RunningWorld {
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
         }
+        self.advance_round();
         self.carry_out();
     }
 
@@ -241,7 +226,7 @@ impl RunningWorld {
         {
             match action {
                 Action::Carry(order) => self.sessions.carry_out(order),
-                Action::Prove(plan) => self.planned = Some(plan),
+                Action::Prove(plan) => self.begin_round(plan),
                 Action::Report(change) => self.report(change),
             }
         }
@@ -260,7 +245,12 @@ impl RunningWorld {
             Some((Rank(rank), peer.clone()))
         };
         match change {
-            WorldChange::Formed(plan) => self.formed = Some(plan),
+            WorldChange::Formed(plan) => {
+                // The port is the job's before the others learn that this node knows.
+                self.driver.connections.stop_accepting();
+                self.formed =
+                    self.round.take().filter(|round| round.id == plan.round).map(|round| round.formed);
+            }
             WorldChange::Over(cause) => {
                 let over = self.over(cause);
                 if !self.has_failed || over.rank != self.rank {
@@ -287,6 +277,7 @@ impl RunningWorld {
             WorldChange::Back(rank) => {
                 self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
             }
+            WorldChange::Broken(path) => self.driver.warn(Warning::PathBroken { path: Box::new(path) }),
             WorldChange::CutOff => self.changes.push_back(Change::CutOff),
             // It may end once the others have read that.
             WorldChange::Released => {}
@@ -353,8 +344,8 @@ impl RunningWorld {
 
     /// Waits for whatever comes first, and hears it.
     pub(super) async fn wait(&mut self) {
-        let node_due = self.round.as_ref().and_then(|round| round.node.poll_timeout());
-        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), node_due];
+        let round_due = self.round.as_ref().and_then(|round| round.proofs.poll_timeout());
+        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), round_due];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);
@@ -373,8 +364,8 @@ impl RunningWorld {
                 self.hear_all();
             }
             event = self.driver.connections.next(), if self.round.is_some() => {
-                if let (Some(Proving { node, .. }), Some(event)) = (&mut self.round, event) {
-                    self.driver.handle(node, event);
+                if let (Some(round), Some(TaskEvent::Path(dial, news))) = (&mut self.round, event) {
+                    round.proofs.hear(self.driver.now(), dial, &news);
                 }
             }
             () = tokio::time::sleep_until(due.into()) => {}
@@ -387,15 +378,12 @@ impl RunningWorld {
     }
 
     fn read(&mut self) {
-        let (world, desk, round) = (&self.world, &mut self.desk, &mut self.round);
+        let (world, desk) = (&self.world, &mut self.desk);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let sign = world.who_knows().map(|leader| Sign { leader, leads: world.leads(), members });
             desk.handle_datagram(now, from, datagram, rank, sign);
-            if let Some(Proving { node, .. }) = round {
-                node.handle_datagram(now, from, datagram);
-            }
         });
     }
 
@@ -409,7 +397,7 @@ impl RunningWorld {
     #[cfg(test)]
     pub(crate) fn limits(&self) -> (Duration, Option<Duration>, Option<u32>) {
         let settings = self.driver.world_settings();
-        (settings.gone_after, settings.grow_after, settings.rank)
+        (settings.gone_after, settings.grow_after, self.driver.settings.rank.map(Rank::get))
     }
 
     /// Whether this node's own command was the first to fail in the world that is over.
@@ -475,27 +463,26 @@ impl RunningWorld {
             // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait()).await;
         }
-        let own = self.driver.contact(self.sessions.port());
+        let arrival = self.driver.arrival(self.sessions.port());
         let now = self.driver.now();
-        self.world.set_own(now, own);
+        self.world.set_arrival(now, arrival);
         self.world.stopped(now);
         Box::pin(self.meet()).await
     }
 }
 
 impl Driver {
-    /// Where others reach this node.
-    pub(super) fn contact(&self, session_port: u16) -> Contact {
-        let ips = self.endpoints.iter().map(SocketAddr::ip).take(ADDRESSES);
-        let addresses = ips.map(|ip| SocketAddr::new(ip, session_port)).collect();
-        Contact { id: self.id, addresses, port: self.port }
+    /// What this node tells of itself.
+    pub(super) fn arrival(&mut self, session_port: u16) -> Arrival {
+        let Config { node, traits, .. } = self.config(session_port);
+        Arrival { node, traits: encode_traits(&traits) }
     }
 
     fn world_settings(&self) -> WorldSettings {
         let settings = &self.settings;
         WorldSettings {
             size: settings.world,
-            rank: settings.rank.map(Rank::get),
+            prefers_ipv6: settings.network.prefers_ipv6,
             gone_after: settings.gone_after,
             stop_timeout: settings.stop_timeout,
             grow_after: settings.grows.then_some(settings.growth),

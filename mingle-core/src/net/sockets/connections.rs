@@ -295,17 +295,6 @@ impl Connections {
         }
     }
 
-    /// Whether the node's own port is listened on, and the port for paths if the node has one.
-    pub(crate) fn listens(&self, has_paths: bool) -> bool {
-        !self.own.is_empty() && (!has_paths || !self.paths.is_empty())
-    }
-
-    /// Listens no more.
-    pub(crate) fn drop_listeners(&mut self) {
-        self.stop_accepting();
-        self.kept.clear();
-    }
-
     /// Runs another task whose events arrive with those of the connections.
     pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &mut self,

@@ -13,17 +13,19 @@ pub(super) fn is_meant(roster: &Roster, formed: &Formed, master: NodeId, me: Nod
     let members = roster.members();
     let own = usize::try_from(formed.rank.get()).ok().and_then(|rank| members.get(rank));
     let once = members.iter().filter(|member| member.id == me).count() == 1;
-    roster.digest() == formed.digest
+    u32::try_from(members.len()) == Ok(formed.world.get())
+        && roster.digest() == formed.digest
         && once
         && own.is_some_and(|own| own.id == me)
         && members.first().is_some_and(|first| (first.id, first.address) == (master, formed.master))
         && roster.slots(formed.rank) == Some(formed.slots)
 }
 
-/// The world as the prepare describes it, or what is wrong with it.
-pub(super) fn prepare(
+/// The world as the prepare describes it, or what is wrong with it. A world that forms again may have any
+/// leader.
+pub(crate) fn prepare(
     prepare: &Prepare,
-    leader: &Introduction,
+    leader: Option<&Introduction>,
     shared: &Shared,
 ) -> Result<Formed, &'static str> {
     let node = &shared.config.node;
@@ -45,11 +47,12 @@ pub(super) fn prepare(
     if is_master && prepare.master_at != own {
         return Err("this node is the master, at an endpoint that is not its own");
     }
-    if leader.candidate.explicit && prepare.master != leader.candidate.id {
+    if leader.is_some_and(|leader| leader.candidate.explicit && prepare.master != leader.candidate.id) {
         return Err("the leader was given rank 0 and is not the master");
     }
     // A loopback address is this host's own, so a leader on another host cannot mean it.
-    let is_local = leader.source.ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
+    let is_local = leader.is_some_and(|leader| leader.source.ip().is_loopback())
+        || node.endpoints.preferred().ip().is_loopback();
     if !is_local && prepare.master_at.ip().is_loopback() {
         return Err("the master has a loopback address");
     }

@@ -1,6 +1,6 @@
 //! A node that has chosen a leader: it joins over a session, waits, and takes part in the leader's rounds.
 
-mod check;
+pub(crate) mod check;
 mod participation;
 
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::report::{Event, Formed, Progress};
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::NodeId;
+use crate::model::{NodeId, Roster};
 use crate::wire::{
     Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
 };
@@ -61,7 +61,7 @@ pub(crate) struct Follow {
     /// The last round that the leader has voided.
     voided: u64,
     /// The last roster, and the round that it is of.
-    roster: Option<(u64, Vec<u8>)>,
+    roster: Option<(u64, Roster)>,
 }
 
 /// Why a leader is given up.
@@ -308,7 +308,7 @@ impl Follow {
         {
             return joins;
         }
-        let formed = match check::prepare(prepare, &self.leader, shared) {
+        let formed = match check::prepare(prepare, Some(&self.leader), shared) {
             Ok(formed) => formed,
             Err(wrong) => {
                 tracing::debug!(leader = %self.leader.candidate.peer(), round = prepare.round, wrong, "prepare ignored");
@@ -327,8 +327,8 @@ impl Follow {
         joins
     }
 
-    pub(crate) fn on_roster(&mut self, round: u64, bytes: Vec<u8>, shared: &mut Shared) {
-        self.roster = Some((round, bytes));
+    pub(crate) fn on_roster(&mut self, round: u64, roster: Roster, shared: &mut Shared) {
+        self.roster = Some((round, roster));
         self.take_roster(shared);
         self.proceed(shared);
     }

@@ -8,7 +8,7 @@ use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Answer, Commit, Partner, Prepare, decode_roster};
+use crate::wire::{Answer, Commit, Partner, Prepare};
 
 /// How long a node in a round waits for a leader that cannot be reached, or does not acknowledge.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -50,12 +50,10 @@ impl Participation {
         }
     }
 
-    /// Takes an encoded roster, if it is that of the prepare.
-    pub(super) fn take_roster(&mut self, bytes: &[u8], me: NodeId) {
-        if self.formed.roster.is_none() {
-            let roster = decode_roster(bytes, self.formed.world);
-            let is_meant = |roster: &Roster| check::is_meant(roster, &self.formed, self.master, me);
-            self.formed.roster = roster.filter(is_meant);
+    /// Takes the roster, if it is that of the prepare.
+    pub(super) fn take_roster(&mut self, roster: &Roster, me: NodeId) {
+        if check::is_meant(roster, &self.formed, self.master, me) {
+            self.formed.roster = Some(roster.clone());
         }
     }
 
@@ -85,7 +83,7 @@ impl Participation {
     }
 
     /// Leaves the round and closes its connections.
-    pub(super) fn stop(self, shared: &mut Shared) {
+    pub(super) fn stop(mut self, shared: &mut Shared) {
         shared.timers.stop(Timer::InDoubt);
         self.proofs.stop(shared);
     }

@@ -12,7 +12,7 @@ use crate::proto::timer::Time;
 use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
 /// All nodes that have joined.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Book {
     entries: BTreeMap<NodeId, Entry>,
     /// The given ranks of the nodes with a seat, this node's own included.
@@ -58,16 +58,7 @@ impl Entry {
 impl Book {
     pub(super) fn new(shared: &Shared) -> Self {
         let own_rank = shared.config.node.rank.map(|rank| (rank.get(), shared.me()));
-        Self {
-            entries: BTreeMap::new(),
-            ranks: own_rank.into_iter().collect(),
-            addresses: BTreeMap::new(),
-            seated: 1,
-            high_water: 1,
-            standbys: Vec::new(),
-            newest: VecDeque::new(),
-            leaves: BTreeSet::new(),
-        }
+        Self { ranks: own_rank.into_iter().collect(), seated: 1, high_water: 1, ..Self::default() }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (NodeId, &Entry)> {

@@ -64,8 +64,8 @@ impl Committed {
         let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
         let commit = Said::Commit(Commit {
             round: plan.number,
-            verdict: plan.verdict.clone(),
-            sameness: plan.sameness.clone(),
+            verdict: plan.terms.verdict.clone(),
+            sameness: plan.terms.sameness.clone(),
             left_over,
         });
         let (commit, since) = (commit.encode(), shared.now);
@@ -144,7 +144,7 @@ impl Committed {
 
     /// The world as this node returns it.
     pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
-        let roster = &self.plan.roster;
+        let roster = &self.plan.terms.roster;
         let rank = roster.members().iter().find(|member| member.id == shared.me())?.rank;
         let local = self.plan.address(shared.me())?;
         Some(Formed {
@@ -156,8 +156,8 @@ impl Committed {
             digest: self.plan.digest,
             slots: roster.slots(rank)?,
             roster: shared.config.node.attributes.wants_roster.then(|| roster.clone()),
-            verdict: self.plan.verdict.clone(),
-            sameness: self.plan.sameness.clone(),
+            verdict: self.plan.terms.verdict.clone(),
+            sameness: self.plan.terms.sameness.clone(),
             left_over: self.left_over,
         })
     }

@@ -31,6 +31,8 @@ use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
 use crate::wire::{Announce, Candidate, Count, Introduction, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
 use call::Call;
+pub(crate) use plan::{RoundPlan, plan_again};
+pub(crate) use ranks::Applicant;
 use rounds::Rounds;
 use unfit::LeftOut;
 
@@ -42,7 +44,7 @@ const STEP_DOWN: Duration = Duration::from_secs(3);
 const KNOCKING: usize = 64;
 
 /// A candidate's state as a leader.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Lead {
     pub(crate) book: Book,
     call: Call,
@@ -70,20 +72,7 @@ pub(crate) struct Lead {
 
 impl Lead {
     pub(crate) fn new(shared: &Shared) -> Self {
-        Self {
-            book: Book::new(shared),
-            call: Call::default(),
-            rounds: Rounds::default(),
-            challenged: BTreeMap::new(),
-            knocking: BTreeMap::new(),
-            frozen: false,
-            overdue: false,
-            expelled: Vec::new(),
-            left_out: LeftOut::default(),
-            trouble: None,
-            has_news: false,
-            told: Vec::new(),
-        }
+        Self { book: Book::new(shared), ..Self::default() }
     }
 
     /// Whether a node has joined, so that its connections matter.

@@ -13,6 +13,8 @@ pub(super) struct RoundNetwork {
     pub(super) paths: Paths,
     /// Where each node is reached.
     pub(super) links: BTreeMap<NodeId, Link>,
+    /// How many possibilities there are.
+    pub(super) ways: usize,
 }
 
 impl RoundNetwork {
@@ -39,8 +41,9 @@ impl RoundNetwork {
                 tried.push(links);
             }
         }
-        let links = tried.swap_remove(turn % tried.len());
-        Self { paths, links: applicants.iter().map(|a| a.id).zip(links).collect() }
+        let ways = tried.len();
+        let links = tried.swap_remove(turn % ways);
+        Self { paths, links: applicants.iter().map(|a| a.id).zip(links).collect(), ways }
     }
 }
 
@@ -110,6 +113,7 @@ mod tests {
             session,
             met: met.parse().ok(),
             traits: std::sync::Arc::default(),
+            is_former: false,
         }
     }
 

@@ -8,15 +8,17 @@ use mingle_rdma::{Verdict, most_frequent};
 
 use super::book::Book;
 use super::networks::RoundNetwork;
-use super::ranks::Applicant;
-use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness};
+use super::ranks::{self, Apart, Applicant};
+use super::{alike, unfit};
+use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Peer, Rank, Roster, Sameness};
 use crate::proto::shared::Shared;
-use crate::wire::{BrokenTo, Partner, Prepare};
+use crate::wire::world::Terms;
+use crate::wire::{BrokenTo, Partner, Prepare, Reach};
 
 #[derive(Debug, Clone)]
-pub(super) struct RoundPlan {
+pub(crate) struct RoundPlan {
     pub(super) number: u64,
-    pub(super) roster: Roster,
+    pub(crate) terms: Terms,
     pub(super) digest: Digest,
     /// The rank of each node.
     ranks: BTreeMap<NodeId, u32>,
@@ -25,30 +27,6 @@ pub(super) struct RoundPlan {
     pub(super) master: NodeId,
     /// MASTER_ADDR and MASTER_PORT.
     pub(super) master_at: SocketAddr,
-    pub(super) verdict: Verdict,
-    pub(super) sameness: Sameness,
-    /// Which paths are proved.
-    paths: Paths,
-    /// How each node is reached, in the order of the ranks.
-    reached: Vec<Reached>,
-}
-
-/// How the job reaches a node, and how others prove that.
-#[derive(Debug, Clone)]
-struct Reached {
-    id: NodeId,
-    link: Link,
-    /// Other addresses, which the user has given to the job's libraries.
-    given: Vec<Link>,
-    /// The port for paths, where the node has one.
-    port: Option<u16>,
-    own_port: u16,
-}
-
-impl Reached {
-    fn links(&self) -> impl Iterator<Item = &Link> {
-        std::iter::once(&self.link).chain(&self.given)
-    }
 }
 
 /// The nodes of a full world, without ranks: this node and its members.
@@ -60,13 +38,42 @@ pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
     let session = most_frequent(met.into_iter());
     let own_traits = &shared.config.traits;
     let traits = Arc::clone(own_traits);
-    let own = Applicant { id: shared.me(), node: shared.node_info(), session, met: None, traits };
+    let node = shared.node_info();
+    let own = Applicant { id: shared.me(), node, session, met: None, traits, is_former: false };
     let members = book.members().map(|(id, entry)| {
         let (session, met) = (ends(id).map(|ends| ends.remote), ends(id).map(|ends| ends.local));
         let traits = Arc::clone(entry.differing.as_ref().unwrap_or(own_traits));
-        Applicant { id, node: entry.node.clone(), session, met, traits }
+        Applicant { id, node: entry.node.clone(), session, met, traits, is_former: false }
     });
     std::iter::once(own).chain(members).collect()
+}
+
+/// The plan of nodes that form a world again, in the order of their ranks, after so many of their rounds have
+/// failed: each tries another way, of which there are as many as is returned. So many nodes can be left out.
+///
+/// # Errors
+/// The nodes with which no world can form, if any of them keeps it from forming.
+pub(crate) fn plan_again(
+    number: u32,
+    mut applicants: Vec<Applicant>,
+    (me, prefers_ipv6): (NodeId, bool),
+    failed: u64,
+    spare: usize,
+) -> Result<(RoundPlan, u64), Vec<NodeId>> {
+    let family = ranks::settle_family(&mut applicants, prefers_ipv6, failed);
+    let (families, turn) = family.map_err(|Apart { six, four }| unfit::apart(six, four, me))?;
+    // This node has met all others.
+    let own = applicants.iter().position(|applicant| applicant.id == me).unwrap_or_default();
+    applicants.swap(0, own);
+    let network = RoundNetwork::settle(&applicants, turn);
+    applicants.swap(0, own);
+    let newcomers = applicants.iter().filter(|applicant| !applicant.is_former);
+    let newcomers: Vec<NodeId> = newcomers.map(|applicant| applicant.id).collect();
+    let verdict = unfit::compare_rdma(&applicants, spare).map_err(|unfit| unfit.nodes)?;
+    let sameness = alike::compare(&applicants, &verdict).map_err(|_| newcomers)?;
+    let plan = RoundPlan::new(number.into(), &applicants, (verdict, sameness), &network);
+    let ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
+    Ok((plan.ok_or_else(Vec::new)?, ways))
 }
 
 impl RoundPlan {
@@ -77,77 +84,77 @@ impl RoundPlan {
         (verdict, sameness): (Verdict, Sameness),
         network: &RoundNetwork,
     ) -> Option<Self> {
-        let master = assigned.first()?;
-        let reached = |a: &Applicant| {
-            let link = network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip()));
-            let mut given = a.node.reach.given().to_vec();
-            given.retain(|given| given.address != link.address);
-            let (port, own_port) = (a.node.reach.port(), a.address().port());
-            Reached { id: a.id, link, given, port, own_port }
+        let link = |a: &Applicant| {
+            network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip()))
         };
-        let reached: Vec<Reached> = assigned.iter().map(reached).collect();
-        let to_master = reached.first()?;
-        let members = (0..).zip(assigned).zip(&reached).map(|((rank, a), reached)| Member {
+        let reached = |a: &Applicant| {
+            let link = link(a);
+            let given = a.node.reach.given().iter().filter(|given| given.address != link.address);
+            Reach::new(a.node.reach.port().unwrap_or_default(), [link]).with(given.copied())
+        };
+        let members = (0..).zip(assigned).map(|(rank, a)| Member {
             rank: Rank(rank),
             id: a.id,
             host: a.node.host.clone(),
-            address: (reached.link.address, reached.own_port).into(),
+            address: (link(a).address, a.address().port()).into(),
             slots: a.node.attributes.slots,
             metadata: a.node.attributes.metadata.clone(),
             session_port: a.node.attributes.session_port,
         });
         let roster = Roster::new(members.collect())?;
+        let reached = assigned.iter().map(reached).collect();
+        Self::of(number, Terms { roster, reached, paths: network.paths, verdict, sameness })
+    }
+
+    /// The plan that a leader has written as these terms; none if they are not of one world.
+    pub(crate) fn of(number: u64, terms: Terms) -> Option<Self> {
+        let members = terms.roster.members();
+        let (master, master_at) = members.first().map(|first| (first.id, first.address))?;
         let mut slots = vec![0];
-        slots.extend(roster.members().iter().scan(0, |sum, member| {
+        slots.extend(members.iter().scan(0, |sum, member| {
             *sum += u64::from(member.slots);
             Some(*sum)
         }));
-        Some(Self {
-            number,
-            digest: roster.digest(),
-            ranks: roster.members().iter().map(|member| (member.id, member.rank.get())).collect(),
-            slots,
-            roster,
-            master: master.id,
-            master_at: (to_master.link.address, to_master.own_port).into(),
-            verdict,
-            sameness,
-            paths: network.paths,
-            reached,
-        })
+        let ranks = members.iter().map(|member| (member.id, member.rank.get())).collect();
+        let is_whole = members.len() == terms.reached.len();
+        let digest = terms.roster.digest();
+        is_whole.then_some(Self { number, terms, digest, ranks, slots, master, master_at })
     }
 
     /// How many nodes the world of this round has.
     pub(super) fn world(&self) -> u32 {
-        u32::try_from(self.reached.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.terms.reached.len()).unwrap_or(u32::MAX)
     }
 
     /// The address of a node, as the others reach it.
     pub(super) fn address(&self, id: NodeId) -> Option<IpAddr> {
-        self.reached(id).map(|reached| reached.link.address)
+        self.reached(id).map(|(member, _)| member.address.ip())
     }
 
-    fn reached(&self, id: NodeId) -> Option<&Reached> {
-        let &rank = self.ranks.get(&id)?;
-        self.reached.get(usize::try_from(rank).ok()?)
+    fn reached(&self, id: NodeId) -> Option<(&Member, &Reach)> {
+        self.at(*self.ranks.get(&id)?)
+    }
+
+    fn at(&self, rank: u32) -> Option<(&Member, &Reach)> {
+        let rank = usize::try_from(rank).ok()?;
+        Some((self.terms.roster.members().get(rank)?, self.terms.reached.get(rank)?))
     }
 
     /// The addresses to which this node proves its path, beside the master's own port: those of all partners
     /// that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
-        let Some(&rank) = self.ranks.get(&id) else { return Vec::new() };
-        if self.reached(id).is_none_or(|own| own.port.is_none()) {
+        let Some((own, reached)) = self.reached(id) else { return Vec::new() };
+        if reached.port().is_none() {
             return Vec::new();
         }
-        let ranks = self.paths.partners(rank, &self.slots).into_iter();
-        let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
-        let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
-            |(rank, partner, port)| {
-                let &Reached { id, own_port, .. } = partner;
-                let path = move |link: &Link| SocketAddr::new(link.address, port);
-                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
-            },
-        );
+        let ranks = self.terms.paths.partners(own.rank.get(), &self.slots).into_iter();
+        let partners = ranks.filter_map(|rank| self.at(rank));
+        let partners = partners.filter_map(|(partner, reached)| Some((partner, reached, reached.port()?)));
+        let ways = partners.flat_map(|(partner, reached, port)| {
+            let &Member { id, rank: Rank(rank), address, .. } = partner;
+            let path = move |link: &Link| (link.address, port).into();
+            reached.all().map(move |link| Partner { id, rank, path: path(link), own_port: address.port() })
+        });
         // The path to the master's own port is proved in any case.
         ways.filter(|way| !self.is_to_master(way.id, way.path)).collect()
     }
@@ -158,31 +165,27 @@ impl RoundPlan {
     }
 
     /// A broken path as messages name it.
-    pub(super) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
-        let peer = |reached: &Reached, address: IpAddr, port: u16| {
-            let &rank = self.ranks.get(&reached.id)?;
-            let member = self.roster.members().get(usize::try_from(rank).ok()?)?;
-            Some(Peer { host: member.host.clone(), address: (address, port).into() })
-        };
-        let (from, target) = (self.reached(from)?, self.reached(to.partner)?);
-        let link = target.links().find(|link| link.address == to.path.ip())?;
-        let is_known = [Some(target.own_port), target.port].contains(&Some(to.path.port()));
+    pub(crate) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
+        let ((from, own), (target, reached)) = (self.reached(from)?, self.reached(to.partner)?);
+        let link = reached.all().find(|link| link.address == to.path.ip())?;
+        let own_port = target.address.port();
+        let is_known = [Some(own_port), reached.port()].contains(&Some(to.path.port()));
         // A node reaches itself.
         if !is_known || from.id == target.id {
             return None;
         }
         Some(BrokenPath {
-            from: peer(from, from.link.address, from.own_port)?,
-            to: peer(target, to.path.ip(), to.path.port())?,
+            from: from.peer(),
+            to: Peer { host: target.host.clone(), address: to.path },
             fault: to.fault,
-            answers: to.own_port_answers.then_some(target.own_port),
+            answers: to.own_port_answers.then_some(own_port),
             to_master: self.is_to_master(to.partner, to.path),
-            mtus: (from.link.mtu, link.mtu),
+            mtus: (own.links().first()?.mtu, link.mtu),
         })
     }
 
     /// What one member learns of it.
-    pub(super) fn prepare(&self, id: NodeId) -> Option<Prepare> {
+    pub(crate) fn prepare(&self, id: NodeId) -> Option<Prepare> {
         let &rank = self.ranks.get(&id)?;
         Some(Prepare {
             round: self.number,

@@ -12,14 +12,16 @@ use crate::wire::NodeInfo;
 
 /// A node of a full world, before it has a rank.
 #[derive(Debug, Clone)]
-pub(super) struct Applicant {
-    pub(super) id: NodeId,
-    pub(super) node: NodeInfo,
+pub(crate) struct Applicant {
+    pub(crate) id: NodeId,
+    pub(crate) node: NodeInfo,
     /// The node's own address on its session; for the leader, the one that most sessions have reached.
-    pub(super) session: Option<IpAddr>,
+    pub(crate) session: Option<IpAddr>,
     /// The address of the leader that its session has reached.
-    pub(super) met: Option<IpAddr>,
-    pub(super) traits: Arc<Traits>,
+    pub(crate) met: Option<IpAddr>,
+    pub(crate) traits: Arc<Traits>,
+    /// It was in the last world, which these nodes form again.
+    pub(crate) is_former: bool,
 }
 
 impl Applicant {
@@ -48,13 +50,14 @@ pub(super) struct Apart {
 
 /// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
 /// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
-/// set; the other family follows after a round that has failed. Returns how often all families were tried
-/// before; where no family is common, the nodes with IPv6 alone and those with IPv4 alone.
+/// set; the other family follows after a round that has failed. Returns how many families are common, and
+/// how often all were tried before; where no family is common, the nodes with IPv6 alone and those with IPv4
+/// alone.
 pub(super) fn settle_family(
     applicants: &mut [Applicant],
     ipv6: bool,
     failed_rounds: u64,
-) -> Result<usize, Apart> {
+) -> Result<(usize, usize), Apart> {
     let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
     let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
@@ -68,7 +71,7 @@ pub(super) fn settle_family(
     for applicant in applicants {
         applicant.node.keep_family(chosen);
     }
-    Ok(turn / families.len())
+    Ok((families.len(), turn / families.len()))
 }
 
 /// As [`choose`]. If no node is left that can be master, one that could not be reached may be master again:
@@ -163,6 +166,7 @@ mod tests {
             session: None,
             met: None,
             traits: Arc::default(),
+            is_former: false,
         }
     }
 
@@ -328,10 +332,10 @@ mod tests {
         let mut both = applicant("both", 1, None);
         both.node.endpoints = Endpoints::new(vec![both.address(), v6]).unwrap();
         let turns: Vec<usize> =
-            (0..6).map(|failed| settle_family(&mut [both.clone()], false, failed).unwrap()).collect();
+            (0..6).map(|failed| settle_family(&mut [both.clone()], false, failed).unwrap().1).collect();
         assert_eq!(turns, [0, 0, 1, 1, 2, 2]);
         let turns: Vec<usize> = (0..3)
-            .map(|failed| settle_family(&mut [applicant("four", 1, None)], true, failed).unwrap())
+            .map(|failed| settle_family(&mut [applicant("four", 1, None)], true, failed).unwrap().1)
             .collect();
         assert_eq!(turns, [0, 1, 2]);
     }

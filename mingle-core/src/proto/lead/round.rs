@@ -8,7 +8,7 @@ use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Partner, Said, WELCOME, encode_roster};
+use crate::wire::{Partner, Said, WELCOME};
 
 /// How often the members that are not ready are asked whether they are there.
 const ASK: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) struct Round {
 impl Round {
     /// Tells the members, and starts to prove the leader's own paths.
     pub(super) fn start(plan: RoundPlan, book: &Book, shared: &mut Shared) -> Self {
-        let roster = Said::Roster(plan.number, encode_roster(&plan.roster)).encode();
+        let roster = Said::Roster(plan.number, plan.terms.roster.clone()).encode();
         for (id, entry) in book.members() {
             if entry.node.attributes.wants_roster {
                 shared.links.say(shared.now, id, &roster);
@@ -91,7 +91,7 @@ impl Round {
     }
 
     /// Ends the proof.
-    pub(super) fn stop(self, shared: &mut Shared) {
+    pub(super) fn stop(mut self, shared: &mut Shared) {
         shared.timers.stop(Timer::Round);
         self.proofs.stop(shared);
     }

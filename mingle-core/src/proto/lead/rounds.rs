@@ -195,12 +195,11 @@ impl Lead {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST || self.has_other_master(shared);
         if let Some(broken) = self.rounds.broken.settle(persists) {
-            let worst = unfit::worst(broken.ends(), &self.book, shared);
+            let worst = unfit::worst(broken.ends(), shared);
             return Err(Some(Excluded::new(worst, broken.ending())));
         }
         let (assigned, network) = self.assign(persists, shared)?;
-        let spare = usize::try_from(shared.config.spare).unwrap_or(usize::MAX);
-        let spare = unfit::spare(&self.book, shared) + spare;
+        let spare = unfit::spare(&self.book, shared);
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
         let sameness = alike::compare(&assigned, &verdict).map_err(Some)?;
         RoundPlan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
@@ -216,14 +215,14 @@ impl Lead {
     fn assign(&self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
         let mut applicants = plan::applicants(&self.book, shared);
         let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.rounds.failed);
-        let turn = family.map_err(|Apart { six, four }| {
+        let (_, turn) = family.map_err(|Apart { six, four }| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Round, AGAIN);
                 return None;
             }
             let because = ending::apart(six[0], four[0], &self.book, shared)?;
-            Some(Excluded::new(unfit::apart(six, four, shared), because))
+            Some(Excluded::new(unfit::apart(six, four, shared.me()), because))
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
         let assigned = ranks::choose_again(applicants, &self.rounds.unproved).ok_or(None)?;

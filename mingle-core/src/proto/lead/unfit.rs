@@ -96,29 +96,23 @@ pub(super) fn spare(book: &Book, shared: &Shared) -> usize {
 }
 
 /// The node at most ends of proofs that have failed, which are given as provers and targets. Of several, a
-/// member before the leader, a newcomer before a node that was in the world before, and a prover before a
-/// target: others may have reached that.
-pub(super) fn worst(
-    pairs: impl Iterator<Item = (NodeId, NodeId)>,
-    book: &Book,
-    shared: &Shared,
-) -> Vec<NodeId> {
+/// member before the leader, and a prover before a target: others may have reached that.
+pub(super) fn worst(pairs: impl Iterator<Item = (NodeId, NodeId)>, shared: &Shared) -> Vec<NodeId> {
     let mut ends: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
     for (prover, target) in pairs {
         ends.entry(prover).or_default().1 += 1;
         ends.entry(target).or_default().0 += 1;
     }
     let weight = |&(id, (of_target, of_prover)): &(NodeId, (usize, usize))| {
-        let is_new = book.get(id).is_some_and(|entry| entry.node.former.is_none());
-        (of_target + of_prover, id != shared.me(), is_new, of_prover, id)
+        (of_target + of_prover, id != shared.me(), of_prover, id)
     };
     ends.into_iter().max_by_key(weight).map(|(id, _)| id).into_iter().collect()
 }
 
 /// Those of two sets of nodes, without a family in common, without which the others go on: the smaller one.
 /// Of two of one size, the leader stays.
-pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec<NodeId> {
-    let weight = |nodes: &Vec<NodeId>| (nodes.len(), nodes.contains(&shared.me()));
+pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, me: NodeId) -> Vec<NodeId> {
+    let weight = |nodes: &Vec<NodeId>| (nodes.len(), nodes.contains(&me));
     if weight(&four) < weight(&six) { four } else { six }
 }
 
@@ -166,7 +160,7 @@ fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
 
 /// The newcomers that would take RDMA from nodes that were in the world before.
 fn worsening(ranks: &[Applicant], verdict: &Verdict) -> Vec<NodeId> {
-    let (former, new): (Vec<_>, Vec<_>) = ranks.iter().partition(|applicant| applicant.node.former.is_some());
+    let (former, new): (Vec<_>, Vec<_>) = ranks.iter().partition(|applicant| applicant.is_former);
     let former: Vec<RankSummary> = former.into_iter().map(Applicant::comparable).collect();
     let best = Verdict::of(&former).transport;
     if !best.is_rdma() || verdict.transport.is_rdma() {

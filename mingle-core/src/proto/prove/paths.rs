@@ -170,23 +170,22 @@ impl PathProofs {
     }
 
     /// The paths that are not proved, and how each fails.
-    pub(crate) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
-        self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
+    pub(crate) fn unproved(&self) -> Vec<BrokenTo> {
+        let keys = in_order(&self.by_partner).into_iter();
+        keys.filter_map(|key| self.by_partner.get(&key)).map(PathProof::broken).collect()
     }
 
-    /// The paths that are not proved; nothing where all are.
+    /// The first of them, and how many more there are; nothing where all paths are proved.
     pub(crate) fn broken(&self) -> Option<Broken> {
-        let broken = in_order(&self.by_partner);
-        let broken: Vec<&PathProof> = broken.iter().filter_map(|key| self.by_partner.get(key)).collect();
-        let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
-        (!broken.is_empty())
-            .then(|| Broken { paths: broken.into_iter().map(PathProof::broken).collect(), more })
+        let paths = self.unproved();
+        let more = u32::try_from(paths.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
+        (!paths.is_empty()).then(|| Broken { paths: paths.into_iter().collect(), more })
     }
 
     /// Ends the proofs and closes their connections.
-    pub(crate) fn stop(self, shared: &mut Shared) {
+    pub(crate) fn stop(&mut self, shared: &mut Shared) {
         shared.timers.stop(Timer::ProofFailed);
-        for mut path in self.by_partner.into_values() {
+        for path in self.by_partner.values_mut() {
             path.stop(shared);
         }
     }

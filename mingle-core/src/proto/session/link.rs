@@ -251,16 +251,14 @@ impl PeerLink {
         }
     }
 
+    /// Where the process was met.
+    pub(crate) fn met(&self) -> Option<IpAddr> {
+        self.met
+    }
+
     /// The process was met at this address.
     pub(crate) fn met_at(&mut self, address: IpAddr) {
         self.met = Some(address);
-    }
-
-    /// Its addresses, the one where it was met first.
-    pub(crate) fn met_first(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
-        let (met, others): (Vec<_>, Vec<_>) =
-            addresses.iter().partition(|address| self.met == Some(address.ip()));
-        [met, others].concat()
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LOST, Presence, Process, Time, World, WorldChange};
-use crate::model::{End, NodeId};
+use crate::model::{BrokenPath, End, Member, NodeId, Rank};
+use crate::proto::lead::{Applicant, plan_again};
 use crate::proto::session::Linked;
-use crate::wire::Body;
 use crate::wire::world::{
     ABSENT, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, WorldSaid,
 };
+use crate::wire::{Body, decode_traits};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -31,6 +32,8 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// How long the next plans leave out a node with a broken path: doubled each time, up to a most.
 const LEFT_OUT: Duration = Duration::from_secs(1);
 const LEFT_OUT_MOST: Duration = Duration::from_secs(60);
+/// When a node finds paths broken, others have so long to say the same, so that it shows whose fault it is.
+const MORE_FAILURES: Duration = Duration::from_millis(300);
 /// The pause after a round that has failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the others wait until the first rank has learned that the world has formed: only then is its port
@@ -55,6 +58,13 @@ pub(super) struct WorldLead {
     enters: bool,
     /// The paths that were broken in a round: until when no plan has both nodes, and how long that was.
     broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
+    /// A path that was broken in a round since the world was over.
+    path: Option<BrokenPath>,
+    /// How many rounds have failed with these nodes, of how many ways to reach each other.
+    failed: u64,
+    ways: u64,
+    /// When nodes have had the time to say that they find paths broken, since others have.
+    failing: Option<Time>,
     /// No world follows this one, and the nodes that wait for a seat may end.
     frees: bool,
     /// It has reported that nobody else is there.
@@ -109,6 +119,10 @@ impl WorldLead {
             asked: None,
             enters: false,
             broken: BTreeMap::new(),
+            path: None,
+            failed: 0,
+            ways: 1,
+            failing: None,
             frees: false,
             is_alone: false,
             next: None,
@@ -145,10 +159,10 @@ impl WorldLead {
         }
     }
 
-    /// Some nodes of a plan have said so of paths to others.
-    fn learn(&mut self, now: Time, plan: &Plan, broken: Vec<(NodeId, NodeId)>) {
+    /// A round has failed: the next one begins after a pause, and these paths were broken.
+    fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
+        self.again = now + AGAIN;
         for (from, to) in broken {
-            let to = plan.rank_of(to).map_or(from, |_| to);
             let path = (from.min(to), from.max(to));
             let next = |(_, before): &(Time, Duration)| LEFT_OUT_MOST.min(*before * 2);
             let time = self.broken.get(&path).map_or(LEFT_OUT, next);
@@ -183,7 +197,8 @@ impl World {
     /// Leads in the place of a leader that is lost or leaves.
     pub(super) fn succeed(&mut self, term: u32) {
         let Some(plan) = self.current_plan() else { return };
-        let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
+        let rank = plan.rank_of(self.own.id);
+        let seats: Vec<Contact> = plan.seats().iter().map(Contact::of).collect();
         let is_of_plan = self.over.is_some() || self.reign.round == Some(plan.round);
         let lead = WorldLead::succeed(&self.reign, self.over, self.now);
         // The former leader has found that this member is dead.
@@ -246,14 +261,14 @@ impl World {
     }
 
     pub(super) fn members(&self, lead: &WorldLead) -> Vec<MemberView> {
-        let seats = self.plan.iter().flat_map(|plan| &plan.seats);
+        let seats = self.plan.iter().flat_map(|plan| plan.seats());
         let mut heard = BTreeMap::new();
         for peer in seats.clone().filter_map(|seat| self.peers.get(seat.id)) {
             let guests =
                 peer.known.status.iter().filter(|status| peer.link.is_there() && status.epoch == self.epoch);
             heard.extend(guests.flat_map(|status| status.guests.iter().copied()));
         }
-        let member = |(rank, seat): (u32, &Contact)| {
+        let member = |(rank, seat): (u32, &Member)| {
             let id = seat.id;
             if id == self.own.id {
                 let command = if lead.enters { Command::Runs } else { self.command };
@@ -306,7 +321,7 @@ impl World {
             return;
         }
         for rank in absent {
-            if let Some(seat) = self.plan.as_ref().and_then(|plan| plan.seat(rank)).cloned() {
+            if let Some(seat) = self.plan.as_ref().and_then(|plan| plan.seat(rank)).map(Contact::of) {
                 self.link_to(&seat);
             }
         }
@@ -365,7 +380,7 @@ impl World {
         let answers = |id: &NodeId| *id == self.own.id || self.has_read_all(*id);
         let living = members.iter().filter(|member| !member.is_lost());
         let there = living.clone().filter(|member| answers(&member.id)).count();
-        let spares = self.spares().into_iter().filter(|spare| answers(&spare.id)).count();
+        let spares = self.spares().into_iter().filter(answers).count();
         let nodes = u32::try_from(there + spares).unwrap_or(u32::MAX);
         2 * there > living.count() || self.settings.size.at_most(nodes) > 0
     }
@@ -385,7 +400,7 @@ impl World {
         } else if std::mem::take(&mut lead.enters)
             && let Some(plan) = self.plan.clone()
         {
-            self.enter(Plan::clone(&plan));
+            self.enter(plan);
         }
         if let Some(cause) = first_cause(members) {
             return Some(self.over(cause, lead));
@@ -396,11 +411,10 @@ impl World {
         }
         let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
         if let Some(after) = self.settings.grow_after.filter(|_| room) {
-            let since =
-                |spare: &Contact| self.peers.get(spare.id).map_or(lead.begun, |peer| peer.known.since);
+            let since = |spare: &NodeId| self.peers.get(*spare).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
             let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
-            let spares = self.spares().into_iter().filter(|spare| !is_broken(spare.id));
+            let spares = self.spares().into_iter().filter(|spare| !is_broken(*spare));
             let stays = spares.map(|spare| since(&spare).saturating_add(self.settings.last_call)).min();
             let due = stays.map(|stays| stays.max(lead.begun.saturating_add(after)))?;
             if self.now >= due {
@@ -448,16 +462,25 @@ impl World {
             lead.wake(self.now, lead.again);
             return None;
         }
-        let Some(plan) = self.plan_next(members, lead) else {
-            self.report_if_alone(lead);
-            return None;
+        let plan = match self.plan_next(members, lead) {
+            Some(Ok(plan)) => plan,
+            Some(Err(unfit)) => {
+                tracing::debug!(?unfit, "no world can form with these nodes");
+                lead.learn(self.now, unfit.into_iter().map(|id| (id, id)).collect());
+                lead.wake(self.now, lead.again);
+                return None;
+            }
+            None => {
+                self.report_if_alone(lead);
+                return None;
+            }
         };
-        for seat in &plan.seats {
+        for seat in plan.seats() {
             if let Some(peer) = self.peers.get_mut(seat.id) {
                 peer.known.was_planned = true;
             }
         }
-        self.proving = None;
+        (self.proving, lead.failing) = (None, None);
         self.prove(plan.clone());
         let body = WorldSaid::Plan(plan.clone()).encode();
         Some(Stage::Round(cause, Arc::new(plan), body))
@@ -465,7 +488,7 @@ impl World {
 
     /// The members of this world.
     pub(super) fn seats(&self) -> BTreeSet<NodeId> {
-        self.plan.iter().flat_map(|plan| &plan.seats).map(|seat| seat.id).collect()
+        self.plan.iter().flat_map(|plan| plan.seats()).map(|seat| seat.id).collect()
     }
 
     /// Nobody is left but this node: others have to be looked for, as at the start.
@@ -478,106 +501,129 @@ impl World {
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.
-    fn spares(&self) -> Vec<Contact> {
+    fn spares(&self) -> Vec<NodeId> {
         let seats = self.seats();
         let is_member = |id| seats.contains(&id);
-        let mut spares: Vec<(Time, &Contact)> = Vec::new();
-        for (id, peer) in self.peers.iter() {
-            let Some(arrival) = peer.known.arrival.as_ref().filter(|_| !is_member(*id)) else { continue };
-            let waits = peer.known.status.as_ref().is_some_and(|status| status.command == Command::Waits);
-            if waits && peer.link.answers(self.now) {
-                spares.push((peer.known.since, &arrival.contact));
-            }
-        }
+        let waits = |peer: &Process| {
+            peer.arrival.is_some() && peer.status.as_ref().is_some_and(|own| own.command == Command::Waits)
+        };
+        let spares = self
+            .peers
+            .iter()
+            .filter(|(id, peer)| !is_member(**id) && waits(&peer.known) && peer.link.answers(self.now));
+        let mut spares: Vec<(Time, NodeId)> = spares.map(|(id, peer)| (peer.known.since, *id)).collect();
         if !is_member(self.own.id) && self.command == Command::Waits {
-            spares.push((Time::ZERO, &self.own));
+            spares.push((Time::ZERO, self.own.id));
         }
-        spares.sort_by_key(|(since, contact)| (*since, contact.id));
-        spares.into_iter().map(|(_, contact)| contact.clone()).collect()
+        spares.sort_unstable();
+        spares.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
-    /// lost go to nodes that wait. None where the nodes are too few.
-    fn plan_next(&mut self, members: &[MemberView], lead: &WorldLead) -> Option<Plan> {
-        let answers = |id: &NodeId| self.peers.get(*id).is_none_or(|peer| peer.link.answers(self.now));
+    /// lost go to nodes that wait. None where the nodes are too few; or the nodes with which no world can
+    /// form.
+    fn plan_next(
+        &mut self,
+        members: &[MemberView],
+        lead: &mut WorldLead,
+    ) -> Option<Result<Plan, Vec<NodeId>>> {
+        let answers = |id: &NodeId| {
+            *id == self.own.id
+                || self
+                    .peers
+                    .get(*id)
+                    .is_some_and(|peer| peer.known.arrival.is_some() && peer.link.answers(self.now))
+        };
         let is_back = |member: &&MemberView| {
             let is_there = member.presence == Presence::There && answers(&member.id);
             member.command == Command::Waits && is_there && !member.is_lost()
         };
-        let plan = self.plan.as_ref()?;
-        let seat = |member: &MemberView| Some((member.rank, plan.seat(member.rank)?.clone()));
-        let mut back: Vec<(u32, Contact)> = members.iter().filter(is_back).filter_map(seat).collect();
+        let mut back: Vec<(u32, NodeId)> =
+            members.iter().filter(is_back).map(|member| (member.rank, member.id)).collect();
         let mut spares = self.spares();
         let size = |nodes: usize| {
             let nodes = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
             usize::try_from(nodes).ok().filter(|size| *size > 0)
         };
-        let nodes: Vec<NodeId> =
-            back.iter().map(|(_, seat)| seat).chain(&spares).map(|seat| seat.id).collect();
+        let nodes: Vec<NodeId> = back.iter().map(|(_, id)| *id).chain(spares.iter().copied()).collect();
         let out = lead.left_out(self.now, &nodes);
         if size(nodes.len() - out.len()).is_some() {
-            back.retain(|(_, seat)| !out.contains(&seat.id));
-            spares.retain(|spare| !out.contains(&spare.id));
+            back.retain(|(_, id)| !out.contains(id));
+            spares.retain(|id| !out.contains(id));
         }
-        let size = size(back.len() + spares.len())?;
-        let mut ranks: Vec<Option<Contact>> = vec![None; size];
+        let nodes = back.len() + spares.len();
+        let size = size(nodes)?;
+        let mut ranks: Vec<Option<NodeId>> = vec![None; size];
         let mut others = Vec::new();
-        for (rank, seat) in back {
+        for (rank, id) in back {
             match usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
-                Some(free) => *free = Some(seat),
-                None => others.push(seat),
+                Some(free) => *free = Some(id),
+                None => others.push(id),
             }
         }
         others.extend(spares);
         let mut take = |rank: u32| {
-            let is_given = |contact: &Contact| self.given_rank(contact.id) == Some(rank);
-            let is_free = |contact: &Contact| self.given_rank(contact.id).is_none();
+            let is_given = |id: &NodeId| self.given_rank(*id) == Some(rank);
+            let is_free = |id: &NodeId| self.given_rank(*id).is_none();
             let next = others.iter().position(is_given).or_else(|| others.iter().position(is_free))?;
             Some(others.remove(next))
         };
-        let seats: Option<Vec<Contact>> =
+        let seats: Option<Vec<NodeId>> =
             (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| take(rank))).collect();
-        let seats: Vec<Contact> = seats?.iter().map(|seat| self.contact_of(seat)).collect();
-        let said = seats.iter().filter_map(|seat| self.peers.get(seat.id)?.known.status.as_ref());
-        let latest = said.map(|status| status.epoch).chain([self.epoch]).max()?;
-        self.rounds += 1;
-        let round = RoundId { leader: self.own.id, number: self.rounds };
-        Some(Plan { round, epoch: latest.next()?, seats })
+        let seats = seats?;
+        let said = seats.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
+        let epoch = said.map(|status| status.epoch).chain([self.epoch]).max()?.next()?;
+        let applicants = seats.iter().map(|id| self.applicant(*id)).collect::<Option<_>>()?;
+        let own = (self.own.id, self.settings.prefers_ipv6);
+        let fewest = usize::try_from(self.settings.size.min().get()).unwrap_or(usize::MAX);
+        let number = self.rounds + 1;
+        let planned = plan_again(number, applicants, own, lead.failed, nodes.saturating_sub(fewest));
+        Some(planned.map(|(planned, ways)| {
+            (self.rounds, lead.ways) = (number, lead.ways.max(ways));
+            let round = RoundId { leader: self.own.id, number };
+            Plan { round, epoch, terms: planned.terms }
+        }))
     }
 
-    /// A node as it has described itself last, with the address first where this node has met it.
-    fn contact_of(&self, seat: &Contact) -> Contact {
-        let Some(peer) = self.peers.get(seat.id) else {
-            return if seat.id == self.own.id { self.own.clone() } else { seat.clone() };
-        };
-        let contact = peer.known.arrival.as_ref().map_or(seat, |arrival| &arrival.contact);
-        Contact { addresses: peer.link.met_first(&contact.addresses), ..contact.clone() }
+    /// A node as it takes part in the next round.
+    fn applicant(&self, id: NodeId) -> Option<Applicant> {
+        let is_former = self.seat_of(id).is_some();
+        let peer = self.peers.get(id);
+        let said = if id == self.own.id { &self.arrival } else { peer?.known.arrival.as_ref()? };
+        let session = peer.and_then(|peer| peer.link.met());
+        let met = peer.and_then(|peer| peer.link.ends()).map(|ends| ends.local);
+        let traits = Arc::new(decode_traits(&said.traits)?);
+        Some(Applicant { id, node: said.node.clone(), session, met, traits, is_former })
     }
 
     /// The rank that the user gave to a node.
     fn given_rank(&self, id: NodeId) -> Option<u32> {
-        if id == self.own.id {
-            return self.settings.rank;
-        }
-        self.peers.get(id)?.known.arrival.as_ref()?.rank
+        let said =
+            if id == self.own.id { &self.arrival } else { self.peers.get(id)?.known.arrival.as_ref()? };
+        said.node.rank.map(Rank::get)
     }
 
     /// The nodes of the plan prove their paths.
     fn decide_round(&mut self, cause: FirstCause, plan: &Arc<Plan>, lead: &mut WorldLead) -> Option<Stage> {
-        let mut all_ready = true;
+        let (mut all_ready, mut have_answered) = (true, true);
         lead.wake(self.now, (lead.since + ROUND).min(self.now + LOOKS));
         let is_late = self.now >= lead.since + ROUND;
         let mut is_void = is_late || self.has_left();
         let mut broken = Vec::new();
-        for seat in &plan.seats {
+        for seat in plan.seats() {
             let peer = self.peers.get(seat.id);
             let status = peer.and_then(|peer| peer.known.status.as_ref());
             let own = self.answer.as_ref().filter(|_| seat.id == self.own.id);
             let answer = own.or(status.and_then(|status| status.answer.as_ref()));
             let answer = answer.filter(|answer| answer.round == plan.round);
             all_ready &= answer.is_some_and(|answer| answer.broken.is_empty());
+            have_answered &= answer.is_some();
+            lead.path = answer.and_then(|answer| answer.path.clone()).or(lead.path.take());
             match answer {
-                Some(answer) => broken.extend(answer.broken.iter().map(|other| (seat.id, *other))),
+                Some(answer) => broken.extend(answer.broken.iter().map(|other| {
+                    let other = plan.rank_of(*other).map_or(seat.id, |_| *other);
+                    (seat.id, other)
+                })),
                 None if is_late => broken.push((seat.id, seat.id)),
                 None => {}
             }
@@ -594,10 +640,21 @@ impl World {
                 is_void |= self.now >= until;
             }
         }
-        if is_void || !broken.is_empty() {
+        if !broken.is_empty() {
+            let until = *lead.failing.get_or_insert(self.now + MORE_FAILURES);
+            lead.wake(self.now, until);
+            is_void |= have_answered || self.now >= until;
+        }
+        if is_void {
             (self.proving, self.answer) = (None, None);
-            lead.learn(self.now, plan, broken);
-            lead.again = self.now + AGAIN;
+            lead.failed += u64::from(!broken.is_empty());
+            if lead.failed < lead.ways {
+                // By another way they may reach each other.
+                broken.clear();
+            } else {
+                (lead.failed, lead.ways) = (0, 1);
+            }
+            lead.learn(self.now, broken);
             return Some(Stage::Over(cause));
         }
         all_ready.then(|| self.commit(plan, lead))
@@ -609,6 +666,7 @@ impl World {
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
         let seats = self.seats();
+        (lead.failed, lead.ways, lead.path) = (0, 1, None);
         let is_spare = |id: &NodeId| !seats.contains(id) && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.now + MASTER_FIRST))
@@ -652,13 +710,17 @@ impl World {
             } else {
                 Vec::new()
             },
+            path: lead.path.clone(),
             heirs: Vec::new(),
         }
     }
 
     /// This node leaves: another one leads from now on. Returns false where there is none.
     fn hand_over(&mut self) -> bool {
-        let heirs = self.plan.iter().flat_map(|plan| plan.heirs().into_iter().chain(plan.seats.clone()));
+        let heirs = self
+            .plan
+            .iter()
+            .flat_map(|plan| plan.heirs().into_iter().chain(plan.seats().iter().map(Contact::of)));
         let leads = |heir: &Contact| {
             heir.id != self.own.id
                 && !self.left.contains_key(&heir.id)
@@ -690,10 +752,10 @@ impl World {
     /// Tells all that have come, and all members, what is decided.
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
-        let first = self.plan.as_ref().and_then(|plan| plan.seats.first()).map(|first| first.id);
+        let first = self.plan.as_ref().and_then(|plan| plan.seats().first()).map(|first| first.id);
         let (planned, plan) = match &lead.stage {
             Stage::Round(_, plan, body) => {
-                (plan.seats.iter().map(|seat| seat.id).collect(), Some(body.clone()))
+                (plan.seats().iter().map(|seat| seat.id).collect(), Some(body.clone()))
             }
             _ => (BTreeSet::new(), None),
         };

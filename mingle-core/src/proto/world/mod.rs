@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! lead    what the leader decides: when a world is over, when and with whom the next one forms
+//! round   a member's part in a round
 //! walk    who leads when the leader is lost: the first of a few named heirs that is there
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! network keeps them apart.
 
 mod lead;
+mod round;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,20 +28,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt as _, SeedableRng as _};
-
 use super::pause::was_stopped;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::{ConnId, DialId, Time};
-use crate::model::{End, Lineage, NodeId, WorldSize};
-use crate::wire::Frame;
+use crate::model::{BrokenPath, End, Lineage, NodeId, WorldSize};
 use crate::wire::world::{
     Arrival, BROKEN, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status,
     WorldSaid,
 };
+use crate::wire::{Body, Frame, decode_traits};
 use lead::WorldLead;
+pub(crate) use round::WorldRound;
 use walk::Walk;
 
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
@@ -57,8 +57,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(crate) struct WorldSettings {
     pub(crate) size: WorldSize,
-    /// The rank that the user gave to it: it takes no other seat.
-    pub(crate) rank: Option<u32>,
+    /// Whether to prefer IPv6 when every node has both families.
+    pub(crate) prefers_ipv6: bool,
     /// How long a silent member may stay silent.
     pub(crate) gone_after: Duration,
     /// How long the commands of a world that is over may take to stop.
@@ -83,7 +83,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WorldChange {
     /// The node is a member of this world: its command starts.
-    Formed(Plan),
+    Formed(Arc<Plan>),
     /// The world is over: the command, if it runs, must stop. Call [`World::stopped`] when it has.
     Over(FirstCause),
     /// The world was over before, and this is the first cause.
@@ -93,6 +93,8 @@ pub(crate) enum WorldChange {
     Back(u32),
     /// Half of the members or fewer can be reached, and the commands run on.
     CutOff,
+    /// A path was broken in a round of the next world.
+    Broken(BrokenPath),
     /// All commands have ended well.
     Released,
     /// No node that may lead lives: look for others as at the start.
@@ -105,6 +107,9 @@ pub(crate) enum WorldChange {
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     own: Contact,
+    /// What this node tells of itself, and the frame that says it.
+    arrival: Arrival,
+    arrives: Body,
     settings: WorldSettings,
     now: Time,
     /// The last world in which this node's command has started, or for which this node was ready.
@@ -137,6 +142,8 @@ pub(crate) struct World {
     succeeded: BTreeSet<NodeId>,
     suspected: BTreeSet<u32>,
     is_cut_off: bool,
+    /// The broken path that was reported last.
+    broken: Option<BrokenPath>,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -204,26 +211,32 @@ fn reign(leader: Contact) -> Reign {
         waiting: 0,
         here: 0,
         absent: Vec::new(),
+        path: None,
         heirs: Vec::new(),
     }
 }
 
 impl World {
-    /// A member of a world that has just formed, whose leader has planned it.
+    /// A member of a world that has just formed, whose leader has planned it. `number` is random.
     pub(crate) fn member(
-        own: Contact,
+        me: NodeId,
+        arrival: Arrival,
         settings: WorldSettings,
         plan: impl Into<Arc<Plan>>,
-        seed: u64,
+        number: u64,
         now: Time,
     ) -> Self {
         let plan = plan.into();
         let (leader, round) = (plan.round.leader, Some(plan.round));
-        let contact = plan.seats.iter().find(|seat| seat.id == leader).unwrap_or(&own).clone();
+        let contact = plan
+            .seats()
+            .iter()
+            .find(|seat| seat.id == leader)
+            .map_or_else(|| arrival.contact(me), Contact::of);
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
         let reign = Reign { epoch, rank, round, rounds, ..reign(contact) };
-        let leads = leader == own.id;
-        let mut world = Self::new(own, settings, reign, seed, now);
+        let leads = leader == me;
+        let mut world = Self::new(me, arrival, settings, reign, number, now);
         world.epoch = plan.epoch;
         world.plan = Some(plan);
         world.command = Command::Runs;
@@ -236,24 +249,34 @@ impl World {
         world
     }
 
-    /// A node that waits for a seat, and has heard of this leader.
+    /// A node that waits for a seat, and has heard of this leader. `number` is random.
     pub(crate) fn guest(
-        own: Contact,
+        me: NodeId,
+        arrival: Arrival,
         settings: WorldSettings,
         leader: Contact,
-        seed: u64,
+        number: u64,
         now: Time,
     ) -> Self {
         let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader) };
-        let mut world = Self::new(own, settings, reign, seed, now);
+        let mut world = Self::new(me, arrival, settings, reign, number, now);
         world.follow();
         world
     }
 
-    fn new(own: Contact, settings: WorldSettings, reign: Reign, seed: u64, now: Time) -> Self {
-        let peers = PeerLinks::new(own.id, Xoshiro256PlusPlus::seed_from_u64(seed).random());
+    fn new(
+        me: NodeId,
+        arrival: Arrival,
+        settings: WorldSettings,
+        reign: Reign,
+        number: u64,
+        now: Time,
+    ) -> Self {
+        let peers = PeerLinks::new(me, number);
         Self {
-            own,
+            own: arrival.contact(me),
+            arrives: WorldSaid::Arrival(Box::new(arrival.clone())).encode(),
+            arrival,
             settings,
             now,
             epoch: Lineage::default(),
@@ -274,6 +297,7 @@ impl World {
             succeeded: BTreeSet::new(),
             suspected: BTreeSet::new(),
             is_cut_off: false,
+            broken: None,
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
@@ -315,13 +339,19 @@ impl World {
         }
     }
 
-    /// This node's paths of this round are proved, but for those to these nodes; or this node is among them,
-    /// where it cannot say which are broken.
-    pub(crate) fn proved(&mut self, now: Time, round: RoundId, mut broken: Vec<NodeId>) {
+    /// This node's paths of this round are proved, but for those to these nodes, of which one is given; or
+    /// this node is among them, where it cannot say which are broken.
+    pub(crate) fn proved(
+        &mut self,
+        now: Time,
+        round: RoundId,
+        mut broken: Vec<NodeId>,
+        path: Option<BrokenPath>,
+    ) {
         self.at(now);
         if self.proving.as_ref().is_some_and(|plan| plan.round == round) {
             broken.truncate(BROKEN);
-            self.answer = Some(RoundAnswer { round, broken });
+            self.answer = Some(RoundAnswer { round, broken, path });
         }
     }
 
@@ -357,8 +387,8 @@ impl World {
         }
         // It may be at home only now.
         let arrival = self.peers.get(peer).and_then(|peer| peer.known.arrival.as_ref());
-        if let Some(addresses) = arrival.map(|arrival| arrival.contact.addresses.clone()) {
-            self.hear_addresses(peer, &addresses);
+        if let Some(contact) = arrival.map(|arrival| arrival.contact(peer)) {
+            self.hear_addresses(peer, &contact.addresses);
         }
         self.look_at(peer);
     }
@@ -385,7 +415,7 @@ impl World {
         let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
             match WorldSaid::decode(&frame.body).ok_or(Impossible)? {
-                WorldSaid::Arrival(arrival) => self.on_arrival(id, arrival),
+                WorldSaid::Arrival(arrival) => self.on_arrival(id, *arrival),
                 WorldSaid::Status(status) => self.on_status(id, status),
                 WorldSaid::Reign(reign) => self.on_reign(id, reign),
                 WorldSaid::Plan(plan) => self.on_plan(id, plan),
@@ -440,8 +470,8 @@ impl World {
     }
 
     /// A member of this node's world, as its plan has it.
-    fn seat_of(&self, id: NodeId) -> Option<&Contact> {
-        self.plan.as_ref()?.seats.iter().find(|seat| seat.id == id)
+    fn seat_of(&self, id: NodeId) -> Option<Contact> {
+        self.plan.as_ref()?.seats().iter().find(|seat| seat.id == id).map(Contact::of)
     }
 
     /// Whether a process was met where it is known to be.
@@ -457,8 +487,8 @@ impl World {
             }
             return;
         }
-        let known = self.seat_of(id).map(|seat| &seat.addresses[..]).unwrap_or_default();
-        let first = if addresses.is_empty() { known } else { addresses };
+        let known = self.seat_of(id).map(|seat| seat.addresses).unwrap_or_default();
+        let first = if addresses.is_empty() { &known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
         self.peers.add(self.now, id, first.to_vec(), Process::new(self.now));
@@ -517,8 +547,8 @@ impl World {
     }
 
     fn on_arrival(&mut self, from: NodeId, arrival: Arrival) {
-        if arrival.contact.id == from {
-            self.hear_addresses(from, &arrival.contact.addresses);
+        if decode_traits(&arrival.traits).is_some() {
+            self.hear_addresses(from, &arrival.contact(from).addresses);
             if let Some(peer) = self.peers.get_mut(from) {
                 if peer.known.arrival.is_none() {
                     peer.known.since = self.now;
@@ -595,8 +625,9 @@ impl World {
     /// Whether the word of this process counts: the leader's, and that of the processes that may know who
     /// leads.
     fn believes(&self, from: NodeId) -> bool {
-        let members = self.plan.iter().flat_map(|plan| &plan.seats);
-        members.chain(&self.reign.heirs).chain([&self.reign.leader]).any(|known| known.id == from)
+        let mut members = self.plan.iter().flat_map(|plan| plan.seats());
+        let mut leaders = self.reign.heirs.iter().chain([&self.reign.leader]);
+        members.any(|member| member.id == from) || leaders.any(|leader| leader.id == from)
     }
 
     /// Somebody says what the leader has decided, who may be somebody else.
@@ -670,7 +701,7 @@ impl World {
         self.doubt();
         // Where it is known to be: it says itself where else it is, once it was met there.
         let leader = self.reign.leader.clone();
-        let known = self.seat_of(leader.id).cloned();
+        let known = self.seat_of(leader.id);
         self.dead.remove(&leader.id);
         self.followed = self.now;
         self.link_to(&known.unwrap_or(leader));
@@ -706,6 +737,10 @@ impl World {
         } else {
             self.look_after_the_leader();
             self.obey();
+        }
+        if self.reign.path != self.broken {
+            self.broken.clone_from(&self.reign.path);
+            self.actions.extend(self.broken.clone().map(|path| Action::Report(WorldChange::Broken(path))));
         }
         self.tell();
         self.end();
@@ -749,7 +784,7 @@ impl World {
         let plan = self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready).cloned();
         let Some(plan) = plan.filter(|_| !is_late) else { return };
         match reign.phase {
-            Phase::Runs => self.enter(plan),
+            Phase::Runs => self.enter(Arc::new(plan)),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
                 (self.epoch, self.plan, self.over) = (plan.epoch, Some(Arc::new(plan)), Some(cause));
                 self.proving.take_if(|plan| plan.round == ready);
@@ -770,9 +805,9 @@ impl World {
         }
     }
 
-    fn enter(&mut self, plan: Plan) {
+    fn enter(&mut self, plan: Arc<Plan>) {
         self.epoch = plan.epoch;
-        self.plan = Some(Arc::new(plan.clone()));
+        self.plan = Some(Arc::clone(&plan));
         (self.proving, self.answer) = (None, None);
         self.command = Command::Runs;
         self.over = None;
@@ -847,11 +882,10 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let arrival = WorldSaid::Arrival(Arrival { contact: self.own.clone(), rank: self.settings.rank });
-        let status = WorldSaid::Status(self.status());
+        let (arrival, status) = (self.arrives.clone(), WorldSaid::Status(self.status()).encode());
         for host in hosts {
-            self.say(host, &arrival);
-            self.say(host, &status);
+            self.peers.say(self.now, host, &arrival);
+            self.peers.say(self.now, host, &status);
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.hears_the_leader() {
@@ -886,7 +920,7 @@ impl World {
             !has_ended && !self.peers.has(*id)
         };
         let awaits = match self.lead {
-            Some(_) => self.plan.iter().flat_map(|plan| &plan.seats).any(|seat| is_awaited(&seat.id)),
+            Some(_) => self.plan.iter().flat_map(|plan| plan.seats()).any(|seat| is_awaited(&seat.id)),
             None => is_awaited(&self.reign.leader.id),
         };
         if (is_read && !awaits) || self.now >= latest {

@@ -3,9 +3,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
 use super::*;
-use crate::model::World as Size;
+use crate::model::{Endpoints, Fault, HostName, Member, Metadata, Peer, Rank, Roster, World as Size};
+use crate::proto::Config;
 use crate::proto::session::Ends;
+use crate::wire::NodeInfo;
+use crate::wire::world::Terms;
 
 const ONE_WAY: Duration = Duration::from_micros(200);
 /// Linux's first interval between two SYNs, and between two copies of a segment. Both double.
@@ -153,12 +159,35 @@ fn address(host: usize, life: u32) -> SocketAddr {
 fn settings(size: WorldSize) -> WorldSettings {
     WorldSettings {
         size,
-        rank: None,
+        prefers_ipv6: false,
         gone_after: GONE_AFTER,
         stop_timeout: STOP_TIMEOUT,
         grow_after: size.is_range().then_some(Duration::from_secs(5)),
         last_call: Duration::from_secs(2),
     }
+}
+
+/// What a process at these addresses tells of itself.
+fn arrival(contact: &Contact) -> Arrival {
+    let own = contact.addresses.iter().map(|address| SocketAddr::new(address.ip(), 29500));
+    let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(own.collect()).unwrap());
+    node.attributes.session_port = contact.addresses.iter().map(SocketAddr::port).max().unwrap();
+    Arrival { node, traits: Vec::new() }
+}
+
+/// The plan of these seats.
+fn plan(round: RoundId, epoch: Lineage, seats: &[Contact]) -> Plan {
+    let member = |(rank, seat): (u32, &Contact)| Member {
+        rank: Rank(rank),
+        id: seat.id,
+        host: HostName::new("host"),
+        address: (seat.addresses[0].ip(), 29500).into(),
+        slots: 1,
+        metadata: Metadata::default(),
+        session_port: seat.addresses[0].port(),
+    };
+    let roster = Roster::new((0..).zip(seats).map(member).collect()).unwrap();
+    Plan { round, epoch, terms: Terms { roster, ..Terms::default() } }
 }
 
 impl Net {
@@ -206,10 +235,11 @@ impl Net {
         let seats: Vec<Contact> = (0..members).map(reached).collect();
         let round = RoundId { leader: net.hosts[leader].id, number: 1 };
         let epoch = Lineage { generation: 0, origin: 7 };
-        let plan = Arc::new(Plan { round, epoch, seats });
+        let plan = Arc::new(plan(round, epoch, &seats));
         for host in 0..members {
-            let seed = net.random.random();
-            let world = World::member(net.contact(host), settings(size), Arc::clone(&plan), seed, net.now);
+            let (seed, own) = (net.random.random(), net.contact(host));
+            let world =
+                World::member(own.id, arrival(&own), settings(size), Arc::clone(&plan), seed, net.now);
             net.hosts[host].world = Some(world);
             net.begin(host, &plan);
         }
@@ -240,13 +270,13 @@ impl Net {
             1 => vec![own, elsewhere],
             _ => vec![elsewhere, own],
         };
-        Contact { id: self.hosts[host].id, addresses, port: 29500 }
+        Contact { id: self.hosts[host].id, addresses }
     }
 
     fn guest(&mut self, host: usize, leader: usize) {
         let seed = self.random.random();
-        let leader = self.contact(leader);
-        let world = World::guest(self.contact(host), settings(self.size), leader, seed, self.now);
+        let (own, leader) = (self.contact(host), self.contact(leader));
+        let world = World::guest(own.id, arrival(&own), settings(self.size), leader, seed, self.now);
         self.hosts[host].world = Some(world);
     }
 
@@ -344,7 +374,19 @@ impl Net {
                     if !broken.is_empty() {
                         self.saw("broken path");
                     }
-                    self.with(host, |world, now| world.proved(now, round, broken));
+                    let peer = |id: &NodeId| Peer {
+                        host: HostName::new(&id.to_string()),
+                        address: address(host, 0),
+                    };
+                    let path = broken.first().map(|to| BrokenPath {
+                        from: peer(&self.hosts[host].id),
+                        to: peer(to),
+                        fault: Fault::Silent,
+                        answers: None,
+                        to_master: false,
+                        mtus: (1500, 1500),
+                    });
+                    self.with(host, |world, now| world.proved(now, round, broken, path));
                 }
             }
             Event::Stopped(host, life, epoch) => {
@@ -397,6 +439,12 @@ impl Net {
                 Action::Carry(Order::Write(conn, frame)) => self.write(host, conn.0, frame),
                 Action::Carry(Order::Close(conn)) => self.close(host, conn.0),
                 Action::Prove(plan) => {
+                    let Some(world) = &self.hosts[host].world else { continue };
+                    let (id, tag) = (world.own.id, crate::proto::tests::tag());
+                    let config = Config::new(id, tag, self.size, world.arrival.node.clone());
+                    if WorldRound::start(plan.clone(), config, self.now).is_none() {
+                        self.broken.push(format!("{plan:?} is no plan for {id}"));
+                    }
                     let after = self.now + Duration::from_millis(self.random.random_range(1..20));
                     let life = self.hosts[host].life;
                     self.at(after, Event::Proved(host, life, plan.round));
@@ -441,6 +489,7 @@ impl Net {
             WorldChange::Suspected(_) => self.saw("suspected"),
             WorldChange::Back(_) => self.saw("back"),
             WorldChange::CutOff => self.saw("cut off"),
+            WorldChange::Broken(_) => self.saw("told of a broken path"),
             WorldChange::Released => {
                 self.saw("released");
                 self.hosts[host].finished = true;
@@ -478,7 +527,7 @@ impl Net {
         self.saw("gone");
         let plan = self.hosts[host].world.as_ref().and_then(|world| world.plan.clone());
         let (Some(plan), Some(rank)) = (plan, cause.rank) else { return };
-        let Some(seat) = plan.seats.get(usize::try_from(rank).unwrap()) else { return };
+        let Some(seat) = plan.seats().get(usize::try_from(rank).unwrap()) else { return };
         let Some(gone) = self.hosts.iter().find(|other| other.id == seat.id && other.world.is_some()) else {
             return;
         };
@@ -501,7 +550,7 @@ impl Net {
             self.broken.push(format!(
                 "{:?}: host {host} says that rank {rank} is gone, and reaches {members} of {}",
                 self.now,
-                plan.seats.len()
+                plan.seats().len()
             ));
         }
         let is_cut = self.cut.keys().any(|(a, b)| *a == number || *b == number);
@@ -517,9 +566,9 @@ impl Net {
     fn broken_for(&self, host: usize) -> Vec<NodeId> {
         let world = self.hosts[host].world.as_ref();
         let Some(plan) = world.and_then(|world| world.proving.as_ref()) else { return Vec::new() };
-        let own = plan.seats.iter().position(|seat| seat.id == self.hosts[host].id).unwrap();
-        let count = plan.seats.len();
-        let partners = [0, (own + 1) % count, (own + count - 1) % count].map(|rank| plan.seats[rank].id);
+        let own = plan.seats().iter().position(|seat| seat.id == self.hosts[host].id).unwrap();
+        let count = plan.seats().len();
+        let partners = [0, (own + 1) % count, (own + count - 1) % count].map(|rank| plan.seats()[rank].id);
         let is_broken = |id: &NodeId| {
             let other = self.hosts.iter().position(|host| host.id == *id);
             let path = |other: usize| (host.min(other), host.max(other));
@@ -540,7 +589,7 @@ impl Net {
             self.broken.push(format!("host {host} starts in {:?} beside its own {before:?}", plan.epoch));
         }
         let world = self.worlds.entry(plan.round).or_default();
-        let first = self.hosts.iter().find(|host| host.id == plan.seats[0].id);
+        let first = self.hosts.iter().find(|host| host.id == plan.seats()[0].id);
         let is_first_well =
             first.is_some_and(|first| first.is_on && !first.is_stopped && first.world.is_some());
         if rank > 0
@@ -1412,6 +1461,7 @@ fn a_world_forms_without_a_node_whose_paths_are_broken_and_never_ends_for_that_n
         let running = net.most().map(|(_, running)| running);
         assert_eq!((running, net.hosts[bad].command.is_none()), (Some(4), true), "{seed}: {}", net.state());
         let tried = net.seen["broken path"];
+        assert!(net.seen["told of a broken path"] >= 4, "{seed}: all learn which");
         net.run_until(net.now + Duration::from_secs(600));
         let worlds = net.worlds.values().filter(|world| world.len() > 1).count();
         assert_eq!((worlds, net.seen["broken path"]), (2, tried), "{seed}: {}", net.state());
@@ -1431,7 +1481,7 @@ fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
 
 /// A node of this number, alone on its host.
 fn contact(number: u8) -> Contact {
-    Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)], port: 29500 }
+    Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)] }
 }
 
 /// A member of a world of so many nodes which another member leads, and the IDs of the others.
@@ -1439,9 +1489,9 @@ fn follower(members: u8) -> (World, Vec<NodeId>) {
     let seats: Vec<Contact> = (1..=members).map(contact).collect();
     let round = RoundId { leader: seats[0].id, number: 1 };
     let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
-    let plan = Plan { round, epoch: Lineage { generation: 0, origin: 7 }, seats };
+    let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
     let size = WorldSize::from(Size::new(u32::from(members)).unwrap());
-    (World::member(contact(2), settings(size), plan, 5, Time::ZERO), others)
+    (World::member(contact(2).id, arrival(&contact(2)), settings(size), plan, 5, Time::ZERO), others)
 }
 
 #[test]
@@ -1536,7 +1586,7 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let phase = Phase::Round(cause);
     let plan = world.plan.clone().unwrap();
     let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
-    let next = Plan { round, epoch, seats: plan.seats.clone() };
+    let next = Plan { round, epoch, terms: plan.terms.clone() };
     let reign = Reign { phase, rounds: 2, ..world.reign.clone() };
     read(&mut world, 1, WorldSaid::Plan(next.clone()));
     read(&mut world, 2, WorldSaid::Reign(reign));
@@ -1551,9 +1601,9 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     let ms = Time::from_millis;
     let mut plan = world.plan.as_deref().unwrap().clone();
     (plan.round.leader, plan.epoch.generation) = (NodeId([2; 16]), 1);
-    world = World::member(world.own, world.settings, plan.clone(), 5, Time::ZERO);
+    world = World::member(world.own.id, world.arrival, world.settings, plan.clone(), 5, Time::ZERO);
     world.command = Command::Waits;
-    let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)], port: 29500 };
+    let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)] };
     let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
     world.opened(ms(1), spare.id, accepted_from(address(9, 0).ip()), ConnId(1), number, 9);
     world.peers.get_mut(spare.id).unwrap().known.was_planned = true;
@@ -1569,7 +1619,8 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
 #[test]
 fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
     let size = WorldSize::from(Size::new(2).unwrap());
-    let mut world = World::guest(contact(2), settings(size), contact(1), 5, Time::ZERO);
+    let mut world =
+        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
     for second in 0..20 {
         world.advance(Time::from_secs(second));
         actions(&mut world);
@@ -1581,7 +1632,8 @@ fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
 fn a_node_that_waits_and_is_refused_by_the_leader_that_was_named_to_it_looks_for_another_within_half_a_second()
  {
     let size = WorldSize::from(Size::new(3).unwrap());
-    let mut world = World::guest(contact(2), settings(size), contact(1), 5, Time::ZERO);
+    let mut world =
+        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
     let mut now = Time::ZERO;
     loop {
         let (all, dial) = actions(&mut world);
@@ -1644,7 +1696,9 @@ fn the_next_round_begins_soon_when_the_leader_leaves_after_a_member_that_was_fou
 /// Anything that a process may say of a world, with what it knows of this one.
 fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSaid {
     let plan = world.plan.clone().unwrap();
-    let seat = |random: &mut Xoshiro256PlusPlus| plan.seats[random.random_range(0..plan.seats.len())].clone();
+    let seat = |random: &mut Xoshiro256PlusPlus| {
+        Contact::of(&plan.seats()[random.random_range(0..plan.seats().len())])
+    };
     let later = random.random_range(0..3);
     let epoch = Lineage { generation: plan.epoch.generation + later, ..plan.epoch };
     let leader = if random.random_bool(0.6) { own.clone() } else { seat(random) };
@@ -1655,13 +1709,13 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSa
     let command = [Command::Waits, Command::Failed(end), Command::Leaves, Command::Succeeded]
         [random.random_range(0..4)];
     match random.random_range(0..3) {
-        0 => WorldSaid::Plan(Plan { round, epoch, seats: vec![own.clone(), seat(random)] }),
+        0 => WorldSaid::Plan(tests::plan(round, epoch, &[own.clone(), seat(random)])),
         1 => WorldSaid::Status(Status {
             epoch,
             command,
-            answer: Some(RoundAnswer { round, broken: vec![own.id, seat(random).id] }),
+            answer: Some(RoundAnswer { round, broken: vec![own.id, seat(random).id], path: None }),
             lost: Some(seat(random).id),
-            guests: plan.seats.iter().map(|seat| (seat.id, command)).collect(),
+            guests: plan.seats().iter().map(|seat| (seat.id, command)).collect(),
         }),
         _ => WorldSaid::Reign(Reign {
             epoch,
@@ -1677,6 +1731,7 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSa
             waiting: 3,
             here: 9,
             absent: vec![99],
+            path: None,
             heirs: vec![own.clone()],
         }),
     }
@@ -1695,13 +1750,12 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
         let own = Contact {
             id: NodeId([u8::try_from(seed).unwrap(); 16]),
             addresses: vec![([172, 17, 0, 1], 9).into()],
-            port: 9,
         };
         for number in 1..150 {
             for host in 0..5 {
                 let conn = ConnId(u64::MAX - u64::try_from(host).unwrap());
                 let said = match number {
-                    1 => WorldSaid::Arrival(Arrival { contact: own.clone(), rank: None }),
+                    1 => WorldSaid::Arrival(Box::new(arrival(&own))),
                     _ => lie(net.hosts[host].world.as_ref().unwrap(), &own, &mut random),
                 };
                 let body = said.encode();
@@ -1762,8 +1816,8 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
             let answered = world.answers(now, claimed, world.own.id).unwrap();
             let conn = ConnId(u64::MAX);
             world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
-            let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)], port: 9 };
-            let body = WorldSaid::Arrival(Arrival { contact, rank: None }).encode();
+            let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)] };
+            let body = WorldSaid::Arrival(Box::new(arrival(&contact))).encode();
             world.read(now, conn, Frame { number: 1, read: 0, body }).unwrap();
         });
         net.trouble(Trouble::Kill(leader));
@@ -1944,14 +1998,14 @@ fn a_world_of_200_nodes_of_which_40_die_and_return_within_a_minute_is_one_world_
 #[test]
 fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_plan() {
     let (own, other) = (contact(1), contact(2));
-    let plan = Plan {
-        round: RoundId { leader: own.id, number: 1 },
-        epoch: Lineage { generation: 0, origin: 9 },
-        seats: vec![own.clone(), other.clone()],
-    };
+    let plan = plan(
+        RoundId { leader: own.id, number: 1 },
+        Lineage { generation: 0, origin: 9 },
+        &[own.clone(), other.clone()],
+    );
     let size = Size::new(2).unwrap().into();
     let mut now = Time::from_secs(1);
-    let mut world = World::member(own.clone(), settings(size), plan, 1, now);
+    let mut world = World::member(own.id, arrival(&own), settings(size), plan, 1, now);
     let number = world.answers(now, other.id, own.id).unwrap();
     world.opened(now, other.id, accepted_from(other.addresses[0].ip()), ConnId(1), number, 7);
     world.closed(now, ConnId(1), Ending::Closed);
@@ -1976,14 +2030,21 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
 
 #[test]
 fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
-    let plan = Plan {
-        round: RoundId { leader: contact(1).id, number: 1 },
-        epoch: Lineage { generation: 0, origin: 9 },
-        seats: vec![contact(1), contact(2)],
-    };
+    let plan = plan(
+        RoundId { leader: contact(1).id, number: 1 },
+        Lineage { generation: 0, origin: 9 },
+        &[contact(1), contact(2)],
+    );
     let begun = Time::from_secs(1);
     let mut now = begun + Duration::from_millis(100);
-    let mut world = World::member(contact(1), settings(Size::new(2).unwrap().into()), plan, 1, begun);
+    let mut world = World::member(
+        contact(1).id,
+        arrival(&contact(1)),
+        settings(Size::new(2).unwrap().into()),
+        plan,
+        1,
+        begun,
+    );
     world.ended(now, Some(End::Exited(1)));
     let mut reported = Vec::new();
     while now < begun + Duration::from_secs(2) {

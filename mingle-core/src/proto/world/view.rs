@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Time, World};
 use crate::model::NodeId;
-use crate::wire::world::{Command, Contact, Reign};
+use crate::wire::world::{Arrival, Command, Contact, Reign, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -76,10 +76,12 @@ impl World {
         }
     }
 
-    /// The addresses of this host have changed, or the port of its rounds has.
-    pub(crate) fn set_own(&mut self, now: Time, own: Contact) {
+    /// What this node tells of itself has changed.
+    pub(crate) fn set_arrival(&mut self, now: Time, arrival: Arrival) {
         self.at(now);
-        self.own = own;
+        self.own = arrival.contact(self.own.id);
+        self.arrives = WorldSaid::Arrival(Box::new(arrival.clone())).encode();
+        self.arrival = arrival;
     }
 
     /// From so long after its beginning on, each world may end to take in nodes that wait.

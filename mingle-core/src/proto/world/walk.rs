@@ -62,15 +62,8 @@ impl World {
                     peer.known.reign = None;
                 }
                 let lost = self.reign.leader.id;
-                let walk = Walk {
-                    lost,
-                    heirs: Vec::new(),
-                    position: 0,
-                    since: self.now,
-                    asks_all: false,
-                    reported: None,
-                };
-                self.walk = Some(walk);
+                let (heirs, since) = (Vec::new(), self.now);
+                self.walk = Some(Walk { lost, heirs, position: 0, since, asks_all: false, reported: None });
                 self.doubt();
                 let heirs = self.heirs();
                 if let Some(walk) = &mut self.walk {

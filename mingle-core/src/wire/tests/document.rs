@@ -198,7 +198,6 @@ fn join() -> Join {
     let given = Link { address: [10, 1, 0, 2].into(), prefix: 16, mtu: 9000 };
     let node = NodeInfo {
         rank: Some(Rank(2)),
-        former: Some(Rank(1)),
         host: HostName::new("b"),
         endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
         reach: Reach::new(41_877, links).with([given]),
@@ -252,7 +251,7 @@ fn frames() -> Vec<(&'static str, Said)> {
         ("Part", Said::Part(Part { round: 1, answer: Some(broken) })),
         ("Welcome", Said::Welcome(Welcome { count: count(), trouble, void: 251 })),
         ("Prepare", Said::Prepare(prepare())),
-        ("Roster", Said::Roster(1, encode_roster(&roster()))),
+        ("Roster", Said::Roster(1, roster())),
         ("Commit", Said::Commit(commit())),
     ]
 }
@@ -285,14 +284,15 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
 /// A frame of each kind that is said in a world that stays.
 fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
     use world::{
-        Arrival, Command, Contact, FirstCause, Phase, Plan, Reign, RoundAnswer, RoundId, Status, WorldSaid,
+        Arrival, Command, Contact, FirstCause, Phase, Plan, Reign, RoundAnswer, RoundId, Status, Terms,
+        WorldSaid,
     };
-    let contact = |id, last| Contact { id, addresses: vec![at_paths(last)], port: 29500 };
+    let contact = |id, last| Contact { id, addresses: vec![at_paths(last)] };
     let (epoch, round) = (Lineage { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
     let status = Status {
         epoch,
         command: Command::Failed(End::Exited(1)),
-        answer: Some(RoundAnswer { round, broken: vec![C] }),
+        answer: Some(RoundAnswer { round, broken: vec![C], path: None }),
         lost: Some(A),
         guests: vec![(C, Command::Runs)],
     };
@@ -309,13 +309,18 @@ fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
         waiting: 1,
         here: 3,
         absent: vec![1],
+        path: None,
         heirs: vec![contact(B, 2)],
     };
+    let mut node = NodeInfo::new(HostName::new("b"), address(2).into());
+    node.attributes.session_port = 41_877;
+    let reached = |last| Reach::new(41_877, [Link { address: address(last).ip(), prefix: 24, mtu: 1500 }]);
+    let terms = Terms { roster: roster(), reached: vec![reached(1), reached(2)], ..Terms::default() };
     vec![
-        ("Arrival", WorldSaid::Arrival(Arrival { contact: contact(B, 2), rank: None })),
+        ("Arrival", WorldSaid::Arrival(Box::new(Arrival { node, traits: Vec::new() }))),
         ("Status", WorldSaid::Status(status)),
         ("Reign", WorldSaid::Reign(reign)),
-        ("Plan", WorldSaid::Plan(Plan { round, epoch, seats: vec![contact(A, 1), contact(B, 2)] })),
+        ("Plan", WorldSaid::Plan(Plan { round, epoch, terms })),
     ]
 }
 
@@ -468,7 +473,6 @@ fn the_hashes_in_the_document_are_those_of_the_code() {
     {
         examples.text("group of notices of IPv4", &crate::model::directory_v4().to_string());
         examples.text("group of notices of IPv6", &crate::model::directory_v6().to_string());
-        examples.row("Bytes", "tag of a round", &foo().tag().of_round(A, 7).0);
     }
     let ports: Vec<_> = foo().ports().take(4).map(|port| port.to_string()).collect();
     examples.text("ports", &ports.join(", "));

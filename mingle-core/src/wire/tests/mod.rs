@@ -101,7 +101,6 @@ fn of_paths() -> [Said; 3] {
             world: WorldSize::of(World::MAX),
             node: NodeInfo {
                 rank: Some(Rank(u32::MAX)),
-                former: Some(Rank(u32::MAX)),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
                 reach: Reach::new(
@@ -179,7 +178,7 @@ fn largest_frames() -> Vec<Said> {
         part(Some(Answer::Ready)),
         part(None),
         Said::Welcome(Welcome { count: largest_count(), trouble, void }),
-        Said::Roster(u64::MAX, vec![7; 1 << 20]),
+        Said::Roster(u64::MAX, crate::model::Roster::default()),
         Said::Commit(Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX }),
     ];
     largest.extend(refusals());
@@ -469,29 +468,6 @@ fn hex(bytes: &[u8]) -> String {
         .flat_map(|byte| [byte >> 4, byte & 15])
         .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
         .collect()
-}
-
-#[test]
-fn a_roster_with_bytes_after_its_last_member_or_too_few_is_none() {
-    let member = |rank: u8| crate::model::Member {
-        rank: Rank(rank.into()),
-        id: NodeId([rank + 1; 16]),
-        host: HostName::new("a"),
-        address: SocketAddr::from(([10, 0, 0, rank + 1], 29500)),
-        slots: 1,
-        metadata: Metadata::default(),
-        session_port: u16::MAX,
-    };
-    let roster = crate::model::Roster::new(vec![member(0), member(1)]).unwrap();
-    let world = World::new(2).unwrap();
-    let bytes = encode_roster(&roster);
-    assert_eq!(decode_roster(&bytes, world), Some(roster));
-    assert_eq!(decode_roster(&[&bytes[..], &[0]].concat(), world), None);
-    for length in 0..bytes.len() {
-        assert_eq!(decode_roster(&bytes[..length], world), None, "{length} bytes");
-    }
-    assert_eq!(decode_roster(&bytes, World::new(1).unwrap()), None);
-    assert_eq!(decode_roster(&bytes, World::new(3).unwrap()), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, List, NodeId, Rank, Traits, User, WorldSize};
+use crate::model::{Endpoints, HostName, List, NodeId, Traits, User, WorldSize};
 use crate::proto::tests::{Hand, codec, endpoint, id, said, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Ending, Event, Node, Order, Output, PathNews, Warning};

@@ -1,12 +1,19 @@
 //! Members with which no world could form are left out if enough others are here.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use mingle_rdma::Verdict;
 
 use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
+use crate::model::{Link, Trait};
 use crate::proto::lead::unfit::LeftOut;
+use crate::proto::lead::{Applicant, RoundPlan, plan_again};
 use crate::proto::{Failure, PathNews};
 use crate::rdma::examples::largest_summary;
+use crate::wire::Reach;
 
 /// The hosts that were left out, as the leader reports them.
 fn left_out(outputs: &[Output]) -> Vec<String> {
@@ -58,15 +65,13 @@ fn with_fabrics(world: &str, fabrics: &[Summary]) -> (Leader, Vec<Output>) {
 
 #[test]
 fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
-    for (world, former, reports, expected) in [
-        ("3:4", 0, &[(2, &[4][..]), (3, &[4])][..], Some(4)),
-        ("3:4", 0, &[(2, &[3, 4])], Some(2)),
+    for (world, reports, expected) in [
+        ("3:4", &[(2, &[4][..]), (3, &[4])][..], Some(4)),
+        ("3:4", &[(2, &[3, 4])], Some(2)),
         // Of a single path, its prover: others have reached the target.
-        ("3:4", 0, &[(3, &[2])], Some(3)),
-        // But a newcomer before a node that was in the world before.
-        ("3:4", 3, &[(3, &[2])], Some(2)),
+        ("3:4", &[(3, &[2])], Some(3)),
         // Too few would be left.
-        ("4", 0, &[(2, &[4]), (3, &[4])], None),
+        ("4", &[(2, &[4]), (3, &[4])], None),
     ] {
         let size: WorldSize = world.parse().unwrap();
         let mut leader = Leader::of(2, |config| {
@@ -75,10 +80,7 @@ fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
         });
         let mut all = Vec::new();
         for member in [2, 3, 4] {
-            all.extend(leader.join(member, |node| {
-                with_paths(member)(node);
-                node.former = (member == former).then_some(Rank(1));
-            }));
+            all.extend(leader.join(member, with_paths(member)));
         }
         while leader.now < ms(20_000) && !leader.node.has_ended() && left_out(&all).is_empty() {
             let round = *rounds(&all).last().unwrap();
@@ -253,50 +255,84 @@ fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() 
     assert!(!refused(&all, |refusal| *refusal == Refusal::Closing).is_empty());
 }
 
-#[test]
-fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
-    let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
-    let former = |rank| Some(Rank(rank));
-    for (min, expected) in [(3, vec![2, 3]), (4, vec![2, 3, 4])] {
-        let mut leader = Leader::of(2, |config| {
-            config.world = format!("{min}:4").parse().unwrap();
-            config.node.attributes.fabric = has;
-            config.node.former = former(0);
-        });
-        let mut all = Vec::new();
-        for (member, fabric) in [(2, has), (3, has), (4, lacks)] {
-            all.extend(leader.join(member, |node| {
-                node.attributes.fabric = fabric;
-                node.former = former(u32::from(member) - 1).filter(|_| member < 4);
-            }));
-        }
-        all.extend(leader.run(ms(0)));
-        assert_eq!(last_round(&all), expected, "at least {min}");
-        assert_eq!(left_out(&all).len(), 3 - expected.len());
-    }
+/// The plan of nodes 1, 2 and 3, of which the third is new, with one node to spare or none, after so many
+/// rounds of theirs have failed; and in how many ways they may reach each other. Or who is left out.
+fn planned(
+    spare: usize,
+    failed: u64,
+    change: impl Fn(&mut Applicant),
+) -> Result<(RoundPlan, u64), Vec<NodeId>> {
+    let applicant = |number: u8| {
+        let mut applicant = Applicant {
+            id: id(number),
+            node: NodeInfo::new(HostName::new("host"), endpoint(number).into()),
+            session: None,
+            met: None,
+            traits: Arc::default(),
+            is_former: number < 3,
+        };
+        change(&mut applicant);
+        applicant
+    };
+    let planned = plan_again(7, [1, 2, 3].map(applicant).into(), (id(2), false), failed, spare);
+    planned.inspect(|(plan, _)| {
+        let ids = plan.terms.roster.members().iter().map(|member| member.id);
+        assert!(ids.eq([1, 2, 3].map(id)), "they keep their ranks");
+    })
+}
+
+fn planned_again(spare: usize, change: impl Fn(&mut Applicant)) -> Result<Verdict, Vec<NodeId>> {
+    planned(spare, 0, change).map(|(plan, _)| plan.terms.verdict)
 }
 
 #[test]
-fn a_newcomer_takes_rdma_from_no_round_that_another_one_with_fewer_nodes_can_follow() {
+fn a_world_that_forms_again_tries_each_network_and_family_that_all_nodes_have_in_turn() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let addresses =
+        |number: u8| [format!("10.1.0.{number}"), format!("10.2.0.{number}"), format!("fd00::{number}")];
+    let masters: Vec<String> = (0..4)
+        .map(|failed| {
+            let (plan, ways) = planned(1, failed, |applicant| {
+                let addresses = addresses(applicant.id.0[0]).map(|text| ip(&text));
+                let prefix = |address: IpAddr| if address.is_ipv6() { 64 } else { 24 };
+                let links = addresses.map(|address| Link { address, prefix: prefix(address), mtu: 1500 });
+                let endpoints = addresses.map(|address| SocketAddr::new(address, 29500));
+                applicant.node.endpoints = Endpoints::new(endpoints.into()).unwrap();
+                applicant.node.reach = Reach::new(40_000, links);
+            })
+            .unwrap();
+            assert_eq!(ways, if failed % 2 == 0 { 4 } else { 2 });
+            plan.master_at.ip().to_string()
+        })
+        .collect();
+    assert_eq!(masters, ["10.1.0.1", "fd00::1", "10.2.0.1", "fd00::1"]);
+}
+
+#[test]
+fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
     let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
-    for spare in [0, 1] {
-        let mut leader = Leader::of(3, |config| {
-            config.spare = spare;
-            config.node.attributes.fabric = has;
-            config.node.former = Some(Rank(0));
-        });
-        let mut all = Vec::new();
-        for (member, fabric) in [(2, has), (3, lacks)] {
-            all.extend(leader.join(member, |node| {
-                node.attributes.fabric = fabric;
-                node.former = (member == 2).then_some(Rank(1));
-            }));
+    let lacks_new = |node: &mut Applicant| {
+        node.node.attributes.fabric = if node.is_former { has } else { lacks };
+    };
+    assert_eq!(planned_again(1, lacks_new), Err(vec![id(3)]));
+    assert!(planned_again(0, lacks_new).is_ok_and(|verdict| !verdict.transport.is_rdma()));
+    let all_have = planned_again(1, |node| node.node.attributes.fabric = has);
+    assert!(all_have.is_ok_and(|verdict| verdict.transport.is_rdma()));
+}
+
+#[test]
+fn a_world_that_forms_again_leaves_out_a_newcomer_without_a_common_family_and_one_that_differs() {
+    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));
+    let apart = planned_again(1, |node| {
+        if !node.is_former {
+            node.node.endpoints = six.into();
         }
-        all.extend(leader.run(ms(0)));
-        if spare == 0 {
-            assert_eq!(last_round(&all), [2, 3]);
-        }
-        let is_refused = |refusal: &Refusal| matches!(refusal, Refusal::NoRdma(_, false));
-        assert_eq!(!refused(&all, is_refused).is_empty(), spare > 0, "{spare} to spare");
-    }
+    });
+    assert_eq!(apart, Err(vec![id(3)]));
+    let differs = planned_again(0, |node| {
+        node.node.attributes.requires_same = true;
+        let value = if node.is_former { "Ring" } else { "Tree" };
+        node.traits = Arc::new([Trait::shown("NCCL_ALGO", value)].into_iter().collect());
+    });
+    assert_eq!(differs, Err(vec![id(3)]));
 }

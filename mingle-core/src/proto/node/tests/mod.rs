@@ -21,7 +21,7 @@ use crate::proto::timer::Time;
 use crate::proto::{Config, Ending, Event, Failure, Node, Output};
 use crate::wire::{
     Announce, Answer, Broken, BrokenTo, Candidate, Commit, Count, Header, Join, Message, NodeInfo, Part,
-    Prepare, Running, Said, Welcome, encode_roster,
+    Prepare, Running, Said, Welcome,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -182,7 +182,7 @@ fn with_roster(prepare: Prepare) -> (Prepare, Roster) {
 
 /// The leader tells the roster of a round.
 fn told(node: &mut Hand, round: u64, roster: &Roster) -> Vec<Output> {
-    hear(node, &Said::Roster(round, encode_roster(roster)))
+    hear(node, &Said::Roster(round, roster.clone()))
 }
 
 fn commits(outputs: &[Output]) -> bool {

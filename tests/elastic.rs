@@ -396,6 +396,48 @@ fn those_that_are_left_of_two_to_four_run_in_one_world_whenever_the_others_are_k
 }
 
 #[test]
+fn two_parts_of_a_job_that_know_nobody_of_each_other_and_are_too_few_become_one_world() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let options = ["--world", "3", "--max-restarts", "9", "--stop-timeout", "1s"];
+    let fails = format!("{UNTIL_TOLD}; exit 1");
+    let script = |node: &usize| if *node == 0 { &fails[..] } else { UNTIL_TOLD };
+    let start = |node| run_in(&lab, node, &options, script(&node));
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    for (rank, proc) in procs.iter().enumerate() {
+        expect_stdout(proc, &format!("{rank} of 3 in 0"));
+    }
+    let spares: Vec<Proc> = (3..5).map(start).collect();
+    for spare in &spares {
+        spare.expect_stderr("already runs");
+    }
+    for stopped in &procs[1..] {
+        send_signal("STOP", stopped.id());
+    }
+    end(&lab, &[0], 0);
+    for proc in spares.iter().chain([&procs[0]]) {
+        expect_stdout(proc, " of 3 in 1");
+    }
+    // Nobody is left who has been in both worlds.
+    send_signal("KILL", procs.remove(0).id());
+    for stopped in &procs {
+        send_signal("CONT", stopped.id());
+    }
+    procs.extend(spares);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let worlds = procs.iter().filter_map(last_world).filter(|world| world[2] > 1);
+        let ranks: std::collections::BTreeSet<u32> = worlds.map(|world| world[0]).collect();
+        if ranks.len() == 3 {
+            return;
+        }
+        let state = || procs.iter().map(|proc| proc.transcript.render()).collect::<String>();
+        assert!(Instant::now() < until, "ranks {ranks:?} run\n{}", state());
+        let (first, soon) = (&procs[0].transcript.stdout, Instant::now() + Duration::from_millis(20));
+        first.wait_until(soon, |_| false);
+    }
+}
+
+#[test]
 fn one_that_is_left_of_two_to_four_ends_at_its_timeout_with_code_3() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let options = ["--world", "2:4", "--allow-split", "--timeout", "3s"];

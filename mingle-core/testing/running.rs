@@ -7,7 +7,7 @@ use crate::model::{End, Lineage};
 impl Draw for Running {
     fn draw(from: &mut Source<'_>) -> Self {
         let addresses = (0..from.byte() % 10).map(|_| from.endpoint()).collect();
-        Self { leader: from.id(), addresses, host: from.host(), user: from.user() }
+        Self { leader: from.id(), generation: from.short(), addresses, host: from.host(), user: from.user() }
     }
 }
 

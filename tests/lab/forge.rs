@@ -215,7 +215,7 @@ impl Body {
 
     /// The job runs, as the job of a user of this name.
     pub fn running(leader: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let leader = Self::default().bytes(&leader).number(1).address(at);
+        let leader = Self::default().bytes(&leader).number(0).number(1).address(at);
         leader.text(host).bytes(&[1]).text(host).bytes(&[0]).0
     }
 

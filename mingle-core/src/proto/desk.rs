@@ -34,13 +34,14 @@ pub(crate) struct Desk {
     due: Option<Time>,
     /// When the next answer may be sent.
     next: Time,
-    /// Another process leads the job.
-    other: Option<NodeId>,
+    /// The generation and the leader of another part of the job, the greatest that was heard of.
+    other: Option<(u32, NodeId)>,
 }
 
 /// Where a newcomer finds the world.
 pub(crate) struct Sign<'a> {
     pub(crate) leader: &'a Contact,
+    pub(crate) generation: u32,
     /// This node leads.
     pub(crate) leads: bool,
     /// How many nodes may hear the same question.
@@ -80,21 +81,24 @@ impl Desk {
                 }
             }
             Message::Solicit(_) | Message::Announce(_) => {
-                let Some(Sign { leader, leads, members }) = sign else { return };
+                let Some(Sign { leader, generation, leads, members }) = sign else { return };
                 if !to_all || leads || self.shared.rng.random_range(0..members.max(1)) < OTHERS {
                     let addresses = leader.addresses.iter().copied().collect();
                     let node = &self.shared.config.node;
                     let (host, user) = (node.host.clone(), node.attributes.user.clone());
-                    let running = Message::Running(Running { leader: leader.id, addresses, host, user });
+                    let running =
+                        Message::Running(Running { leader: leader.id, generation, addresses, host, user });
                     self.shared.send(from, header.sender, &running);
                 }
             }
-            Message::Running(running) if !to_all => self.other = Some(running.leader),
+            Message::Running(running) if !to_all && running.leader != self.shared.me() => {
+                self.other = self.other.max(Some((running.generation, running.leader)));
+            }
             _ => {}
         }
     }
 
-    /// Asks all nodes, and those at these addresses, who leads: this node is alone.
+    /// Asks all nodes, and those at these addresses, who leads: too few are left here.
     pub(crate) fn ask(&mut self, seeds: &[SocketAddr]) {
         let solicit = self.shared.solicit();
         for &seed in seeds {
@@ -103,9 +107,10 @@ impl Desk {
         self.shared.multicast(&solicit);
     }
 
-    /// Whether another process has said since the last call that it leads, or that it knows who does.
-    pub(crate) fn knows_another(&mut self) -> bool {
-        self.other.take().is_some_and(|other| other != self.shared.me())
+    /// The generation and the leader of another part of the job, if there is one that was heard of since the
+    /// last call.
+    pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId)> {
+        self.other.take()
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -206,7 +211,7 @@ mod tests {
         let contact = leader();
         let answers = |leads, members, recipient| {
             let count = |seed| {
-                let sign = Some(Sign { leader: &contact, leads, members });
+                let sign = Some(Sign { leader: &contact, generation: 3, leads, members });
                 desk(seed).hear(9, recipient, &solicit(), (Some(1), sign)).len()
             };
             (0..200).map(count).sum::<usize>()
@@ -222,12 +227,13 @@ mod tests {
     #[test]
     fn a_newcomer_is_told_who_leads_and_where_if_this_node_knows_it() {
         let (mut desk, contact) = (desk(1), leader());
-        let sign = Some(Sign { leader: &contact, leads: false, members: 4 });
+        let sign = Some(Sign { leader: &contact, generation: 3, leads: false, members: 4 });
         let addresses = contact.addresses.iter().copied().collect();
         let expected = (
             endpoint(9),
             Message::Running(Running {
                 leader: id(1),
+                generation: 3,
                 addresses,
                 host: HostName::new("host-2"),
                 user: crate::model::User::default(),
@@ -241,7 +247,7 @@ mod tests {
     fn what_a_member_writes_to_another_node_and_what_this_node_has_written_is_not_answered() {
         let (mut desk, contact) = (desk(1), leader());
         for (from, recipient, message) in [(3, id(1), solicit()), (2, NodeId::ALL, solicit())] {
-            let sign = Some(Sign { leader: &contact, leads: true, members: 4 });
+            let sign = Some(Sign { leader: &contact, generation: 3, leads: true, members: 4 });
             assert_eq!(desk.hear(from, recipient, &message, (Some(1), sign)), [], "{from} to {recipient}");
         }
     }

@@ -129,7 +129,9 @@ pub(crate) struct Introduction {
 pub(crate) struct Running {
     /// The process that leads, which takes newcomers in.
     pub(crate) leader: NodeId,
-    /// Where it accepts sessions.
+    /// The generation of the last world that the sender knows.
+    pub(crate) generation: u32,
+    /// Where the leader accepts sessions.
     pub(crate) addresses: List<SocketAddr, LEADERS>,
     /// The host and the user of the node that says this.
     pub(crate) host: HostName,

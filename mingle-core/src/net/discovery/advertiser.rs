@@ -142,6 +142,7 @@ mod tests {
         let (mut node, mut advertiser) = leading();
         let running = Running {
             leader: NodeId([9; 16]),
+            generation: 0,
             addresses: List::default(),
             host: HostName::new("b"),
             user: User::default(),

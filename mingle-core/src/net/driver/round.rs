@@ -61,11 +61,11 @@ impl RunningWorld {
             } else if self.rank.is_none() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
                 self.is_lost = true;
             }
-            self.is_lost |= self.desk.knows_another() && self.world.is_alone();
+            self.is_lost |= self.gives_way();
             if self.is_lost {
                 return Box::pin(self.look_for_others(has_met)).await;
             }
-            self.ask_if_alone(now);
+            self.ask_if_too_few(now);
             self.say_progress(&mut said);
             if !has_met {
                 self.check_deadline()?;
@@ -74,11 +74,19 @@ impl RunningWorld {
         }
     }
 
-    /// Nobody is left but this node: others may have met without it.
-    fn ask_if_alone(&mut self, now: Instant) {
+    /// Whether this node, which leads too few, has heard of another part of the job that it joins. Those that
+    /// follow this node come after it, one after the other.
+    fn gives_way(&mut self) -> bool {
+        let own = (self.world.reign().epoch.generation, self.world.own().id);
+        let other = self.desk.take_other().filter(|_| self.world.leads_too_few());
+        other.is_some_and(|other| other > own || self.world.is_alone())
+    }
+
+    /// Too few nodes are left for a world: others may have met without them.
+    fn ask_if_too_few(&mut self, now: Instant) {
         // Two that are alone must not ask at the same time again and again.
         let pause = ASK + Duration::from_millis(self.world.own().id.0[0].into());
-        if !self.world.is_alone() || self.driver.settings.is_alone() {
+        if !self.world.leads_too_few() || self.driver.settings.is_alone() {
             self.asks = None;
         } else if now >= *self.asks.get_or_insert(now + pause) {
             self.asks = Some(now + pause);

@@ -65,7 +65,7 @@ pub(crate) struct RunningWorld {
     pub(crate) restarts_left: Option<u32>,
     /// How many nodes wait for a seat, as the leader has said last.
     waiting: u32,
-    /// When this node, which is alone, looks for others again.
+    /// When this node, which leads too few, asks for others again.
     pub(super) asks: Option<Instant>,
     /// Since when this node has known that the next world is not being formed yet.
     pub(super) over_since: Option<Instant>,
@@ -382,7 +382,8 @@ impl RunningWorld {
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
-            let sign = world.who_knows().map(|leader| Sign { leader, leads: world.leads(), members });
+            let (generation, leads) = (world.reign().epoch.generation, world.leads());
+            let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
             desk.handle_datagram(now, from, datagram, rank, sign);
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Time, World};
 use crate::model::NodeId;
-use crate::wire::world::{Arrival, Command, Contact, Reign, WorldSaid};
+use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -46,6 +46,12 @@ impl World {
     /// Whether this node leads, and no other node is there.
     pub(crate) fn is_alone(&self) -> bool {
         self.lead.is_some() && !self.peers.iter().any(|(_, peer)| peer.link.is_there())
+    }
+
+    /// Whether this node leads, its world is over, and fewer nodes are back than a world needs.
+    pub(crate) fn leads_too_few(&self) -> bool {
+        let is_over = matches!(self.reign.phase, Phase::Over(_));
+        self.lead.is_some() && is_over && self.reign.here < self.settings.size.min().get()
     }
 
     pub(crate) fn leads(&self) -> bool {

@@ -166,6 +166,7 @@ fn datagrams() -> Vec<(&'static str, Message)> {
     let introduction = Introduction { candidate: candidate(), source: address(1) };
     let running = Running {
         leader: A,
+        generation: 3,
         addresses: [at_paths(1)].into_iter().collect(),
         host: HostName::new("b"),
         user: User::new(None, Some(7)),

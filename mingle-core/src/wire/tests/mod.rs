@@ -221,6 +221,7 @@ fn largest() -> Vec<Message> {
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
         Message::Running(Running {
             leader: NodeId([0xff; 16]),
+            generation: u32::MAX,
             addresses: (0..99).map(|_| v6(u16::MAX)).collect(),
             host: longest_name(),
             user: longest_user(),

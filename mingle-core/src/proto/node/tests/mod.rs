@@ -263,5 +263,11 @@ fn commit(round: u64) -> Said {
 /// The job runs already, and node 1 leads there.
 fn running() -> Message {
     let addresses = [SocketAddr::from(([10, 0, 0, 1], 41_877))].into_iter().collect();
-    Message::Running(Running { leader: LEADER, addresses, host: HostName::new("a"), user: User::default() })
+    Message::Running(Running {
+        leader: LEADER,
+        generation: 0,
+        addresses,
+        host: HostName::new("a"),
+        user: User::default(),
+    })
 }

@@ -9,7 +9,7 @@ use mingle_core::proto::{Ending, NodeId};
 
 use crate::machine::cells::{RECIPIENTS, Way};
 use crate::machine::link::Actor;
-use crate::machine::promises::Drawn;
+use crate::machine::promises::{Drawn, LEFT_TO_THE_OTHER};
 use crate::machine::stages::{EVE, STAGES, Stage, id, play, stranger};
 use crate::machine::{Attack, said};
 
@@ -166,7 +166,7 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
 }
 
 #[test]
-fn whoever_opens_many_connections_in_one_name_has_four_at_a_time() {
+fn whoever_opens_many_connections_in_one_name_has_eight_at_a_time_at_most() {
     for stage in STAGES {
         let mut play = stage.play(false);
         let names: Vec<NodeId> = play.peers.iter().copied().chain([EVE]).map(id).collect();
@@ -180,7 +180,7 @@ fn whoever_opens_many_connections_in_one_name_has_four_at_a_time() {
                 }
             }
             let open = play.link.intrusions.iter().filter(|own| own.peer == name).count();
-            assert!(open <= 4, "{}: {open} in the name of {name}", stage.name);
+            assert!(open <= LEFT_TO_THE_OTHER, "{}: {open} in the name of {name}", stage.name);
         }
     }
 }

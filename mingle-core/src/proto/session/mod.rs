@@ -47,9 +47,11 @@ pub(crate) use links::{Linked, PeerLinks};
 /// to what cannot wait for it.
 pub(crate) const LOST: Duration = Duration::from_secs(3);
 
-/// The most connections of a session that are open. A further connection that opens replaces the most silent
-/// one.
+/// The most connections of a session that are open. Where a further one opens, the end that closes what is
+/// superfluous closes the most silent one.
 const MOST: usize = 4;
+/// The most that the other end holds, which leaves that to it: each would close those that the other keeps.
+const MOST_LEFT: usize = 8;
 /// The most that are being opened: where packets vanish at most of a process's addresses, others get their
 /// turn.
 const MOST_DIALS: usize = 12;
@@ -212,7 +214,7 @@ impl SessionEnd {
             read: 0,
             owes: false,
         });
-        if self.connections.len() > MOST {
+        if self.connections.len() > if self.role == Role::Leader { MOST } else { MOST_LEFT } {
             self.close_the_most_silent();
         }
         self.unwritten = Some(now);

@@ -324,6 +324,22 @@ fn a_connection_that_one_end_alone_has_lost_is_replaced_without_waiting_for_the_
 }
 
 #[test]
+fn two_ends_to_which_many_connections_open_in_another_order_keep_some_in_common() {
+    let order: Vec<u64> = (1..=8).collect();
+    let orders = [order.clone(), order.iter().rev().copied().collect()];
+    let mut kept = [Role::Leader, Role::Member].into_iter().zip(orders).map(|(role, order)| {
+        let mut session = SessionEnd::new(role, PATIENCE);
+        for conn in order {
+            session.opened(Time::ZERO, None, ConnId(conn));
+        }
+        session.connections.iter().map(|connection| connection.conn).collect::<BTreeSet<_>>()
+    });
+    let kept = [kept.next().unwrap(), kept.next().unwrap()];
+    // A connection that one end has closed is closed.
+    assert_eq!(kept[0].intersection(&kept[1]).count(), MOST);
+}
+
+#[test]
 fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
     let mut session = SessionEnd::new(Role::Leader, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));

@@ -357,10 +357,12 @@ impl Network {
         (self.now + KEEPALIVE).saturating_sub(self.rng.random_range(Duration::ZERO..IDLE))
     }
 
-    /// A cut begins: connections between the two hosts break if it lasts.
+    /// A cut begins: connections between the two hosts break if it lasts, also those that the process at one
+    /// end has closed, while the other kernel does not know it: its probes get no answer.
     pub(super) fn starve_connections(&mut self, from: usize, to: usize) {
-        let between: Vec<u64> =
-            self.hosts[from].connections.intersection(&self.hosts[to].connections).copied().collect();
+        let are_between = |ends: &[End]| [from, to].iter().all(|host| ends.iter().any(|e| e.host == *host));
+        let known = self.hosts[from].connections.union(&self.hosts[to].connections).copied();
+        let between: Vec<u64> = known.filter(|conn| are_between(&self.connections[conn].ends)).collect();
         for conn in between {
             for end in 0..self.connections[&conn].ends.len() {
                 let (at, since) = (self.gives_up_at(), self.now);

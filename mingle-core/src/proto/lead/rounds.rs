@@ -269,6 +269,13 @@ impl Lead {
         }
     }
 
+    /// Whether rounds are void, and a member has not read all that it was told. All are told now.
+    pub(crate) fn tells_void(&self, shared: &mut Shared) -> bool {
+        self.welcome_first(Time::MAX, shared);
+        let is_unread = |id| shared.links.get(id).is_some_and(|peer| !peer.link.session.is_read());
+        self.rounds.voided > 0 && self.book.members().any(|(id, _)| is_unread(id))
+    }
+
     /// A node may have read how this leader ends, or be gone.
     pub(super) fn look_at_end(&mut self, id: NodeId, shared: &mut Shared) {
         match &mut self.rounds.phase {

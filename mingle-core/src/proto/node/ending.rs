@@ -11,7 +11,8 @@ use crate::proto::report::{Event, Failure, Heard, Report};
 use crate::proto::timer::Timer;
 use crate::wire::{Refusal, Trouble};
 
-/// How long a member, whose time was up in a round, waits for the reason why the round has failed.
+/// How long a member, whose time was up in a round, waits for the reason why the round has failed, and a
+/// leader until its members have read that it is void.
 const REASON: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -34,7 +35,7 @@ impl Node {
             self.lead.set_overdue();
         } else if self.follow.is_none() && self.lead.give_up(&mut self.shared) {
             // The members learn it first.
-        } else if self.hears_leader_out() {
+        } else if self.hears_leader_out() || self.tells_void() {
             self.shared.timers.set_earlier(Timer::Deadline, self.shared.now + REASON);
         } else {
             let report = self.report();
@@ -45,8 +46,23 @@ impl Node {
     /// Whether the leader may still say why the last round has failed, which took this member over its time.
     fn hears_leader_out(&mut self) -> bool {
         let is_member = self.follow.as_ref().is_some_and(|follow| follow.joined);
+        is_member && self.lead.is_overdue() && self.stays()
+    }
+
+    /// Whether a member of this leader has yet to read that the last round is void: one that is ready would
+    /// not know whether the world has formed. No round begins meanwhile.
+    fn tells_void(&mut self) -> bool {
+        let tells = self.follow.is_none() && self.lead.tells_void(&mut self.shared) && self.stays();
+        if tells {
+            self.lead.set_overdue();
+        }
+        tells
+    }
+
+    /// Whether this node, whose time is up, stays a moment longer.
+    fn stays(&mut self) -> bool {
         let now = self.shared.now;
-        is_member && self.lead.is_overdue() && now < *self.hears_out.get_or_insert(now + REASON)
+        now < *self.stays_until.get_or_insert(now + REASON)
     }
 
     fn report(&mut self) -> Report {

@@ -50,8 +50,8 @@ pub struct Node {
     lead: Lead,
     follow: Option<Follow>,
     memory: Memory,
-    /// Until when this node, whose time is up, waits for its leader to say why the last round has failed.
-    hears_out: Option<Time>,
+    /// Until when this node, whose time is up, stays for the last word of its leader, or to its members.
+    stays_until: Option<Time>,
     /// The job runs without this node: the process that leads, and where it accepts sessions.
     runs: Option<(NodeId, Vec<SocketAddr>)>,
     ended: bool,
@@ -68,7 +68,7 @@ impl Node {
             lead: Lead::new(&shared),
             follow: None,
             memory: Memory::default(),
-            hears_out: None,
+            stays_until: None,
             runs: None,
             ended: false,
             catches_up: false,

@@ -95,6 +95,25 @@ fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
 }
 
+#[test]
+fn a_leader_whose_time_is_up_stays_until_its_members_have_read_that_the_round_is_void_and_no_longer() {
+    for reads in [true, false] {
+        let mut node = hand(Config { timeout: Some(Duration::from_secs(1)), ..config(3) });
+        let mut all = node.run(ms(1));
+        for member in [3, 4] {
+            all.extend(join(&mut node, member));
+        }
+        assert_eq!(rounds(&all), [1]);
+        assert!(failure(&node.run(ms(1500))).is_none());
+        node.mute.insert(3);
+        let mut all = node.close(ms(1500), 4, Ending::Closed);
+        let is_void = |said: &Said| matches!(said, Said::Welcome(welcome) if welcome.void == 1);
+        assert!(says(&all, is_void) && failure(&all).is_none(), "{all:?}");
+        all = if reads { node.acknowledge(ms(1600), 3) } else { node.run(ms(2500)) };
+        assert_eq!(deadline(&all).joined, 2, "reads: {reads}");
+    }
+}
+
 fn broken_path() -> BrokenPath {
     let [from, to] = [3, 4].map(|last| Peer { host: HostName::new("host"), address: endpoint(last) });
     BrokenPath { from, to, fault: Fault::Silent, answers: None, to_master: false, mtus: (1500, 1500) }

@@ -17,8 +17,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
 /// A host that refuses a connection twice, so long apart, has no such process: a process may be refused once
 /// where its queue of connections was full.
 const REFUSED_AGAIN: Duration = Duration::from_millis(100);
-/// A connection that was reset may have been reset by a router. Its process is dead if nobody has heard it
-/// for so long. And a process that ends closes and resets its connections within this time.
+/// A connection that was reset may have been reset by a router, and a router may refuse. A process is dead if
+/// nobody has heard it for so long. And a process that ends closes and resets its connections within this
+/// time.
 const AFTER_RESET: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
@@ -88,8 +89,8 @@ pub(crate) struct PeerLink {
     connections: Vec<(ConnId, Option<SocketAddr>)>,
     /// The ends of the last connection that the process has dialled.
     ends: Option<Ends>,
-    /// How many dials in a row were refused where the process was met, though a connection is open.
-    refused_though_there: u32,
+    /// Since the process was heard last.
+    refusals: Refusals,
     /// Since when a connection is open, if one is.
     there_since: Time,
     /// What was said last of each kind.
@@ -105,10 +106,16 @@ struct Question {
     since: Time,
     /// The other end has closed the last connection, or another less than [`AFTER_RESET`] before.
     was_closed: bool,
-    /// How many dials were refused, and when the first at an address where the process has been met.
-    refusals: usize,
-    refused: Option<Time>,
-    refused_again: bool,
+}
+
+/// The dials that were refused.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refusals {
+    count: usize,
+    /// When the first was at an address where the process has been met.
+    first: Option<Time>,
+    /// There was another there, [`REFUSED_AGAIN`] later.
+    again: bool,
 }
 
 impl PeerLink {
@@ -125,11 +132,11 @@ impl PeerLink {
             dialled: BTreeMap::new(),
             connections: Vec::new(),
             ends: None,
-            refused_though_there: 0,
+            refusals: Refusals::default(),
             there_since: now,
             said: BTreeMap::new(),
             ended: None,
-            question: Some(Question::new(now, false)),
+            question: Some(Question { since: now, was_closed: false }),
         }
     }
 
@@ -242,7 +249,7 @@ impl PeerLink {
         }
         self.connections.push((conn, to));
         (self.question, self.ended) = (None, None);
-        self.refused_though_there = 0;
+        self.forget_refusals();
         self.session.opened(now, dial, conn);
         if !is_known {
             for body in self.said.clone().into_values() {
@@ -263,16 +270,12 @@ impl PeerLink {
 
     pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
         let is_met = self.dialled.remove(&dial).is_some_and(|to| self.met == Some(to.ip()));
-        match &mut self.question {
-            Some(question) if failed == Failed::Refused => {
-                question.refusals += 1;
-                if is_met {
-                    let first = *question.refused.get_or_insert(now);
-                    question.refused_again |= now >= first + REFUSED_AGAIN;
-                }
+        if failed == Failed::Refused {
+            self.refusals.count += 1;
+            if is_met {
+                let first = *self.refusals.first.get_or_insert(now);
+                self.refusals.again |= now >= first + REFUSED_AGAIN;
             }
-            None if failed == Failed::Refused && is_met => self.refused_though_there += 1,
-            _ => {}
         }
         // A second refusal is evidence where the first one was.
         if self.met.is_some() && (!is_met || failed == Failed::Silent) {
@@ -284,8 +287,8 @@ impl PeerLink {
     /// The process, or a stranger that uses its name, opens a connection to this one. The process may have
     /// closed the port where it was met meanwhile, so that earlier refusals say nothing of it.
     pub(crate) fn asked(&mut self, now: Time) {
-        if let Some(question) = self.question.as_mut().filter(|question| now < question.since + LOST) {
-            (question.refused, question.refused_again) = (None, false);
+        if self.question.is_some_and(|question| now < question.since + LOST) {
+            self.forget_refusals();
         }
     }
 
@@ -298,7 +301,7 @@ impl PeerLink {
         if was_open && self.connections.is_empty() {
             // A process that ends resets the connections of which it has not read all, and closes the others.
             let was_closed = self.ended.is_some_and(|ended| now < ended + AFTER_RESET);
-            self.question.get_or_insert(Question::new(now, was_closed));
+            self.question.get_or_insert(Question { since: now, was_closed });
         }
         self.session.closed(now, conn);
     }
@@ -309,7 +312,11 @@ impl PeerLink {
         conn: ConnId,
         frame: Frame,
     ) -> Result<Option<Frame>, Impossible> {
-        if self.has(conn) { self.session.receive(now, conn, frame) } else { Ok(None) }
+        if !self.has(conn) {
+            return Ok(None);
+        }
+        self.forget_refusals();
+        self.session.receive(now, conn, frame)
     }
 
     fn has(&self, conn: ConnId) -> bool {
@@ -325,29 +332,37 @@ impl PeerLink {
     pub(crate) fn presence(&self, now: Time) -> Presence {
         match self.question {
             None => Presence::There,
-            Some(question) if question.is_death(now) => Presence::Dead,
-            Some(question) => Presence::Silent(question.since),
+            Some(Question { since, was_closed }) => {
+                let is_death = self.refusals.again && (was_closed || now >= since + AFTER_RESET);
+                if is_death { Presence::Dead } else { Presence::Silent(since) }
+            }
         }
+    }
+
+    /// Whether the process is dead, if it listens as long as it lives. Then a connection that seems open is
+    /// no sign of life, unless what is said is acknowledged: the packets that end a connection may be lost.
+    pub(crate) fn listens_no_more(&self, now: Time) -> bool {
+        self.refusals.again && self.lost_at(now, AFTER_RESET).is_some_and(|at| now >= at)
     }
 
     pub(crate) fn is_there(&self) -> bool {
         self.question.is_none()
     }
 
-    /// Whether the host has refused since a connection was last open, as often as it has addresses.
+    /// Whether no connection is open, and the host has refused as often as it has addresses.
     pub(crate) fn is_refused(&self) -> bool {
-        self.question.is_some_and(|question| question.refusals >= self.addresses.len())
+        !self.is_there() && self.refusals.count >= self.addresses.len()
     }
 
     /// Whether the process accepts no connections any more, though one is open: it has stopped accepting, or
     /// it has ended, and the packets that say so are lost.
     pub(crate) fn accepts_no_more(&self) -> bool {
-        self.refused_though_there > 1
+        self.refusals.again
     }
 
-    /// What is said next makes the process accept no more connections.
+    /// The process was heard, or is told now to accept no more: refusals until now say nothing of it.
     pub(crate) fn forget_refusals(&mut self) {
-        self.refused_though_there = 0;
+        self.refusals = Refusals::default();
     }
 
     /// Since when the other process owes an acknowledgement.
@@ -377,10 +392,7 @@ impl PeerLink {
 
     /// When time alone changes what is known, or a dial is due.
     pub(crate) fn next(&self, now: Time) -> Option<Time> {
-        let death = self
-            .question
-            .filter(|question| question.refused_again)
-            .map(|question| question.since + AFTER_RESET);
+        let death = self.lost_at(now, AFTER_RESET).filter(|_| self.refusals.again);
         death.filter(|death| *death > now).into_iter().chain(self.session.poll_timeout()).min()
     }
 
@@ -411,16 +423,6 @@ impl PeerLink {
     /// The next dial goes to another address.
     fn turn(&mut self) {
         self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
-    }
-}
-
-impl Question {
-    fn new(since: Time, was_closed: bool) -> Self {
-        Self { since, was_closed, refusals: 0, refused: None, refused_again: false }
-    }
-
-    fn is_death(&self, now: Time) -> bool {
-        self.refused_again && (self.was_closed || now >= self.since + AFTER_RESET)
     }
 }
 
@@ -504,6 +506,31 @@ mod tests {
         assert_eq!(refuse(&mut link, 4000), silent);
         link.asked(Time::from_secs(4));
         assert_eq!(refuse(&mut link, 4100), Presence::Dead, "a stranger hides no death for longer");
+    }
+
+    #[test]
+    fn a_process_that_listens_as_long_as_it_lives_is_dead_if_it_refuses_and_owes_an_answer() {
+        let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+        link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 2);
+        let is_dead = |link: &PeerLink, ms| link.listens_no_more(Time::from_millis(ms));
+        refuse(&mut link, 100);
+        refuse(&mut link, 200);
+        assert!(!is_dead(&link, 8999), "a router may refuse, and the process owes nothing");
+        link.say(Time::from_secs(9), &[1].into());
+        assert!(!is_dead(&link, 9999));
+        assert!(is_dead(&link, 10_000), "the packets that ended its connections were lost");
+        assert_eq!(link.presence(Time::from_secs(10)), Presence::There, "it may have closed its port");
+        link.receive(Time::from_secs(10), ConnId(1), Frame::acknowledgement(1)).unwrap();
+        link.say(Time::from_secs(11), &[2].into());
+        assert!(!is_dead(&link, 20_000), "it may be stopped: then its kernel refuses nothing");
+        for ms in [20_000, 20_200] {
+            refuse_at(&mut link, ELSEWHERE, ms);
+        }
+        assert!(!is_dead(&link, 20_200), "another host");
+        refuse(&mut link, 20_300);
+        assert!(!is_dead(&link, 20_399), "its queue of connections may be full");
+        refuse(&mut link, 20_400);
+        assert!(is_dead(&link, 20_400));
     }
 
     #[test]

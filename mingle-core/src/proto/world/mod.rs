@@ -519,7 +519,7 @@ impl World {
         let Some(peer) = self.peers.get(id) else { return };
         let presence = peer.link.presence(self.now);
         let has_vanished = matches!(presence, Presence::Silent(since) if self.now >= since + FORGOTTEN);
-        if presence == Presence::Dead || (has_vanished && !self.believes(id)) {
+        if peer.link.listens_no_more(self.now) || (has_vanished && !self.believes(id)) {
             self.peers.forget(self.now, id);
             self.dead.extend(self.believes(id).then_some(id));
         }

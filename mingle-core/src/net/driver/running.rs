@@ -363,11 +363,14 @@ impl RunningWorld {
                 }
                 self.hear_all();
             }
-            event = self.driver.connections.next(), if self.round.is_some() => {
-                if let (Some(round), Some(TaskEvent::Path(dial, news))) = (&mut self.round, event) {
+            // Strangers come whether a round is under way or not, and must not fill the queue.
+            event = self.driver.connections.next() => match (&mut self.round, event) {
+                (Some(round), Some(TaskEvent::Path(dial, news))) => {
                     round.proofs.hear(self.driver.now(), dial, &news);
                 }
-            }
+                (_, Some(TaskEvent::Warning(warning))) => self.driver.warn(warning),
+                _ => {}
+            },
             () = tokio::time::sleep_until(due.into()) => {}
         }
         let Driver { settings, links, .. } = &mut *self.driver;

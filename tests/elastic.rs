@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::lab::proc::{PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, took};
-use crate::lab::{Lab, MINGLE, Options, Policy};
+use crate::lab::{Lab, MINGLE, Options, Policy, limit};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
 /// longer than any of them.
@@ -434,6 +434,33 @@ fn two_parts_of_a_job_that_know_nobody_of_each_other_and_are_too_few_become_one_
         assert!(Instant::now() < until, "ranks {ranks:?} run\n{}", state());
         let (first, soon) = (&procs[0].transcript.stdout, Instant::now() + Duration::from_millis(20));
         first.wait_until(soon, |_| false);
+    }
+}
+
+#[test]
+fn a_path_that_breaks_while_the_commands_run_ends_every_node_at_its_timeout_with_the_pair() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    let script = format!("{UNTIL_TOLD}; exit 1");
+    let start = |node| run_in(&lab, node, &["--world", "3", "--timeout", "7s"], &script);
+    let procs: Vec<Proc> = (0..3).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 3 in 0");
+    }
+    lab.firewall(2, &["ip saddr 10.77.0.11 tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
+    end(&lab, &[0], 0);
+    let ended = Instant::now();
+    let path = "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ";
+    for proc in &procs {
+        proc.expect_stderr(&format!("warning: {path}"));
+    }
+    for outcome in finish_all(procs) {
+        let all_here = "all nodes were here, and not all paths between them were proved: ";
+        assert_eq!(outcome.status.code(), Some(5), "{}", outcome.render());
+        for part in [all_here, path, "accept the ephemeral ports"] {
+            assert!(outcome.stderr.contains(part), "no {part:?} on stderr of {}", outcome.render());
+        }
+        let took = outcome.ended - ended;
+        assert!(took < limit(Duration::from_secs(14)), "{took:?}: {}", outcome.render());
     }
 }
 

@@ -95,7 +95,7 @@ impl RunningWorld {
     }
 
     fn check_deadline(&self) -> Result<(), Error> {
-        let timeout = self.driver.settings.timeout.filter(|_| self.round.is_none());
+        let timeout = self.driver.settings.timeout.filter(|_| !self.world.is_in_round());
         if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl RunningWorld {
     }
 
     fn deadline_report(&self) -> Report {
-        let Reign { here, absent, .. } = self.world.reign();
+        let Reign { here, absent, path, .. } = self.world.reign();
         let heard = |(rank, peer): (u32, &Peer)| {
             let is_back = !absent.contains(&rank);
             is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
@@ -112,6 +112,7 @@ impl RunningWorld {
             joined: *here,
             heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
             missing: ranges(absent),
+            broken: path.clone().map(Box::new),
             ..Report::new(self.driver.settings.world, self.driver.settings.rank)
         }
     }
@@ -167,6 +168,13 @@ impl RunningWorld {
         }
         if let Some((nodes, path)) = round.answer() {
             self.world.proved(now, round.id, nodes, path);
+        }
+    }
+
+    /// Ends the proofs of a round that is void: they would reach ports that are a job's by now.
+    pub(super) fn end_void_round(&mut self) {
+        if self.round.take_if(|round| !self.world.may_form(round.id)).is_some() {
+            self.driver.hang_up_all();
         }
     }
 

@@ -230,6 +230,7 @@ impl RunningWorld {
                 Action::Report(change) => self.report(change),
             }
         }
+        self.end_void_round();
         let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));

@@ -136,7 +136,7 @@ impl WorldLead {
             (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
             (None, Phase::Runs) => Stage::Runs(None),
         };
-        Self { stage, ..Self::formed(now) }
+        Self { stage, path: reign.path.clone(), ..Self::formed(now) }
     }
 
     /// Whether the world that this node leads runs.
@@ -149,14 +149,16 @@ impl WorldLead {
         self.frees = true;
     }
 
-    pub(super) fn forgive(&mut self, stopped: Duration) {
+    /// This process was stopped for so long. Returns whether its round is void.
+    pub(super) fn forgive(&mut self, stopped: Duration) -> bool {
         self.begun += stopped;
         self.since += stopped;
-        if let Stage::Round(cause, ..) = self.stage
-            && stopped >= LOOKS
-        {
+        let Stage::Round(cause, ..) = self.stage else { return false };
+        let is_void = stopped >= LOOKS;
+        if is_void {
             self.stage = Stage::Over(cause);
         }
+        is_void
     }
 
     /// A round has failed: the next one begins after a pause, and these paths were broken.

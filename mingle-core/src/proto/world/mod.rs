@@ -461,8 +461,8 @@ impl World {
 
     fn forgive(&mut self, stopped: Duration) {
         self.peers.forgive(stopped);
-        if let Some(lead) = &mut self.lead {
-            lead.forgive(stopped);
+        if self.lead.as_mut().is_some_and(|lead| lead.forgive(stopped)) {
+            (self.proving, self.answer) = (None, None);
         }
         if let Some(walk) = &mut self.walk {
             walk.forgive(stopped);

@@ -85,6 +85,8 @@ struct Host {
     /// What has arrived while the process was stopped.
     unread: Vec<Event>,
     timer: Option<Time>,
+    /// The round whose paths it proves or has proved, as long as its world may form.
+    round: Option<RoundId>,
     command: Option<Running>,
     /// When it was last cut off, stopped or reset, until when.
     troubled: Option<(Time, Time)>,
@@ -223,6 +225,7 @@ impl Net {
                 is_stopped: false,
                 unread: Vec::new(),
                 timer: None,
+                round: None,
                 command: None,
                 troubled: None,
                 finished: false,
@@ -366,7 +369,7 @@ impl Net {
                 }
             }
             Event::Proved(host, life, round) => {
-                if self.hosts[host].life == life {
+                if self.hosts[host].life == life && self.hosts[host].round == Some(round) {
                     if self.hosts[host].is_stopped {
                         self.hosts[host].unread.push(Event::Proved(host, life, round));
                         return;
@@ -448,10 +451,16 @@ impl Net {
                     }
                     let after = self.now + Duration::from_millis(self.random.random_range(1..20));
                     let life = self.hosts[host].life;
+                    self.hosts[host].round = Some(plan.round);
                     self.at(after, Event::Proved(host, life, plan.round));
                 }
                 Action::Report(change) => self.report(host, change),
             }
+        }
+        let Host { world, round, .. } = &mut self.hosts[host];
+        let may_form = |round: &RoundId| world.as_ref().is_some_and(|world| world.may_form(*round));
+        if round.take_if(|round| !may_form(round)).is_some() {
+            self.saw("void round");
         }
         let due = self.hosts[host].world.as_ref().and_then(World::poll_timeout);
         if let Some(due) = due
@@ -470,6 +479,9 @@ impl Net {
         match change {
             WorldChange::Formed(plan) => {
                 self.saw("formed again");
+                if self.hosts[host].round.take() != Some(plan.round) {
+                    self.broken.push(format!("host {host} has given up the round of {:?}", plan.epoch));
+                }
                 self.begin(host, &plan);
             }
             WorldChange::Over(cause) => {
@@ -867,7 +879,7 @@ impl Net {
     /// A process ends, or is killed; or its host has lost power, and its kernel tells nobody.
     fn end_process(&mut self, host: usize, without_a_word: bool) {
         let slot = &mut self.hosts[host];
-        (slot.world, slot.command, slot.timer) = (None, None, None);
+        (slot.world, slot.command, slot.timer, slot.round) = (None, None, None, None);
         let unread = std::mem::take(&mut slot.unread);
         slot.is_stopped = false;
         slot.life += 1;
@@ -1632,6 +1644,42 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     assert!(!actions(&mut world).0.contains(&Action::Prove(next.clone())), "its command still stops");
     world.stopped(ms(20));
     assert!(actions(&mut world).0.contains(&Action::Prove(next)));
+}
+
+#[test]
+fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that_was_stopped() {
+    let (mut world, others) = follower(3);
+    let (leader, ms) = (others[0], Time::from_millis);
+    let (dial, number) = actions(&mut world).1.unwrap();
+    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+    let round = RoundId { leader, number: 2 };
+    let plan = world.plan.as_deref().unwrap().clone();
+    let next = Plan { round, epoch: plan.epoch.next().unwrap(), terms: plan.terms };
+    let cause = FirstCause { rank: Some(2), end: End::Exited(1) };
+    let phases = [Phase::Round(cause), Phase::Over(cause)];
+    let reigns = phases.map(|phase| Reign { phase, rounds: 2, ..world.reign.clone() });
+    let [under_way, void] = reigns.map(WorldSaid::Reign);
+    let mut is_in_round = Vec::new();
+    for (number, said) in (1..).zip([under_way, WorldSaid::Plan(next), void]) {
+        let body = said.encode();
+        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
+        actions(&mut world);
+        world.stopped(ms(10 + number));
+        actions(&mut world);
+        is_in_round.push((world.is_in_round(), world.may_form(round)));
+    }
+    assert_eq!(is_in_round, [(false, false), (true, true), (false, false)]);
+
+    let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
+    let led = net.leader().unwrap();
+    net.run_until(Time::from_secs(5));
+    net.trouble(Trouble::Fail(led));
+    while !net.hosts[led].world.as_ref().unwrap().is_in_round() {
+        net.run_until(net.now + Duration::from_micros(100));
+    }
+    let mut world = net.hosts[led].world.clone().unwrap();
+    world.advance(net.now + Duration::from_secs(5));
+    assert!(!world.is_in_round() && !matches!(world.reign.phase, Phase::Runs), "{:?}", world.reign);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Time, World};
 use crate::model::NodeId;
-use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, WorldSaid};
+use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -56,6 +56,17 @@ impl World {
 
     pub(crate) fn leads(&self) -> bool {
         self.lead.is_some()
+    }
+
+    /// Whether this node takes part in a round that is under way.
+    pub(crate) fn is_in_round(&self) -> bool {
+        self.proving.is_some()
+    }
+
+    /// Whether the world of this round may still form, as far as this node knows.
+    pub(crate) fn may_form(&self, round: RoundId) -> bool {
+        let is_proving = self.proving.as_ref().is_some_and(|plan| plan.round == round);
+        is_proving || self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(round))
     }
 
     /// Whether the last world of this node is over.

@@ -438,6 +438,35 @@ fn two_parts_of_a_job_that_know_nobody_of_each_other_and_are_too_few_become_one_
 }
 
 #[test]
+fn a_newcomer_that_differs_where_all_must_be_the_same_is_left_out_and_every_node_says_why() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let start = |node, image: &str, more: &[&str]| {
+        let image = format!("image={image}");
+        let args = [&["--world", "2", "--require-same", "--same", &image], more].concat();
+        run_in(&lab, node, &args, UNTIL_TOLD)
+    };
+    let mut procs: Vec<Proc> = (0..2).map(|node| start(node, "v7", &[])).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    let differs = start(2, "v8", &["--timeout", "1s"]);
+    differs.expect_stderr("already runs");
+    send_signal("KILL", procs.remove(1).id());
+    let why = "warning: all nodes must be the same, and they are not; --same image";
+    for proc in [&procs[0], &differs] {
+        proc.expect_stderr(why);
+    }
+    procs.push(start(3, "v7", &[]));
+    for (rank, proc) in procs.iter().enumerate() {
+        expect_stdout(proc, &format!("{rank} of 2 in 1"));
+    }
+    end(&lab, &[0, 3], 1);
+    for outcome in finish_all(procs.into_iter().chain([differs]).collect()) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_path_that_breaks_while_the_commands_run_ends_every_node_at_its_timeout_with_the_pair() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     let script = format!("{UNTIL_TOLD}; exit 1");
@@ -454,9 +483,8 @@ fn a_path_that_breaks_while_the_commands_run_ends_every_node_at_its_timeout_with
         proc.expect_stderr(&format!("warning: {path}"));
     }
     for outcome in finish_all(procs) {
-        let all_here = "all nodes were here, and not all paths between them were proved: ";
         assert_eq!(outcome.status.code(), Some(5), "{}", outcome.render());
-        for part in [all_here, path, "accept the ephemeral ports"] {
+        for part in [&format!("error: {path}"), "accept the ephemeral ports"] {
             assert!(outcome.stderr.contains(part), "no {part:?} on stderr of {}", outcome.render());
         }
         let took = outcome.ended - ended;

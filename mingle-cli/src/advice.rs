@@ -341,7 +341,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::AlreadyRunning { .. } => "if this is another job, choose another --job-id".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::WithoutMulticast { .. } => SEEDS.to_owned(),
-        Warning::PathBroken { path } => about_paths(std::slice::from_ref(&**path)),
+        Warning::TryAgain { failure } => return about_failure(failure),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,

@@ -8,12 +8,13 @@ use std::time::Duration;
 use rand::RngExt as _;
 
 use super::output::Output;
+use super::report::Failure;
 use super::scale::Scale;
 use super::shared::Shared;
 use super::timer::Time;
 use crate::model::NodeId;
 use crate::wire::world::Contact;
-use crate::wire::{Message, Reply, Running};
+use crate::wire::{Message, Refusal, Reply, Running};
 
 /// The most hosts whose observers are answered at once, one on each.
 const OBSERVERS: usize = 4;
@@ -111,6 +112,11 @@ impl Desk {
     /// last call.
     pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId)> {
         self.other.take()
+    }
+
+    /// What this node learns from the reason why no world forms.
+    pub(crate) fn failure(&self, refusal: Refusal) -> Option<Failure> {
+        self.shared.failure(refusal, self.shared.peer())
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {

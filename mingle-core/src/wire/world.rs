@@ -11,7 +11,7 @@ use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::session::Body;
-use super::{NodeInfo, Reach, frame_config, read, write};
+use super::{NodeInfo, Reach, Refusal, frame_config, read, write};
 use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
@@ -137,8 +137,8 @@ pub(crate) struct Reign {
     /// which ranks have not come back, the first [`ABSENT`] of them.
     pub(crate) here: u32,
     pub(crate) absent: Vec<u32>,
-    /// A path that was broken in its rounds since.
-    pub(crate) path: Option<BrokenPath>,
+    /// Why it could not plan the next world, or why its last round was void.
+    pub(crate) trouble: Option<Refusal>,
     /// Who leads if this leader is lost, in this order. For nodes that have no plan of this epoch.
     pub(crate) heirs: Vec<Contact>,
 }
@@ -296,7 +296,7 @@ mod tests {
             waiting: 4,
             here: 3,
             absent: vec![1],
-            path: None,
+            trouble: None,
             heirs: vec![contact(2), contact(3)],
         };
         vec![

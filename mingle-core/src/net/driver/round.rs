@@ -99,11 +99,12 @@ impl RunningWorld {
         if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
             return Ok(());
         }
-        Err(Error::Failed(Failure::Deadline(Box::new(self.deadline_report()))))
+        let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.desk.failure(refusal));
+        Err(Error::Failed(trouble.unwrap_or_else(|| Failure::Deadline(Box::new(self.deadline_report())))))
     }
 
     fn deadline_report(&self) -> Report {
-        let Reign { here, absent, path, .. } = self.world.reign();
+        let Reign { here, absent, .. } = self.world.reign();
         let heard = |(rank, peer): (u32, &Peer)| {
             let is_back = !absent.contains(&rank);
             is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
@@ -112,7 +113,6 @@ impl RunningWorld {
             joined: *here,
             heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
             missing: ranges(absent),
-            broken: path.clone().map(Box::new),
             ..Report::new(self.driver.settings.world, self.driver.settings.rank)
         }
     }

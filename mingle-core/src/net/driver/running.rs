@@ -278,7 +278,11 @@ impl RunningWorld {
             WorldChange::Back(rank) => {
                 self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
             }
-            WorldChange::Broken(path) => self.driver.warn(Warning::PathBroken { path: Box::new(path) }),
+            WorldChange::Trouble(refusal) => {
+                if let Some(failure) = self.desk.failure(refusal).map(Box::new) {
+                    self.driver.warn(Warning::TryAgain { failure });
+                }
+            }
             WorldChange::CutOff => self.changes.push_back(Change::CutOff),
             // It may end once the others have read that.
             WorldChange::Released => {}

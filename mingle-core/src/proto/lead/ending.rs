@@ -17,13 +17,6 @@ pub(super) struct Ending {
     until: Time,
 }
 
-/// Why no world forms where one node has IPv6 alone, and another IPv4 alone.
-pub(super) fn apart(six: NodeId, four: NodeId, book: &Book, shared: &Shared) -> Option<Refusal> {
-    let peer =
-        |id: NodeId| if id == shared.me() { Some(shared.peer()) } else { book.get(id).map(Entry::peer) };
-    Some(Refusal::NoCommonFamily(peer(six)?, peer(four)?))
-}
-
 /// Why no world forms where these members were not ready in round after round.
 pub(super) fn unready(unready: &[NodeId], book: &Book) -> Refusal {
     let named = unready.iter().filter_map(|&id| book.get(id).map(Entry::peer));

@@ -35,6 +35,7 @@ pub(crate) use plan::{RoundPlan, plan_again};
 pub(crate) use ranks::Applicant;
 use rounds::Rounds;
 use unfit::LeftOut;
+pub(crate) use unfit::Planned;
 
 /// Nodes that asked this one to lead, and were all silent for this long, have left.
 const LEFT: Duration = Duration::from_secs(1);

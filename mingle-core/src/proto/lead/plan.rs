@@ -8,7 +8,8 @@ use mingle_rdma::{Verdict, most_frequent};
 
 use super::book::Book;
 use super::networks::RoundNetwork;
-use super::ranks::{self, Apart, Applicant};
+use super::ranks::{self, Applicant};
+use super::unfit::{Excluded, Planned};
 use super::{alike, unfit};
 use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Peer, Rank, Roster, Sameness};
 use crate::proto::shared::Shared;
@@ -32,48 +33,66 @@ pub(crate) struct RoundPlan {
 /// The nodes of a full world, without ranks: this node and its members.
 pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
     let ends = |id| shared.links.get(id).and_then(|peer| peer.link.ends());
-    let mut met: Vec<IpAddr> = book.members().filter_map(|(id, _)| Some(ends(id)?.local)).collect();
-    // Among equally frequent ones, the least.
-    met.sort_unstable();
-    let session = most_frequent(met.into_iter());
     let own_traits = &shared.config.traits;
     let traits = Arc::clone(own_traits);
     let node = shared.node_info();
-    let own = Applicant { id: shared.me(), node, session, met: None, traits, is_former: false };
-    let members = book.members().map(|(id, entry)| {
-        let (session, met) = (ends(id).map(|ends| ends.remote), ends(id).map(|ends| ends.local));
-        let traits = Arc::clone(entry.differing.as_ref().unwrap_or(own_traits));
-        Applicant { id, node: entry.node.clone(), session, met, traits, is_former: false }
-    });
+    let mut own = Applicant { id: shared.me(), node, session: None, met: None, traits, is_former: false };
+    let members: Vec<Applicant> = book
+        .members()
+        .map(|(id, entry)| {
+            let (session, met) = (ends(id).map(|ends| ends.remote), ends(id).map(|ends| ends.local));
+            let traits = Arc::clone(entry.differing.as_ref().unwrap_or(own_traits));
+            Applicant { id, node: entry.node.clone(), session, met, traits, is_former: false }
+        })
+        .collect();
+    own.session = most_met(&members);
     std::iter::once(own).chain(members).collect()
+}
+
+/// Where most sessions of these nodes have reached the leader; of equally frequent addresses, the least.
+fn most_met(applicants: &[Applicant]) -> Option<IpAddr> {
+    let mut met: Vec<IpAddr> = applicants.iter().filter_map(|applicant| applicant.met).collect();
+    met.sort_unstable();
+    most_frequent(met.into_iter())
 }
 
 /// The plan of nodes that form a world again, in the order of their ranks, after so many of their rounds have
 /// failed: each tries another way, of which there are as many as is returned. So many nodes can be left out.
 ///
 /// # Errors
-/// The nodes with which no world can form, if any of them keeps it from forming.
+/// Why no world can form with these nodes, and without which of them it could: none, if these are too many.
 pub(crate) fn plan_again(
     number: u32,
     mut applicants: Vec<Applicant>,
-    (me, prefers_ipv6): (NodeId, bool),
+    own: (NodeId, bool),
     failed: u64,
     spare: usize,
-) -> Result<(RoundPlan, u64), Vec<NodeId>> {
-    let family = ranks::settle_family(&mut applicants, prefers_ipv6, failed);
-    let (families, turn) = family.map_err(|Apart { six, four }| unfit::apart(six, four, me))?;
-    // This node has met all others.
-    let own = applicants.iter().position(|applicant| applicant.id == me).unwrap_or_default();
-    applicants.swap(0, own);
+) -> Planned<(RoundPlan, u64)> {
+    let can_spare = |mut unfit: Box<Excluded>| {
+        if unfit.nodes.len() > spare {
+            unfit.nodes.clear();
+        }
+        Some(unfit)
+    };
+    let family = ranks::settle_family(&mut applicants, own, failed);
+    let (families, turn) = family.map_err(can_spare)?;
+    // This node has met all others, if it is one of them.
+    let me = applicants.iter().position(|applicant| applicant.id == own.0).unwrap_or_default();
+    if applicants[me].id == own.0 {
+        applicants[me].session = most_met(&applicants).or(applicants[me].session);
+    }
+    applicants.swap(0, me);
     let network = RoundNetwork::settle(&applicants, turn);
-    applicants.swap(0, own);
-    let newcomers = applicants.iter().filter(|applicant| !applicant.is_former);
-    let newcomers: Vec<NodeId> = newcomers.map(|applicant| applicant.id).collect();
-    let verdict = unfit::compare_rdma(&applicants, spare).map_err(|unfit| unfit.nodes)?;
-    let sameness = alike::compare(&applicants, &verdict).map_err(|_| newcomers)?;
+    applicants.swap(0, me);
+    let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
+    let sameness = alike::compare(&applicants, &verdict).map_err(|unfit| {
+        // The world before was the same on all nodes.
+        let newcomers = applicants.iter().filter(|applicant| !applicant.is_former);
+        can_spare(Excluded::new(newcomers.map(|applicant| applicant.id).collect(), unfit.refusal))
+    })?;
     let plan = RoundPlan::new(number.into(), &applicants, (verdict, sameness), &network);
     let ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
-    Ok((plan.ok_or_else(Vec::new)?, ways))
+    Ok((plan.ok_or(None)?, ways))
 }
 
 impl RoundPlan {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mingle_rdma::{RankSummary, natural};
 
+use super::unfit::{self, Excluded};
 use crate::model::{Link, NodeId, Rank, Traits};
 use crate::wire::NodeInfo;
 
@@ -41,32 +42,26 @@ impl Applicant {
     }
 }
 
-/// Nodes that have no address family in common: those with IPv6 alone, and those with IPv4 alone.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Apart {
-    pub(super) six: Vec<NodeId>,
-    pub(super) four: Vec<NodeId>,
-}
-
 /// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
 /// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
 /// set; the other family follows after a round that has failed. Returns how many families are common, and
-/// how often all were tried before; where no family is common, the nodes with IPv6 alone and those with IPv4
-/// alone.
+/// how often all were tried before.
+///
+/// # Errors
+/// No family is common.
 pub(super) fn settle_family(
     applicants: &mut [Applicant],
-    ipv6: bool,
+    (me, ipv6): (NodeId, bool),
     failed_rounds: u64,
-) -> Result<(usize, usize), Apart> {
+) -> Result<(usize, usize), Box<Excluded>> {
     let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
     let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
     let turn = usize::try_from(failed_rounds).unwrap_or(0);
     let Some(&chosen) = families.get(turn % families.len().max(1)) else {
-        let only =
-            |is_ipv6: bool| applicants.iter().filter(|a| !has(a, !is_ipv6)).map(|a| a.id).collect::<Vec<_>>();
+        let only = |is_ipv6: bool| applicants.iter().filter(|a| !has(a, !is_ipv6)).collect::<Vec<_>>();
         // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
-        return Err(Apart { six: only(true), four: only(false) });
+        return Err(unfit::apart(&only(true), &only(false), me));
     };
     for applicant in applicants {
         applicant.node.keep_family(chosen);
@@ -156,6 +151,7 @@ fn sorted(nodes: &[Applicant]) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::model::{Endpoints, HostName};
+    use crate::wire::Refusal;
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
         let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
@@ -182,6 +178,7 @@ mod tests {
 
     #[test]
     fn a_world_uses_one_address_family_that_all_nodes_have() {
+        let id = |n: u8| NodeId([n; 16]);
         let v6 = |last: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 29500));
         let both = |n: u8| {
             let mut both = applicant("both", n, None);
@@ -194,7 +191,7 @@ mod tests {
             six
         };
         let settled = |mut nodes: Vec<Applicant>, ipv6: bool, failed: u64| {
-            let _ = settle_family(&mut nodes, ipv6, failed);
+            let _ = settle_family(&mut nodes, (id(1), ipv6), failed);
             nodes
                 .iter()
                 .map(|a| a.node.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())
@@ -207,16 +204,16 @@ mod tests {
         assert_eq!(settled(vec![both(1), only(2)], false, 0), ["6", "6"]);
         assert_eq!(settled(vec![both(1), applicant("four", 2, None)], true, 1), ["4", "4"]);
         assert_eq!(settled(vec![only(1), applicant("four", 2, None)], false, 0), ["6", "4"]);
-        let id = |n: u8| NodeId([n; 16]);
         for mut nodes in [
             vec![both(3), only(1), applicant("four", 2, None)],
             vec![applicant("four", 2, None), both(3), only(1)],
         ] {
-            assert_eq!(
-                settle_family(&mut nodes, false, 0),
-                Err(Apart { six: vec![id(1)], four: vec![id(2)] }),
-                "IPv6 alone, IPv4 alone"
-            );
+            for (me, out) in [(1, 2), (2, 1)] {
+                let unfit = settle_family(&mut nodes, (id(me), false), 0).unwrap_err();
+                assert_eq!(unfit.nodes, [id(out)], "of two of one size, the leader stays");
+                let Refusal::NoCommonFamily(six, four) = unfit.refusal else { panic!("{:?}", unfit.refusal) };
+                assert_eq!([six.host.as_str(), four.host.as_str()], ["six", "four"]);
+            }
         }
     }
 
@@ -331,11 +328,14 @@ mod tests {
         let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 29500));
         let mut both = applicant("both", 1, None);
         both.node.endpoints = Endpoints::new(vec![both.address(), v6]).unwrap();
-        let turns: Vec<usize> =
-            (0..6).map(|failed| settle_family(&mut [both.clone()], false, failed).unwrap().1).collect();
+        let turns: Vec<usize> = (0..6)
+            .map(|failed| settle_family(&mut [both.clone()], (NodeId([1; 16]), false), failed).unwrap().1)
+            .collect();
         assert_eq!(turns, [0, 0, 1, 1, 2, 2]);
         let turns: Vec<usize> = (0..3)
-            .map(|failed| settle_family(&mut [applicant("four", 1, None)], true, failed).unwrap().1)
+            .map(|failed| {
+                settle_family(&mut [applicant("four", 1, None)], (NodeId([1; 16]), true), failed).unwrap().1
+            })
             .collect();
         assert_eq!(turns, [0, 1, 2]);
     }

@@ -9,7 +9,7 @@ use super::commit::Committed;
 use super::ending::{self, Ending};
 use super::networks::RoundNetwork;
 use super::plan::{self, RoundPlan};
-use super::ranks::{self, Apart, Applicant};
+use super::ranks::{self, Applicant};
 use super::round::Round;
 use super::unfit::{self, Excluded, Planned};
 use super::{Lead, alike};
@@ -214,15 +214,14 @@ impl Lead {
     /// The nodes in the order of their ranks, and the network that they use.
     fn assign(&self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
         let mut applicants = plan::applicants(&self.book, shared);
-        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.rounds.failed);
-        let (_, turn) = family.map_err(|Apart { six, four }| {
+        let own = (shared.me(), shared.config.prefers_ipv6);
+        let family = ranks::settle_family(&mut applicants, own, self.rounds.failed);
+        let (_, turn) = family.map_err(|unfit| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Round, AGAIN);
-                return None;
             }
-            let because = ending::apart(six[0], four[0], &self.book, shared)?;
-            Some(Excluded::new(unfit::apart(six, four, shared.me()), because))
+            Some(unfit).filter(|_| !persists)
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
         let assigned = ranks::choose_again(applicants, &self.rounds.unproved).ok_or(None)?;

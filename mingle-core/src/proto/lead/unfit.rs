@@ -23,13 +23,13 @@ const HEALED: Duration = Duration::from_secs(10);
 
 /// Members that a leader leaves out, and the reason.
 #[derive(Debug)]
-pub(super) struct Excluded {
-    pub(super) nodes: Vec<NodeId>,
-    pub(super) refusal: Refusal,
+pub(crate) struct Excluded {
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) refusal: Refusal,
 }
 
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
-pub(super) type Planned<T> = Result<T, Option<Box<Excluded>>>;
+pub(crate) type Planned<T> = Result<T, Option<Box<Excluded>>>;
 
 /// The nodes that were left out, when, and why.
 #[derive(Debug, Clone, Default)]
@@ -109,11 +109,13 @@ pub(super) fn worst(pairs: impl Iterator<Item = (NodeId, NodeId)>, shared: &Shar
     ends.into_iter().max_by_key(weight).map(|(id, _)| id).into_iter().collect()
 }
 
-/// Those of two sets of nodes, without a family in common, without which the others go on: the smaller one.
-/// Of two of one size, the leader stays.
-pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, me: NodeId) -> Vec<NodeId> {
-    let weight = |nodes: &Vec<NodeId>| (nodes.len(), nodes.contains(&me));
-    if weight(&four) < weight(&six) { four } else { six }
+/// Some nodes have IPv6 alone and some IPv4 alone, one at least: the fewer of them are left out. Of two sets
+/// of one size, the leader stays.
+pub(super) fn apart(six: &[&Applicant], four: &[&Applicant], me: NodeId) -> Box<Excluded> {
+    let weight = |nodes: &[&Applicant]| (nodes.len(), nodes.iter().any(|applicant| applicant.id == me));
+    let fewer = if weight(four) < weight(six) { four } else { six };
+    let refusal = Refusal::NoCommonFamily(six[0].node.peer(), four[0].node.peer());
+    Excluded::new(fewer.iter().map(|applicant| applicant.id).collect(), refusal)
 }
 
 /// Compares the RDMA devices of all nodes. A world cannot form where some nodes lack what others require; and

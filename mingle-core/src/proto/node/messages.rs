@@ -162,7 +162,8 @@ impl Node {
         match trouble {
             Trouble::Misfit(misfit) => self.hear_misfit(misfit),
             Trouble::Broken(path) if self.memory.broken(path) => {
-                self.shared.event(Event::Warning(Warning::PathBroken { path: Box::new(path.clone()) }));
+                let failure = Failure::PathsBroken { paths: vec![path.clone()], more: 0 }.into();
+                self.shared.event(Event::Warning(Warning::TryAgain { failure }));
             }
             Trouble::Broken(_) => {}
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::deadline::{APART, lacking, write_silence, write_unreached, write_version};
 use super::{Failure, OtherJob, Report};
-use crate::model::{BrokenPath, Elsewhere, Misfit, Peer, Unfit, WorldSize};
+use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states only the fact.
 ///
@@ -106,10 +106,10 @@ pub enum Warning {
         /// The names of the interfaces.
         interfaces: Vec<String>,
     },
-    /// A path could not be proved, and the nodes try again. Reported once for each pair of hosts.
-    PathBroken {
-        /// The path.
-        path: Box<BrokenPath>,
+    /// No world could form, and the nodes try again. For a broken path, reported once for each pair of hosts.
+    TryAgain {
+        /// Why no world could form: broken paths, no RDMA, no common address family, or different traits.
+        failure: Box<Failure>,
     },
     /// The interfaces have changed, and some of the new interfaces cannot be used.
     Interfaces {
@@ -240,7 +240,7 @@ impl Warning {
             Self::WithoutMulticast { interfaces } => {
                 write!(f, "this node hears only nodes on this host: {}", lacking(interfaces))
             }
-            Self::PathBroken { path } => write!(f, "{path}; the nodes try again"),
+            Self::TryAgain { failure } => write!(f, "{failure}; the nodes try again"),
             Self::Interfaces { error } => f.write_str(error),
             Self::AddressesChanged => {
                 f.write_str("the addresses of this host have changed, so this node starts again")

@@ -1,17 +1,18 @@
 //! What the leader decides: when a world is over and why, and when and with whom the next one forms.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LOST, Presence, Process, Time, World, WorldChange};
-use crate::model::{BrokenPath, End, Member, NodeId, Rank};
-use crate::proto::lead::{Applicant, plan_again};
-use crate::proto::session::Linked;
+use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
+use crate::proto::lead::{Applicant, Planned, plan_again};
+use crate::proto::session::{Linked, PeerLink};
 use crate::wire::world::{
-    ABSENT, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, WorldSaid,
+    ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
 };
-use crate::wire::{Body, decode_traits};
+use crate::wire::{Body, Refusal, decode_traits};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -58,8 +59,8 @@ pub(super) struct WorldLead {
     enters: bool,
     /// The paths that were broken in a round: until when no plan has both nodes, and how long that was.
     broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
-    /// A path that was broken in a round since the world was over.
-    path: Option<BrokenPath>,
+    /// What kept the next world from forming last.
+    trouble: Option<Refusal>,
     /// How many rounds have failed with these nodes, of how many ways to reach each other.
     failed: u64,
     ways: u64,
@@ -119,7 +120,7 @@ impl WorldLead {
             asked: None,
             enters: false,
             broken: BTreeMap::new(),
-            path: None,
+            trouble: None,
             failed: 0,
             ways: 1,
             failing: None,
@@ -136,7 +137,7 @@ impl WorldLead {
             (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
             (None, Phase::Runs) => Stage::Runs(None),
         };
-        Self { stage, path: reign.path.clone(), ..Self::formed(now) }
+        Self { stage, trouble: reign.trouble.clone(), ..Self::formed(now) }
     }
 
     /// Whether the world that this node leads runs.
@@ -162,7 +163,7 @@ impl WorldLead {
     }
 
     /// A round has failed: the next one begins after a pause, and these paths were broken.
-    fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
+    pub(super) fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
         self.again = now + AGAIN;
         for (from, to) in broken {
             let path = (from.min(to), from.max(to));
@@ -174,16 +175,26 @@ impl WorldLead {
 
     /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
     /// which a path is broken the later one is left out.
-    fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
-        let mut out = BTreeSet::new();
+    pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
+        let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();
         let recent = self.broken.iter().filter(|(_, (until, _))| now < *until).map(|(path, _)| path);
-        let mut broken: Vec<_> =
-            recent.filter(|(a, b)| nodes.contains(a) && nodes.contains(b)).copied().collect();
-        while !broken.is_empty() {
-            let count = |id: &&NodeId| broken.iter().filter(|(a, b)| a == *id || b == *id).count();
-            let Some(worst) = nodes.iter().max_by_key(count).copied() else { break };
-            broken.retain(|(a, b)| *a != worst && *b != worst);
-            out.insert(worst);
+        let mut broken: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (a, b) in recent.filter_map(|(a, b)| Some((*places.get(a)?, *places.get(b)?))) {
+            broken.entry(a).or_default().insert(b);
+            broken.entry(b).or_default().insert(a);
+        }
+        let mut out = BTreeSet::new();
+        while let Some((&worst, _)) = broken.iter().max_by_key(|(_, others)| others.len()) {
+            let others = broken.remove(&worst).unwrap_or_default();
+            if others.is_empty() {
+                break;
+            }
+            out.insert(nodes[worst]);
+            for other in others {
+                if let Some(others) = broken.get_mut(&other) {
+                    others.remove(&worst);
+                }
+            }
         }
         out
     }
@@ -465,14 +476,14 @@ impl World {
             return None;
         }
         let plan = match self.plan_next(members, lead) {
-            Some(Ok(plan)) => plan,
-            Some(Err(unfit)) => {
-                tracing::debug!(?unfit, "no world can form with these nodes");
-                lead.learn(self.now, unfit.into_iter().map(|id| (id, id)).collect());
+            Ok(plan) => plan,
+            Err(Some(unfit)) => {
+                lead.trouble = Some(unfit.refusal);
+                lead.learn(self.now, unfit.nodes.into_iter().map(|id| (id, id)).collect());
                 lead.wake(self.now, lead.again);
                 return None;
             }
-            None => {
+            Err(None) => {
                 self.report_if_alone(lead);
                 return None;
             }
@@ -522,13 +533,8 @@ impl World {
     }
 
     /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
-    /// lost go to nodes that wait. None where the nodes are too few; or the nodes with which no world can
-    /// form.
-    fn plan_next(
-        &mut self,
-        members: &[MemberView],
-        lead: &mut WorldLead,
-    ) -> Option<Result<Plan, Vec<NodeId>>> {
+    /// lost go to nodes that wait. No plan where the nodes are too few.
+    fn plan_next(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Planned<Plan> {
         let answers = |id: &NodeId| {
             *id == self.own.id
                 || self
@@ -554,7 +560,7 @@ impl World {
             spares.retain(|id| !out.contains(id));
         }
         let nodes = back.len() + spares.len();
-        let size = size(nodes)?;
+        let size = size(nodes).ok_or(None)?;
         let mut ranks: Vec<Option<NodeId>> = vec![None; size];
         let mut others = Vec::new();
         for (rank, id) in back {
@@ -564,45 +570,49 @@ impl World {
             }
         }
         others.extend(spares);
+        let given_rank = |id: &NodeId| self.arrival_of(*id)?.node.rank.map(Rank::get);
         let mut take = |rank: u32| {
-            let is_given = |id: &NodeId| self.given_rank(*id) == Some(rank);
-            let is_free = |id: &NodeId| self.given_rank(*id).is_none();
+            let is_given = |id: &NodeId| given_rank(id) == Some(rank);
+            let is_free = |id: &NodeId| given_rank(id).is_none();
             let next = others.iter().position(is_given).or_else(|| others.iter().position(is_free))?;
             Some(others.remove(next))
         };
         let seats: Option<Vec<NodeId>> =
             (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| take(rank))).collect();
-        let seats = seats?;
+        let seats = seats.ok_or(None)?;
         let said = seats.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
-        let epoch = said.map(|status| status.epoch).chain([self.epoch]).max()?.next()?;
-        let applicants = seats.iter().map(|id| self.applicant(*id)).collect::<Option<_>>()?;
+        let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Lineage::next);
+        let epoch = epoch.ok_or(None)?;
+        let applicants = self.applicants(&seats).ok_or(None)?;
         let own = (self.own.id, self.settings.prefers_ipv6);
         let fewest = usize::try_from(self.settings.size.min().get()).unwrap_or(usize::MAX);
         let number = self.rounds + 1;
         let planned = plan_again(number, applicants, own, lead.failed, nodes.saturating_sub(fewest));
-        Some(planned.map(|(planned, ways)| {
+        planned.map(|(planned, ways)| {
             (self.rounds, lead.ways) = (number, lead.ways.max(ways));
             let round = RoundId { leader: self.own.id, number };
             Plan { round, epoch, terms: planned.terms }
-        }))
+        })
     }
 
-    /// A node as it takes part in the next round.
-    fn applicant(&self, id: NodeId) -> Option<Applicant> {
-        let is_former = self.seat_of(id).is_some();
-        let peer = self.peers.get(id);
-        let said = if id == self.own.id { &self.arrival } else { peer?.known.arrival.as_ref()? };
-        let session = peer.and_then(|peer| peer.link.met());
-        let met = peer.and_then(|peer| peer.link.ends()).map(|ends| ends.local);
-        let traits = Arc::new(decode_traits(&said.traits)?);
-        Some(Applicant { id, node: said.node.clone(), session, met, traits, is_former })
+    /// These nodes as they take part in the next round.
+    fn applicants(&self, ids: &[NodeId]) -> Option<Vec<Applicant>> {
+        let seats = self.plan.iter().flat_map(|plan| plan.seats());
+        let former: BTreeMap<NodeId, IpAddr> = seats.map(|seat| (seat.id, seat.address.ip())).collect();
+        let applicant = |&id: &NodeId| {
+            let (said, link) = (self.arrival_of(id)?, self.peers.get(id).map(|peer| &peer.link));
+            let session = link.and_then(PeerLink::met).or(former.get(&id).copied());
+            let met = link.and_then(PeerLink::ends).map(|ends| ends.local);
+            let (node, traits) = (said.node.clone(), Arc::new(decode_traits(&said.traits)?));
+            Some(Applicant { id, node, session, met, traits, is_former: former.contains_key(&id) })
+        };
+        ids.iter().map(applicant).collect()
     }
 
-    /// The rank that the user gave to a node.
-    fn given_rank(&self, id: NodeId) -> Option<u32> {
-        let said =
-            if id == self.own.id { &self.arrival } else { self.peers.get(id)?.known.arrival.as_ref()? };
-        said.node.rank.map(Rank::get)
+    /// What this node or another has told of itself.
+    fn arrival_of(&self, id: NodeId) -> Option<&Arrival> {
+        let is_own = id == self.own.id;
+        if is_own { Some(&self.arrival) } else { self.peers.get(id)?.known.arrival.as_ref() }
     }
 
     /// The nodes of the plan prove their paths.
@@ -611,45 +621,37 @@ impl World {
         lead.wake(self.now, (lead.since + ROUND).min(self.now + LOOKS));
         let is_late = self.now >= lead.since + ROUND;
         let mut is_void = is_late || self.has_left();
-        let mut broken = Vec::new();
+        let mut fails = false;
         for seat in plan.seats() {
-            let peer = self.peers.get(seat.id);
-            let status = peer.and_then(|peer| peer.known.status.as_ref());
-            let own = self.answer.as_ref().filter(|_| seat.id == self.own.id);
-            let answer = own.or(status.and_then(|status| status.answer.as_ref()));
-            let answer = answer.filter(|answer| answer.round == plan.round);
+            let answer = self.answer_of(seat.id, plan.round);
             all_ready &= answer.is_some_and(|answer| answer.broken.is_empty());
             have_answered &= answer.is_some();
-            lead.path = answer.and_then(|answer| answer.path.clone()).or(lead.path.take());
-            match answer {
-                Some(answer) => broken.extend(answer.broken.iter().map(|other| {
-                    let other = plan.rank_of(*other).map_or(seat.id, |_| *other);
-                    (seat.id, other)
-                })),
-                None if is_late => broken.push((seat.id, seat.id)),
-                None => {}
-            }
+            fails |= answer.map_or(is_late, |answer| !answer.broken.is_empty());
             if seat.id == self.own.id {
                 continue;
             }
-            let Some(peer) = peer else {
+            let Some(peer) = self.peers.get(seat.id) else {
                 is_void = true;
                 continue;
             };
+            let status = peer.known.status.as_ref();
             is_void |= status.is_some_and(|status| status.command == Command::Leaves);
             if let Some(until) = peer.link.lost_at(self.now, LOST) {
                 lead.wake(self.now, until);
                 is_void |= self.now >= until;
             }
         }
-        if !broken.is_empty() {
+        if fails {
             let until = *lead.failing.get_or_insert(self.now + MORE_FAILURES);
             lead.wake(self.now, until);
             is_void |= have_answered || self.now >= until;
         }
         if is_void {
+            let (mut broken, path) = self.broken_in(plan, is_late);
+            let trouble = path.map(|path| Refusal::PathsBroken([path].into_iter().collect(), 0));
+            lead.trouble = trouble.or(lead.trouble.take());
             (self.proving, self.answer) = (None, None);
-            lead.failed += u64::from(!broken.is_empty());
+            lead.failed += u64::from(fails);
             if lead.failed < lead.ways {
                 // By another way they may reach each other.
                 broken.clear();
@@ -662,13 +664,40 @@ impl World {
         all_ready.then(|| self.commit(plan, lead))
     }
 
+    /// What a node of a round has said of its paths.
+    fn answer_of(&self, id: NodeId, round: RoundId) -> Option<&RoundAnswer> {
+        let said = || self.peers.get(id)?.known.status.as_ref()?.answer.as_ref();
+        let answer = if id == self.own.id { self.answer.as_ref() } else { said() };
+        answer.filter(|answer| answer.round == round)
+    }
+
+    /// The pairs of nodes between which paths are broken, and the first of these paths. A node that has not
+    /// answered in time, or does not say to whom a path is broken, is its own partner.
+    fn broken_in(&self, plan: &Plan, is_late: bool) -> (Vec<(NodeId, NodeId)>, Option<BrokenPath>) {
+        let nodes: BTreeSet<NodeId> = plan.seats().iter().map(|seat| seat.id).collect();
+        let mut broken = Vec::new();
+        let mut path = None;
+        for id in plan.seats().iter().map(|seat| seat.id) {
+            match self.answer_of(id, plan.round) {
+                Some(answer) => {
+                    let other = |other: &NodeId| nodes.get(other).copied().unwrap_or(id);
+                    broken.extend(answer.broken.iter().map(|to| (id, other(to))));
+                    path = path.or_else(|| answer.path.clone());
+                }
+                None if is_late => broken.push((id, id)),
+                None => {}
+            }
+        }
+        (broken, path)
+    }
+
     fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Stage {
         (self.reign.term, lead.begun) = (0, self.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
         let seats = self.seats();
-        (lead.failed, lead.ways, lead.path) = (0, 1, None);
+        (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
         let is_spare = |id: &NodeId| !seats.contains(id) && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.now + MASTER_FIRST))
@@ -712,7 +741,7 @@ impl World {
             } else {
                 Vec::new()
             },
-            path: lead.path.clone(),
+            trouble: lead.trouble.clone(),
             heirs: Vec::new(),
         }
     }

@@ -37,7 +37,7 @@ use crate::wire::world::{
     Arrival, BROKEN, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status,
     WorldSaid,
 };
-use crate::wire::{Body, Frame, decode_traits};
+use crate::wire::{Body, Frame, Refusal, decode_traits};
 use lead::WorldLead;
 pub(crate) use round::WorldRound;
 use walk::Walk;
@@ -93,8 +93,8 @@ pub(crate) enum WorldChange {
     Back(u32),
     /// Half of the members or fewer can be reached, and the commands run on.
     CutOff,
-    /// A path was broken in a round of the next world.
-    Broken(BrokenPath),
+    /// The next world could not be planned, or its round was void, for this reason.
+    Trouble(Refusal),
     /// All commands have ended well.
     Released,
     /// No node that may lead lives: look for others as at the start.
@@ -142,8 +142,8 @@ pub(crate) struct World {
     succeeded: BTreeSet<NodeId>,
     suspected: BTreeSet<u32>,
     is_cut_off: bool,
-    /// The broken path that was reported last.
-    broken: Option<BrokenPath>,
+    /// The trouble with the next world that was reported last.
+    trouble: Option<Refusal>,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -211,7 +211,7 @@ fn reign(leader: Contact) -> Reign {
         waiting: 0,
         here: 0,
         absent: Vec::new(),
-        path: None,
+        trouble: None,
         heirs: Vec::new(),
     }
 }
@@ -297,7 +297,7 @@ impl World {
             succeeded: BTreeSet::new(),
             suspected: BTreeSet::new(),
             is_cut_off: false,
-            broken: None,
+            trouble: None,
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
@@ -738,9 +738,10 @@ impl World {
             self.look_after_the_leader();
             self.obey();
         }
-        if self.reign.path != self.broken {
-            self.broken.clone_from(&self.reign.path);
-            self.actions.extend(self.broken.clone().map(|path| Action::Report(WorldChange::Broken(path))));
+        if self.reign.trouble != self.trouble {
+            self.trouble.clone_from(&self.reign.trouble);
+            let trouble = self.trouble.clone().map(WorldChange::Trouble);
+            self.actions.extend(trouble.map(Action::Report));
         }
         self.tell();
         self.end();

@@ -502,7 +502,7 @@ impl Net {
             WorldChange::Suspected(_) => self.saw("suspected"),
             WorldChange::Back(_) => self.saw("back"),
             WorldChange::CutOff => self.saw("cut off"),
-            WorldChange::Broken(_) => self.saw("told of a broken path"),
+            WorldChange::Trouble(_) => self.saw("told of a broken path"),
             WorldChange::Released => {
                 self.saw("released");
                 self.hosts[host].finished = true;
@@ -1683,6 +1683,19 @@ fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that
 }
 
 #[test]
+fn of_two_halves_of_a_large_world_that_do_not_reach_each_other_the_later_one_is_left_out() {
+    let nodes: Vec<NodeId> = (0..1_000u16).map(|number| NodeId(u128::from(number).to_be_bytes())).collect();
+    let (early, late) = nodes.split_at(500);
+    let mut lead = WorldLead::formed(Time::ZERO);
+    lead.learn(Time::ZERO, early.iter().flat_map(|a| late.iter().map(|b| (*a, *b))).collect());
+    assert_eq!(lead.left_out(Time::from_millis(10), &nodes), late.iter().copied().collect());
+    // It cannot say to whom its paths are broken.
+    lead.learn(Time::ZERO, vec![(early[7], early[7])]);
+    assert_eq!(lead.left_out(Time::from_millis(10), early), BTreeSet::from([early[7]]));
+    assert_eq!(lead.left_out(Time::from_secs(2), &nodes), BTreeSet::new());
+}
+
+#[test]
 fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round() {
     let (mut world, _) = follower(3);
     let ms = Time::from_millis;
@@ -1818,7 +1831,7 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSa
             waiting: 3,
             here: 9,
             absent: vec![99],
-            path: None,
+            trouble: None,
             heirs: vec![own.clone()],
         }),
     }

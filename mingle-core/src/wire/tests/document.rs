@@ -310,7 +310,7 @@ fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
         waiting: 1,
         here: 3,
         absent: vec![1],
-        path: None,
+        trouble: None,
         heirs: vec![contact(B, 2)],
     };
     let mut node = NodeInfo::new(HostName::new("b"), address(2).into());

@@ -32,7 +32,7 @@ fn a_world_ends_with_the_broken_paths_of_the_round_that_had_fewest() {
         }
         // The user reads why before the next attempt begins.
         let is_why =
-            |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::PathBroken { .. })));
+            |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::TryAgain { .. })));
         let begins = |output: &Output| matches!(output, Output::Event(Event::Preparing { round: 2 }));
         let (why, again) = (all.iter().position(is_why), all.iter().position(begins));
         assert!(why.is_some() && why < again, "{why:?}, {again:?}");

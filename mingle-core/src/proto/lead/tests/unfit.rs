@@ -9,7 +9,7 @@ use mingle_rdma::Verdict;
 use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
 use crate::model::{Link, Trait};
-use crate::proto::lead::unfit::LeftOut;
+use crate::proto::lead::unfit::{Excluded, LeftOut, Planned};
 use crate::proto::lead::{Applicant, RoundPlan, plan_again};
 use crate::proto::{Failure, PathNews};
 use crate::rdma::examples::largest_summary;
@@ -257,11 +257,7 @@ fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() 
 
 /// The plan of nodes 1, 2 and 3, of which the third is new, with one node to spare or none, after so many
 /// rounds of theirs have failed; and in how many ways they may reach each other. Or who is left out.
-fn planned(
-    spare: usize,
-    failed: u64,
-    change: impl Fn(&mut Applicant),
-) -> Result<(RoundPlan, u64), Vec<NodeId>> {
+fn planned(spare: usize, failed: u64, change: impl Fn(&mut Applicant)) -> Planned<(RoundPlan, u64)> {
     let applicant = |number: u8| {
         let mut applicant = Applicant {
             id: id(number),
@@ -282,7 +278,8 @@ fn planned(
 }
 
 fn planned_again(spare: usize, change: impl Fn(&mut Applicant)) -> Result<Verdict, Vec<NodeId>> {
-    planned(spare, 0, change).map(|(plan, _)| plan.terms.verdict)
+    let out = |unfit: Option<Box<Excluded>>| unfit.unwrap().nodes;
+    planned(spare, 0, change).map(|(plan, _)| plan.terms.verdict).map_err(out)
 }
 
 #[test]
@@ -329,10 +326,42 @@ fn a_world_that_forms_again_leaves_out_a_newcomer_without_a_common_family_and_on
         }
     });
     assert_eq!(apart, Err(vec![id(3)]));
-    let differs = planned_again(0, |node| {
+    let differs = |node: &mut Applicant| {
         node.node.attributes.requires_same = true;
         let value = if node.is_former { "Ring" } else { "Tree" };
         node.traits = Arc::new([Trait::shown("NCCL_ALGO", value)].into_iter().collect());
-    });
-    assert_eq!(differs, Err(vec![id(3)]));
+    };
+    assert_eq!(planned_again(1, differs), Err(vec![id(3)]));
+}
+
+#[test]
+fn nobody_is_left_out_of_a_world_that_forms_again_where_nobody_is_to_spare() {
+    let lacks_new = |node: &mut Applicant| {
+        let has = largest_summary().required(true);
+        node.node.attributes.fabric = if node.is_former { has } else { has.disabled() };
+    };
+    let refused = planned(0, 0, lacks_new).map(|_| ()).unwrap_err().unwrap();
+    assert!(matches!(refused.refusal, Refusal::NoRdma(_, true)) && refused.nodes.is_empty(), "{refused:?}");
+    assert_eq!(planned_again(1, lacks_new), Err(vec![id(3)]));
+}
+
+#[test]
+fn the_leader_of_a_world_that_forms_again_is_reached_where_most_sessions_have_reached_it() {
+    let address = |net: u8, number: u8| IpAddr::from([10, net, 0, number]);
+    for (met, expected) in [(Some(1), 1), (None, 3)] {
+        let (plan, _) = planned(1, 0, |applicant| {
+            let number = applicant.id.0[0];
+            let addresses = [2, 1, 3].map(|net| address(net, number));
+            let links = addresses.map(|address| Link { address, prefix: 32, mtu: 1500 });
+            let endpoints = addresses.map(|address| SocketAddr::new(address, 29500));
+            applicant.node.endpoints = Endpoints::new(endpoints.into()).unwrap();
+            applicant.node.reach = Reach::new(40_000, links);
+            // Where the last world has reached it.
+            applicant.session = Some(address(3, number));
+            applicant.met = met.filter(|_| number != 2).map(|net| address(net, 2));
+        })
+        .unwrap();
+        let addresses = plan.terms.roster.members().iter().map(|member| member.address.ip());
+        assert!(addresses.eq([address(3, 1), address(expected, 2), address(3, 3)]), "{met:?}");
+    }
 }

@@ -438,6 +438,28 @@ fn two_parts_of_a_job_that_know_nobody_of_each_other_and_are_too_few_become_one_
 }
 
 #[test]
+fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_address() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let start = |node| run_in(&lab, node, &["--world", "2", "--timeout", "60s"], UNTIL_TOLD);
+    let mut procs: Vec<Proc> = (0..2).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    procs.push(start(2));
+    procs[2].expect_stderr("already runs");
+    lab.at(2, "ip addr flush dev eth0; ip addr add 10.77.0.40/24 brd + dev eth0");
+    let killed = Instant::now();
+    send_signal("KILL", procs.remove(1).id());
+    expect_stdout(&procs[1], "1 of 2 in 1");
+    end(&lab, &[0, 2], 1);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        let took = outcome.ended - killed;
+        assert!(took < limit(Duration::from_secs(15)), "{took:?}: {}", outcome.render());
+    }
+}
+
+#[test]
 fn a_newcomer_that_differs_where_all_must_be_the_same_is_left_out_and_every_node_says_why() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let start = |node, image: &str, more: &[&str]| {

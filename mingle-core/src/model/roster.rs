@@ -18,7 +18,7 @@ pub struct Member {
     pub id: NodeId,
     /// The name that the node's host has for itself.
     pub host: HostName,
-    /// The node's preferred endpoint during the rendezvous.
+    /// Where the job reaches the node, with the node's own port.
     pub address: SocketAddr,
     /// How many workers the node will run, usually one worker for each GPU.
     pub slots: u32,

@@ -272,7 +272,8 @@ mod tests {
         let link = Link::unknown(address.ip());
         let reached = Reach::new(40000, [link]).with([Link::unknown([10, 1, 0, 1].into())]);
         let roster = Roster::new((0..nodes).map(member).collect()).unwrap();
-        let terms = Terms { roster, reached: vec![reached], ..Terms::default() };
+        let reached = vec![reached; usize::try_from(nodes).unwrap()];
+        let terms = Terms { roster, reached, ..Terms::default() };
         let round = RoundId { leader: NodeId([1; 16]), number: 1 };
         Plan { round, epoch: Lineage::default(), terms }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::interfaces::{GRACE, usable};
+use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
 use super::{Driver, SMALL};
@@ -187,7 +187,8 @@ impl RunningWorld {
 
     /// Does what is due, and carries out what the world wants.
     pub(super) async fn advance(&mut self) {
-        let due = self.world.poll_timeout();
+        let of_proofs = self.round.as_ref().and_then(|round| round.proofs.poll_timeout());
+        let due = self.world.poll_timeout().into_iter().chain(of_proofs).min();
         if due.is_some_and(|due| was_stopped(due, self.driver.now())) {
             for _ in 0..SETTLE {
                 tokio::task::yield_now().await;
@@ -311,14 +312,29 @@ impl RunningWorld {
     /// Hears all that has been reported already.
     fn hear_all(&mut self) {
         while let Some(event) = self.sessions.next_waiting() {
-            self.hear_event(event);
+            self.hear_session(event);
+        }
+        while let Some(event) = self.driver.connections.next_waiting() {
+            self.hear_path(event);
         }
     }
 
-    fn hear_event(&mut self, event: TaskEvent) {
+    fn hear_session(&mut self, event: TaskEvent) {
         match event {
             TaskEvent::Session(news) => self.hear(news),
             TaskEvent::Warning(warning) => self.driver.warn(warning),
+            _ => {}
+        }
+    }
+
+    /// Something has happened on the node's own port, where no session is: nodes that form a world may dial
+    /// it.
+    fn hear_path(&mut self, event: TaskEvent) {
+        match (&mut self.round, event) {
+            (Some(round), TaskEvent::Path(dial, news)) => {
+                round.proofs.hear(self.driver.now(), dial, &news);
+            }
+            (_, TaskEvent::Warning(warning)) => self.driver.warn(warning),
             _ => {}
         }
     }
@@ -362,26 +378,33 @@ impl RunningWorld {
         tokio::select! {
             biased;
             () = self.driver.links.readable() => self.read(),
-            event = self.sessions.next() => {
-                if let Some(event) = event {
-                    self.hear_event(event);
-                }
-                self.hear_all();
-            }
+            event = self.sessions.next() => if let Some(event) = event {
+                self.hear_session(event);
+            },
             // Strangers come whether a round is under way or not, and must not fill the queue.
-            event = self.driver.connections.next() => match (&mut self.round, event) {
-                (Some(round), Some(TaskEvent::Path(dial, news))) => {
-                    round.proofs.hear(self.driver.now(), dial, &news);
-                }
-                (_, Some(TaskEvent::Warning(warning))) => self.driver.warn(warning),
-                _ => {}
+            event = self.driver.connections.next() => if let Some(event) = event {
+                self.hear_path(event);
             },
             () = tokio::time::sleep_until(due.into()) => {}
         }
+        self.hear_all();
         let Driver { settings, links, .. } = &mut *self.driver;
         if links.keep_up() && !settings.is_alone() {
             // Replacements may be heard on a new interface.
             links.follow(&settings.network);
+            self.follow_addresses();
+        }
+    }
+
+    /// The next world reaches this node where its host is now.
+    fn follow_addresses(&mut self) {
+        let driver = &mut *self.driver;
+        let own = own_endpoints(&driver.settings.network, &driver.links, driver.port);
+        if own != driver.endpoints {
+            tracing::debug!(?own, "the addresses of this host have changed");
+            driver.endpoints = own;
+            let (now, arrival) = (driver.now(), driver.arrival(self.sessions.port()));
+            self.world.set_arrival(now, arrival);
         }
     }
 

@@ -43,7 +43,7 @@ type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
 
 /// How long the other ends may take to close their connections, when this node closes all.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// The longest body of a frame, in bytes: a plan of 10,000 nodes with 16 addresses each.
+/// The longest body of a frame, in bytes: a plan has up to about 500 for each of 10,000 nodes.
 pub(crate) const LONGEST: usize = 8 << 20;
 /// The longest body of a frame of a node that asks for a seat, in bytes: a join with all traits has
 /// 16,000 at most.

@@ -4,6 +4,7 @@ use super::{PathProofs, PathTarget};
 use crate::model::NodeId;
 use crate::proto::config::Config;
 use crate::proto::output::{DialId, Output, PathNews};
+use crate::proto::pause::was_stopped;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{BrokenTo, Partner};
@@ -30,6 +31,7 @@ impl ProofRun {
     pub(crate) fn prove(&mut self, now: Time, partners: &[Partner]) {
         self.shared.now = now;
         self.paths = PathProofs::start(partners, &mut self.shared);
+        self.is_over = false;
     }
 
     pub(crate) fn target(&self) -> PathTarget {
@@ -45,6 +47,13 @@ impl ProofRun {
     /// Time has passed.
     pub(crate) fn advance(&mut self, now: Time) {
         self.shared.now = now;
+        if let Some(due) = self.poll_timeout().filter(|due| was_stopped(*due, now)) {
+            // What the others have answered meanwhile may have yet to be heard.
+            let timers = &mut self.shared.timers;
+            if let Some(ends) = timers.get(Timer::ProofFailed) {
+                timers.set(Timer::ProofFailed, ends + now.saturating_sub(due));
+            }
+        }
         while let Some(timer) = self.shared.timers.expire(now) {
             self.is_over |= timer == Timer::ProofFailed && !self.paths.are_proved();
             if self.is_over {

@@ -61,7 +61,8 @@ pub(super) struct WorldLead {
     broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
     /// What kept the next world from forming last.
     trouble: Option<Refusal>,
-    /// How many rounds have failed with these nodes, of how many ways to reach each other.
+    /// How many rounds with broken paths there were since a world has formed or nodes were left out for that,
+    /// and how many ways there are to reach each other.
     failed: u64,
     ways: u64,
     /// When nodes have had the time to say that they find paths broken, since others have.

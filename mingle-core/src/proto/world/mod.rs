@@ -782,8 +782,9 @@ impl World {
         let is_ready = |round: &RoundId| self.answer.as_ref().is_some_and(|own| own.is_ready_for(*round));
         let Some(ready) = reign.round.filter(is_ready) else { return };
         let is_late = reign.epoch.generation < self.epoch.generation || self.command != Command::Waits;
-        let plan = self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready).cloned();
-        let Some(plan) = plan.filter(|_| !is_late) else { return };
+        let plan =
+            self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready && !is_late);
+        let Some(plan) = plan.cloned() else { return };
         match reign.phase {
             Phase::Runs => self.enter(Arc::new(plan)),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {

@@ -509,6 +509,7 @@ fn a_path_that_breaks_while_the_commands_run_ends_every_node_at_its_timeout_with
         for part in [&format!("error: {path}"), "accept the ephemeral ports"] {
             assert!(outcome.stderr.contains(part), "no {part:?} on stderr of {}", outcome.render());
         }
+        assert!(!outcome.stderr.contains("is gone"), "nobody has died: {}", outcome.render());
         let took = outcome.ended - ended;
         assert!(took < limit(Duration::from_secs(14)), "{took:?}: {}", outcome.render());
     }

@@ -23,6 +23,8 @@ use crate::wire::world::{Phase, Plan, Reign};
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
+/// How long a node whose time is up stays until the others know.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The pause between two questions of a node that is alone.
 const ASK: Duration = Duration::from_secs(1);
 /// How long nothing is said of the nodes that are not back: their commands stop.
@@ -67,8 +69,10 @@ impl RunningWorld {
             }
             self.ask_if_too_few(now);
             self.say_progress(&mut said);
-            if !has_met {
-                self.check_deadline()?;
+            if let Some(failure) = self.overdue().filter(|_| !has_met) {
+                // To the others this node has left, and is not gone.
+                let _ = tokio::time::timeout(FAREWELL, self.leave()).await;
+                return Err(Error::Failed(failure));
             }
             self.wait().await;
         }
@@ -94,13 +98,14 @@ impl RunningWorld {
         }
     }
 
-    fn check_deadline(&self) -> Result<(), Error> {
-        let timeout = self.driver.settings.timeout.filter(|_| !self.world.is_in_round());
-        if timeout.is_none_or(|timeout| self.driver.began.elapsed() < timeout) {
-            return Ok(());
+    /// Why no world has formed in time, once the time is up.
+    fn overdue(&self) -> Option<Failure> {
+        let timeout = self.driver.settings.timeout.filter(|_| !self.world.is_in_round())?;
+        if self.driver.began.elapsed() < timeout {
+            return None;
         }
         let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.desk.failure(refusal));
-        Err(Error::Failed(trouble.unwrap_or_else(|| Failure::Deadline(Box::new(self.deadline_report())))))
+        trouble.or_else(|| Some(Failure::Deadline(Box::new(self.deadline_report()))))
     }
 
     fn deadline_report(&self) -> Report {

@@ -460,6 +460,26 @@ fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_ad
 }
 
 #[test]
+fn a_newcomer_for_another_size_ends_at_once_beside_a_world_that_runs_and_goes_on() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let procs: Vec<Proc> = (0..2).map(|node| run_in(&lab, node, &["--world", "2"], UNTIL_TOLD)).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    let other = run_in(&lab, 2, &["--world", "3"], UNTIL_TOLD);
+    let (started, outcome) = (other.started, other.finish());
+    assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
+    for part in ["this node expects a world of 3, but 10.77.0.", " leads one of 2 under the same job ID"] {
+        assert!(outcome.stderr.contains(part), "no {part:?} on stderr of {}", outcome.render());
+    }
+    assert!(outcome.ended < started + limit(Duration::from_secs(3)), "{}", outcome.render());
+    end(&lab, &[0, 1], 0);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_newcomer_that_differs_where_all_must_be_the_same_is_left_out_and_every_node_says_why() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let start = |node, image: &str, more: &[&str]| {

@@ -141,6 +141,18 @@ pub(crate) enum Refusal {
     UserDiffers(User, u32),
 }
 
+impl Refusal {
+    /// Whether users need not be told of it after the other one.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::PathsBroken(paths, _), Self::PathsBroken(others, _)) => {
+                paths.iter().all(|path| others.iter().any(|other| path.repeats(other)))
+            }
+            _ => self == other,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub(crate) round: u64,

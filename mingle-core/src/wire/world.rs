@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::session::Body;
 use super::{NodeInfo, Reach, Refusal, frame_config, read, write};
-use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness};
+use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness, WorldSize};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
@@ -117,6 +117,8 @@ pub(crate) struct RoundId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reign {
     pub(crate) epoch: Lineage,
+    /// How many nodes a world of this job has.
+    pub(crate) size: WorldSize,
     /// How often a leader was lost in this epoch.
     pub(crate) term: u32,
     /// The rank of the leader in this epoch; none if it was not a member.
@@ -137,7 +139,7 @@ pub(crate) struct Reign {
     /// which ranks have not come back, the first [`ABSENT`] of them.
     pub(crate) here: u32,
     pub(crate) absent: Vec<u32>,
-    /// Why it could not plan the next world, or why its last round was void.
+    /// Why it could not plan the next world, or a path that was broken in a round of that.
     pub(crate) trouble: Option<Refusal>,
     /// Who leads if this leader is lost, in this order. For nodes that have no plan of this epoch.
     pub(crate) heirs: Vec<Contact>,
@@ -286,6 +288,7 @@ mod tests {
         let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
         let reign = Reign {
             epoch,
+            size: "2:4".parse().unwrap(),
             term: 2,
             rank: None,
             leader: contact(1),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
 use super::{Driver, connections, open_links};
-use crate::model::{Peer, Rank};
+use crate::model::{HostName, Peer, Rank};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -23,6 +23,8 @@ use crate::wire::world::{Phase, Plan, Reign};
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
+/// How long a round keeps a node from ending at its timeout.
+const BOUND: Duration = Duration::from_secs(30);
 /// How long a node whose time is up stays until the others know.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The pause between two questions of a node that is alone.
@@ -59,8 +61,8 @@ impl RunningWorld {
             let has_leader = leader.is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
             if has_leader {
                 leaderless = None;
-                has_met |= self.rank.is_none();
-            } else if self.rank.is_none() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
+                has_met |= self.world.is_guest();
+            } else if self.world.is_guest() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
                 self.is_lost = true;
             }
             self.is_lost |= self.gives_way();
@@ -69,7 +71,7 @@ impl RunningWorld {
             }
             self.ask_if_too_few(now);
             self.say_progress(&mut said);
-            if let Some(failure) = self.overdue().filter(|_| !has_met) {
+            if let Some(failure) = self.refused().or_else(|| self.overdue().filter(|_| !has_met)) {
                 // To the others this node has left, and is not gone.
                 let _ = tokio::time::timeout(FAREWELL, self.leave()).await;
                 return Err(Error::Failed(failure));
@@ -98,11 +100,23 @@ impl RunningWorld {
         }
     }
 
+    /// Why this node gets no seat in the world in which it waits for one.
+    fn refused(&self) -> Option<Failure> {
+        let (ours, theirs) = (self.driver.settings.world, self.world.other_size()?);
+        Some(Failure::WorldDiffers { ours, theirs, leader: self.leader() })
+    }
+
     /// Why no world has formed in time, once the time is up.
     fn overdue(&self) -> Option<Failure> {
-        let timeout = self.driver.settings.timeout.filter(|_| !self.world.is_in_round())?;
+        let is_late = |round: &WorldRound| self.driver.now() >= round.began + BOUND;
+        let is_in_round = self.world.is_in_round();
+        let is_bound = is_in_round && !self.round.as_ref().is_some_and(is_late);
+        let timeout = self.driver.settings.timeout.filter(|_| !is_bound)?;
         if self.driver.began.elapsed() < timeout {
             return None;
+        }
+        if is_in_round {
+            return Some(Failure::OutcomeUnknown { leader: self.leader() });
         }
         let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.desk.failure(refusal));
         trouble.or_else(|| Some(Failure::Deadline(Box::new(self.deadline_report()))))
@@ -111,7 +125,7 @@ impl RunningWorld {
     fn deadline_report(&self) -> Report {
         let Reign { here, absent, .. } = self.world.reign();
         let heard = |(rank, peer): (u32, &Peer)| {
-            let is_back = !absent.contains(&rank);
+            let is_back = !absent.contains(&rank) && self.rank != Some(Rank(rank));
             is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
         };
         Report {
@@ -122,9 +136,18 @@ impl RunningWorld {
         }
     }
 
+    fn leader(&self) -> Peer {
+        let address = self.world.reign().leader.addresses.first().copied();
+        let address = address.unwrap_or(self.driver.endpoints.preferred());
+        let member = self.members.iter().find(|peer| peer.address.ip() == address.ip());
+        let own = self.world.leads().then(crate::host::host_name);
+        let host = member.map(|peer| peer.host.clone()).or(own);
+        Peer { host: host.unwrap_or_else(|| HostName::new(&address.ip().to_string())), address }
+    }
+
     /// Reports how many nodes are ready for the next world, when that has changed.
     fn say_progress(&mut self, said: &mut Option<(u32, Vec<u32>)>) {
-        let Reign { here, absent, phase, leader, .. } = self.world.reign();
+        let Reign { here, absent, phase, .. } = self.world.reign();
         let is_over = matches!(phase, Phase::Over(_));
         self.over_since = self.over_since.filter(|_| is_over).or_else(|| is_over.then(clock));
         if *here == 0 || self.over_since.is_none_or(|since| since.elapsed() < QUIET) {
@@ -132,16 +155,12 @@ impl RunningWorld {
         }
         let new = Some((*here, absent.clone()));
         if *said != new {
-            let address =
-                leader.addresses.first().map_or(self.driver.endpoints.preferred(), |address| *address);
-            let host = self.members.iter().find(|peer| peer.address.ip() == address.ip());
-            let host = host.map_or_else(crate::host::host_name, |peer| peer.host.clone());
             let progress = Progress {
                 joined: *here,
                 world: self.driver.settings.world,
                 newest: Vec::new(),
                 missing: ranges(absent),
-                leader: Peer { host, address },
+                leader: self.leader(),
             };
             *said = new;
             self.driver.settings.notify(Event::Progress(progress));

@@ -215,8 +215,9 @@ impl RunningWorld {
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
         }
-        self.advance_round();
+        // A round that is void dials no more.
         self.carry_out();
+        self.advance_round();
     }
 
     fn carry_out(&mut self) {
@@ -399,13 +400,9 @@ impl RunningWorld {
     /// The next world reaches this node where its host is now.
     fn follow_addresses(&mut self) {
         let driver = &mut *self.driver;
-        let own = own_endpoints(&driver.settings.network, &driver.links, driver.port);
-        if own != driver.endpoints {
-            tracing::debug!(?own, "the addresses of this host have changed");
-            driver.endpoints = own;
-            let (now, arrival) = (driver.now(), driver.arrival(self.sessions.port()));
-            self.world.set_arrival(now, arrival);
-        }
+        driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
+        let (now, arrival) = (driver.now(), driver.arrival(self.sessions.port()));
+        self.world.set_arrival(now, arrival);
     }
 
     fn read(&mut self) {
@@ -495,10 +492,8 @@ impl RunningWorld {
             // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait()).await;
         }
-        let arrival = self.driver.arrival(self.sessions.port());
-        let now = self.driver.now();
-        self.world.set_arrival(now, arrival);
-        self.world.stopped(now);
+        self.follow_addresses();
+        self.world.stopped(self.driver.now());
         Box::pin(self.meet()).await
     }
 }

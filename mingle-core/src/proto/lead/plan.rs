@@ -86,8 +86,9 @@ pub(crate) fn plan_again(
     applicants.swap(0, me);
     let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
     let sameness = alike::compare(&applicants, &verdict).map_err(|unfit| {
-        // The world before was the same on all nodes.
-        let newcomers = applicants.iter().filter(|applicant| !applicant.is_former);
+        let former = applicants.iter().find(|applicant| applicant.is_former).map(|former| &former.traits);
+        let differs = |new: &&Applicant| !new.is_former && former.is_none_or(|former| new.traits != *former);
+        let newcomers = applicants.iter().filter(differs);
         can_spare(Excluded::new(newcomers.map(|applicant| applicant.id).collect(), unfit.refusal))
     })?;
     let plan = RoundPlan::new(number.into(), &applicants, (verdict, sameness), &network);

@@ -1,13 +1,17 @@
 //! Proofs outside of a rendezvous: for a world that forms again, and for hosts that form none.
 
+use std::time::Duration;
+
 use super::{PathProofs, PathTarget};
 use crate::model::NodeId;
 use crate::proto::config::Config;
 use crate::proto::output::{DialId, Output, PathNews};
-use crate::proto::pause::was_stopped;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{BrokenTo, Partner};
+
+/// A process whose timers fire so late was stopped. On a busy host they may be late each time.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// The proofs of one node, with their own timers and outputs.
 #[derive(Debug)]
@@ -47,12 +51,11 @@ impl ProofRun {
     /// Time has passed.
     pub(crate) fn advance(&mut self, now: Time) {
         self.shared.now = now;
-        if let Some(due) = self.poll_timeout().filter(|due| was_stopped(*due, now)) {
+        let stopped = self.poll_timeout().map(|due| now.saturating_sub(due)).filter(|time| *time >= STOPPED);
+        let ends = self.shared.timers.get(Timer::ProofFailed);
+        if let Some((stopped, ends)) = stopped.zip(ends) {
             // What the others have answered meanwhile may have yet to be heard.
-            let timers = &mut self.shared.timers;
-            if let Some(ends) = timers.get(Timer::ProofFailed) {
-                timers.set(Timer::ProofFailed, ends + now.saturating_sub(due));
-            }
+            self.shared.timers.set(Timer::ProofFailed, ends + stopped);
         }
         while let Some(timer) = self.shared.timers.expire(now) {
             self.is_over |= timer == Timer::ProofFailed && !self.paths.are_proved();

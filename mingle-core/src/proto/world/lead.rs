@@ -1,12 +1,12 @@
 //! What the leader decides: when a world is over and why, and when and with whom the next one forms.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LOST, Presence, Process, Time, World, WorldChange};
-use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
+use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
 use crate::proto::lead::{Applicant, Planned, plan_again};
 use crate::proto::session::{Linked, PeerLink};
 use crate::wire::world::{
@@ -30,9 +30,9 @@ const ROUND: Duration = Duration::from_secs(15);
 /// The leader of a round looks at the clock so often. Where it was stopped for longer, the others may have
 /// taken it for lost and have gone on: the round is void.
 const LOOKS: Duration = Duration::from_secs(1);
-/// How long the next plans leave out a node with a broken path: doubled each time, up to a most.
-const LEFT_OUT: Duration = Duration::from_secs(1);
-const LEFT_OUT_MOST: Duration = Duration::from_secs(60);
+/// How long the next plans leave out a node with a broken path, if enough others are here: longer than it
+/// takes to try many others.
+const LEFT_OUT: Duration = Duration::from_secs(60);
 /// When a node finds paths broken, others have so long to say the same, so that it shows whose fault it is.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
 /// The pause after a round that has failed.
@@ -57,8 +57,8 @@ pub(super) struct WorldLead {
     asked: Option<Time>,
     /// This node is a member of the world that has formed, and its command starts when the first rank knows.
     enters: bool,
-    /// The paths that were broken in a round: until when no plan has both nodes, and how long that was.
-    broken: BTreeMap<(NodeId, NodeId), (Time, Duration)>,
+    /// The paths that were broken in a round, and until when no plan has both nodes.
+    broken: BTreeMap<(NodeId, NodeId), Time>,
     /// What kept the next world from forming last.
     trouble: Option<Refusal>,
     /// How many rounds with broken paths there were since a world has formed or nodes were left out for that,
@@ -146,6 +146,11 @@ impl WorldLead {
         matches!(self.stage, Stage::Runs(_))
     }
 
+    /// Whether a round is under way, or has just ended well, and this node has yet to begin.
+    pub(super) fn is_in_round(&self) -> bool {
+        self.enters || matches!(self.stage, Stage::Round(..))
+    }
+
     /// No world follows this one.
     pub(super) fn release(&mut self) {
         self.frees = true;
@@ -166,19 +171,16 @@ impl WorldLead {
     /// A round has failed: the next one begins after a pause, and these paths were broken.
     pub(super) fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
         self.again = now + AGAIN;
-        for (from, to) in broken {
-            let path = (from.min(to), from.max(to));
-            let next = |(_, before): &(Time, Duration)| LEFT_OUT_MOST.min(*before * 2);
-            let time = self.broken.get(&path).map_or(LEFT_OUT, next);
-            self.broken.insert(path, (now + time, time));
-        }
+        self.broken.retain(|_, until| now < *until);
+        let paths = broken.into_iter().map(|(from, to)| (from.min(to), from.max(to)));
+        self.broken.extend(paths.map(|path| (path, now + LEFT_OUT)));
     }
 
     /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
     /// which a path is broken the later one is left out.
     pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
         let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();
-        let recent = self.broken.iter().filter(|(_, (until, _))| now < *until).map(|(path, _)| path);
+        let recent = self.broken.iter().filter(|(_, until)| now < **until).map(|(path, _)| path);
         let mut broken: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for (a, b) in recent.filter_map(|(a, b)| Some((*places.get(a)?, *places.get(b)?))) {
             broken.entry(a).or_default().insert(b);
@@ -476,6 +478,8 @@ impl World {
             lead.wake(self.now, lead.again);
             return None;
         }
+        // What kept an earlier plan from forming may be over; a broken path may be so for want of a proof.
+        lead.trouble.take_if(|trouble| !matches!(trouble, Refusal::PathsBroken(..)));
         let plan = match self.plan_next(members, lead) {
             Ok(plan) => plan,
             Err(Some(unfit)) => {
@@ -533,54 +537,26 @@ impl World {
         spares.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
-    /// lost go to nodes that wait. No plan where the nodes are too few.
+    /// Whether a member is ready for the next world.
+    fn is_back(&self, member: &MemberView) -> bool {
+        let answers = |peer: &Linked<Process>| peer.known.arrival.is_some() && peer.link.answers(self.now);
+        let is_there = member.id == self.own.id || self.peers.get(member.id).is_some_and(answers);
+        member.command == Command::Waits
+            && member.presence == Presence::There
+            && is_there
+            && !member.is_lost()
+    }
+
+    /// The next world. No plan where the nodes are too few.
     fn plan_next(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Planned<Plan> {
-        let answers = |id: &NodeId| {
-            *id == self.own.id
-                || self
-                    .peers
-                    .get(*id)
-                    .is_some_and(|peer| peer.known.arrival.is_some() && peer.link.answers(self.now))
-        };
-        let is_back = |member: &&MemberView| {
-            let is_there = member.presence == Presence::There && answers(&member.id);
-            member.command == Command::Waits && is_there && !member.is_lost()
-        };
-        let mut back: Vec<(u32, NodeId)> =
-            members.iter().filter(is_back).map(|member| (member.rank, member.id)).collect();
-        let mut spares = self.spares();
-        let size = |nodes: usize| {
-            let nodes = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
-            usize::try_from(nodes).ok().filter(|size| *size > 0)
-        };
+        let back = members.iter().filter(|member| self.is_back(member));
+        let back: Vec<(u32, NodeId)> = back.map(|member| (member.rank, member.id)).collect();
+        let spares = self.spares();
         let nodes: Vec<NodeId> = back.iter().map(|(_, id)| *id).chain(spares.iter().copied()).collect();
         let out = lead.left_out(self.now, &nodes);
-        if size(nodes.len() - out.len()).is_some() {
-            back.retain(|(_, id)| !out.contains(id));
-            spares.retain(|id| !out.contains(id));
-        }
-        let nodes = back.len() + spares.len();
-        let size = size(nodes).ok_or(None)?;
-        let mut ranks: Vec<Option<NodeId>> = vec![None; size];
-        let mut others = Vec::new();
-        for (rank, id) in back {
-            match usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
-                Some(free) => *free = Some(id),
-                None => others.push(id),
-            }
-        }
-        others.extend(spares);
-        let given_rank = |id: &NodeId| self.arrival_of(*id)?.node.rank.map(Rank::get);
-        let mut take = |rank: u32| {
-            let is_given = |id: &NodeId| given_rank(id) == Some(rank);
-            let is_free = |id: &NodeId| given_rank(id).is_none();
-            let next = others.iter().position(is_given).or_else(|| others.iter().position(is_free))?;
-            Some(others.remove(next))
-        };
-        let seats: Option<Vec<NodeId>> =
-            (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| take(rank))).collect();
-        let seats = seats.ok_or(None)?;
+        let seats = self.ranked(&back, &spares, &out);
+        let seats = seats.or_else(|| self.ranked(&back, &spares, &BTreeSet::new()));
+        let (seats, nodes) = seats.ok_or(None)?;
         let said = seats.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
         let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Lineage::next);
         let epoch = epoch.ok_or(None)?;
@@ -594,6 +570,42 @@ impl World {
             let round = RoundId { leader: self.own.id, number };
             Plan { round, epoch, terms: planned.terms }
         })
+    }
+
+    /// Who has which rank in the next world, of so many nodes: former members keep their ranks, and the ranks
+    /// of those that are lost go to nodes that wait. None where the nodes are too few without those that are
+    /// left out, or a rank can be given to none of them.
+    fn ranked(
+        &self,
+        back: &[(u32, NodeId)],
+        spares: &[NodeId],
+        out: &BTreeSet<NodeId>,
+    ) -> Option<(Vec<NodeId>, usize)> {
+        let back = back.iter().copied().filter(|(_, id)| !out.contains(id));
+        let spares = spares.iter().copied().filter(|id| !out.contains(id));
+        let nodes = back.clone().count() + spares.clone().count();
+        let size = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
+        let mut ranks: Vec<Option<NodeId>> = vec![None; usize::try_from(size).ok()?];
+        let mut others = Vec::new();
+        for (rank, id) in back {
+            match usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
+                Some(free) => *free = Some(id),
+                None => others.push(id),
+            }
+        }
+        let (mut given, mut free) = (BTreeMap::new(), VecDeque::new());
+        for id in others.into_iter().chain(spares) {
+            match self.arrival_of(id)?.node.rank {
+                Some(rank) => {
+                    given.entry(rank.get()).or_insert(id);
+                }
+                None => free.push_back(id),
+            }
+        }
+        let mut next = |rank: u32| given.remove(&rank).or_else(|| free.pop_front());
+        let seats: Option<Vec<NodeId>> =
+            (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| next(rank))).collect();
+        seats.filter(|seats| !seats.is_empty()).map(|seats| (seats, nodes))
     }
 
     /// These nodes as they take part in the next round.
@@ -636,7 +648,8 @@ impl World {
                 continue;
             };
             let status = peer.known.status.as_ref();
-            is_void |= status.is_some_and(|status| status.command == Command::Leaves);
+            is_void |=
+                status.is_some_and(|status| matches!(status.command, Command::Leaves | Command::Quits));
             if let Some(until) = peer.link.lost_at(self.now, LOST) {
                 lead.wake(self.now, until);
                 is_void |= self.now >= until;
@@ -714,8 +727,7 @@ impl World {
         };
         let spares = self.spares().len();
         let is_over = matches!(lead.stage, Stage::Over(_) | Stage::Round(..));
-        let is_back = |member: &MemberView| member.command == Command::Waits && !member.is_lost();
-        let absent = members.iter().filter(|member| !is_back(member));
+        let absent = members.iter().filter(|member| !self.is_back(member));
         let here = if is_over { members.len() - absent.clone().count() + spares } else { 0 };
         let here = u32::try_from(here).unwrap_or(u32::MAX);
         let is_suspected = |member: &MemberView| {
@@ -723,6 +735,7 @@ impl World {
         };
         Reign {
             epoch: self.epoch,
+            size: self.settings.size,
             term: self.reign.term,
             rank: plan.and_then(|plan| plan.rank_of(self.own.id)),
             leader: self.own.clone(),

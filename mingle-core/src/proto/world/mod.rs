@@ -93,7 +93,7 @@ pub(crate) enum WorldChange {
     Back(u32),
     /// Half of the members or fewer can be reached, and the commands run on.
     CutOff,
-    /// The next world could not be planned, or its round was void, for this reason.
+    /// The next world could not be planned, or a path was broken in its round.
     Trouble(Refusal),
     /// All commands have ended well.
     Released,
@@ -197,9 +197,10 @@ impl Process {
 }
 
 /// What a node knows of a leader that has been named to it.
-fn reign(leader: Contact) -> Reign {
+fn reign(leader: Contact, size: WorldSize) -> Reign {
     Reign {
         epoch: Lineage::default(),
+        size,
         term: 0,
         rank: None,
         leader,
@@ -234,7 +235,7 @@ impl World {
             .find(|seat| seat.id == leader)
             .map_or_else(|| arrival.contact(me), Contact::of);
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
-        let reign = Reign { epoch, rank, round, rounds, ..reign(contact) };
+        let reign = Reign { epoch, rank, round, rounds, ..reign(contact, settings.size) };
         let leads = leader == me;
         let mut world = Self::new(me, arrival, settings, reign, number, now);
         world.epoch = plan.epoch;
@@ -258,7 +259,7 @@ impl World {
         number: u64,
         now: Time,
     ) -> Self {
-        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader) };
+        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader, settings.size) };
         let mut world = Self::new(me, arrival, settings, reign, number, now);
         world.follow();
         world
@@ -738,10 +739,11 @@ impl World {
             self.look_after_the_leader();
             self.obey();
         }
-        if self.reign.trouble != self.trouble {
-            self.trouble.clone_from(&self.reign.trouble);
-            let trouble = self.trouble.clone().map(WorldChange::Trouble);
-            self.actions.extend(trouble.map(Action::Report));
+        if let Some(trouble) = &self.reign.trouble
+            && self.trouble.as_ref().is_none_or(|known| !trouble.repeats(known))
+        {
+            self.trouble = Some(trouble.clone());
+            self.actions.push_back(Action::Report(WorldChange::Trouble(trouble.clone())));
         }
         self.tell();
         self.end();
@@ -815,7 +817,7 @@ impl World {
         self.over = None;
         self.forget_former();
         self.suspected.clear();
-        self.is_cut_off = false;
+        (self.is_cut_off, self.trouble) = (false, None);
         self.actions.push_back(Action::Report(WorldChange::Formed(plan)));
     }
 

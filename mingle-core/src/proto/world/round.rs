@@ -11,6 +11,7 @@ use crate::wire::world::{Plan, RoundId};
 /// The proof of a plan's paths.
 pub(crate) struct WorldRound {
     pub(crate) id: RoundId,
+    pub(crate) began: Time,
     me: NodeId,
     plan: RoundPlan,
     pub(crate) proofs: ProofRun,
@@ -38,7 +39,7 @@ impl WorldRound {
             sameness: plan.terms.sameness.clone(),
             ..formed
         };
-        Some(Self { id, me, plan, proofs, formed, has_answered: false })
+        Some(Self { id, began: now, me, plan, proofs, formed, has_answered: false })
     }
 
     /// What has come of the proofs, once that is known: the nodes to which a path is broken, and the first
@@ -47,8 +48,6 @@ impl WorldRound {
         let broken = self.proofs.broken().filter(|_| !self.has_answered)?;
         self.has_answered = true;
         let first = broken.first().and_then(|path| self.plan.broken(self.me, path));
-        let mut nodes: Vec<NodeId> = broken.iter().map(|path| path.partner).collect();
-        nodes.dedup();
-        Some((nodes, first))
+        Some((broken.iter().map(|path| path.partner).collect(), first))
     }
 }

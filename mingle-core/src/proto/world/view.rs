@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Time, World};
-use crate::model::NodeId;
+use super::{Time, World, WorldLead};
+use crate::model::{NodeId, WorldSize};
 use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, WorldSaid};
 
 impl World {
@@ -58,9 +58,20 @@ impl World {
         self.lead.is_some()
     }
 
-    /// Whether this node takes part in a round that is under way.
+    /// Whether this node takes part in a round that is under way, or leads one.
     pub(crate) fn is_in_round(&self) -> bool {
-        self.proving.is_some()
+        self.proving.is_some() || self.lead.as_ref().is_some_and(WorldLead::is_in_round)
+    }
+
+    /// Whether this node waits for a seat in a world in which it has none.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.plan.is_none()
+    }
+
+    /// The size of the world in which this node waits for a seat, if this node wants another.
+    pub(crate) fn other_size(&self) -> Option<WorldSize> {
+        let is_known = self.is_guest() && self.reign.epoch.origin != 0;
+        Some(self.reign.size).filter(|size| is_known && *size != self.settings.size)
     }
 
     /// Whether the world of this round may still form, as far as this node knows.
@@ -93,8 +104,11 @@ impl World {
         }
     }
 
-    /// What this node tells of itself has changed.
+    /// What this node tells of itself, which may have changed.
     pub(crate) fn set_arrival(&mut self, now: Time, arrival: Arrival) {
+        if arrival == self.arrival {
+            return;
+        }
         self.at(now);
         self.own = arrival.contact(self.own.id);
         self.arrives = WorldSaid::Arrival(Box::new(arrival.clone())).encode();

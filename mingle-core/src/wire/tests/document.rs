@@ -299,6 +299,7 @@ fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
     };
     let reign = Reign {
         epoch,
+        size: "2".parse().unwrap(),
         term: 2,
         rank: Some(0),
         leader: contact(A, 1),

@@ -2,6 +2,7 @@
 //!
 //! Nothing is printed and no signal is handled: the caller is told what happens, and asks for the end.
 
+use std::mem;
 use std::os::unix::net::UnixStream;
 
 use clap::{ArgAction, Args as _, Parser as _};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 pub use crate::caller::Told;
 
 use crate::args::{Action, JoinArgs, LowArgs, RunArgs};
-use crate::config::{Restarts, Settings, check_split};
+use crate::config::{Settings, check_split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::nccl_conf::environment_or_files;
@@ -47,14 +48,19 @@ pub fn join(
 ) {
     let work = || {
         let started = events::now();
-        let (low, restarts) = parsed(arguments, stays)?;
-        let mut config = Settings::scheduled(low, &environment_or_files)?;
-        match &restarts {
-            Some(restarts) => restarts.check(&config)?,
-            None => check_split(config.world, false)?,
+        let low = parsed(arguments, stays)?;
+        let (join, run) = match low.command {
+            Some(Action::Run(mut args)) => (mem::take(&mut args.join), Some(args)),
+            None => (low.join, None),
+            _ => return Err(Stop::Usage("these options are of another command".to_owned())),
+        };
+        let mut config = Settings::scheduled(join, &environment_or_files)?;
+        match run {
+            Some(args) => config.set_restarts(&args, true)?,
+            None => check_split(config.rendezvous.world, false)?,
         }
-        (config.keeps_listener, config.stays) = (keeps_listener, stays);
-        Journal::during(&config, started, |journal| stay::all_worlds(&config, restarts, journal))
+        config.rendezvous.keep_listener = keeps_listener;
+        Journal::during(&mut config, started, stay::all_worlds)
     };
     caller::during(told, ends, || {
         if let Err(stop) = exit::contain(work) {
@@ -88,27 +94,19 @@ pub fn options(stays: bool) -> Vec<(String, u8)> {
 }
 
 /// The arguments as the program would take them, those of `mingle run` for a node that stays.
-fn parsed(arguments: Vec<String>, stays: bool) -> Result<(JoinArgs, Option<Restarts>), Stop> {
+fn parsed(arguments: Vec<String>, stays: bool) -> Result<LowArgs, Stop> {
     let (command, format) = (["mingle", "run"], ["--format=json", "--", ":"]);
     // A command is required there, and none is started here.
     let (before, after) = if stays { (&command[..], &format[..]) } else { (&command[..1], &format[..1]) };
     let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let words = own(before).into_iter().chain(arguments).chain(own(after));
-    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+    LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
         // Without the lines about the usage of the program.
         Stop::Usage(text) => {
             Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
         }
         stop => stop,
-    })?;
-    match low.command {
-        Some(Action::Run(args)) => {
-            let restarts = Restarts { most: None, ..Restarts::new(&args)? };
-            Ok((args.join, Some(restarts)))
-        }
-        None => Ok((low.join, None)),
-        _ => Err(Stop::Usage("these options are of another command".to_owned())),
-    }
+    })
 }
 
 /// What an error knows beside its text.

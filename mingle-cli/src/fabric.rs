@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use mingle_core::Filter;
 use mingle_core::env::{Setting, Variables, users_value};
 use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict};
-use mingle_core::{Filter, Rendezvous, Traits};
 
 use crate::exit::Stop;
 use crate::nccl_conf::environment;
@@ -36,24 +36,21 @@ pub(crate) struct Wanted {
 }
 
 /// The RDMA devices that were found on this host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// `None` if the devices were not examined.
-    machine: Option<Machine>,
+    pub(crate) machine: Option<Machine>,
     /// The summary that this node sends to the others.
-    summary: Summary,
+    pub(crate) summary: Summary,
     /// What the user's own variables say about the devices.
     users: Users,
-    /// What should be the same on all nodes, and whether this node requires it.
-    same: (Traits, bool),
 }
 
 impl Wanted {
     /// Examines this host. `interfaces` are those for the rendezvous, as far as the user has chosen them.
     pub(crate) fn find(&self, interfaces: &[Filter]) -> Result<Found, Stop> {
         if self.rdma == Use::Off {
-            let (summary, users) = (Summary::default(), Users::default());
-            return Ok(Found { machine: None, summary, users, same: Default::default() });
+            return Ok(Found::default());
         }
         let machine = machine(self.root.as_ref())?;
         let machine = machine.prefer(|address| filter_of(interfaces, address));
@@ -65,7 +62,7 @@ impl Wanted {
             .into_iter()
             .any(|name| value(name).is_some_and(|own| !own.is_empty()));
         let summary = if off { summary.disabled() } else { Summary { own_net, ..summary } };
-        Ok(Found { machine: Some(machine), summary, users: Users::new(value), same: Default::default() })
+        Ok(Found { machine: Some(machine), summary, users: Users::new(value) })
     }
 }
 
@@ -87,23 +84,6 @@ pub(crate) fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 }
 
 impl Found {
-    /// The rendezvous with what the other nodes learn of this host's devices.
-    pub(crate) fn describe(&self, mut rendezvous: Rendezvous) -> Rendezvous {
-        rendezvous.attributes.fabric = self.summary;
-        (rendezvous.traits, rendezvous.attributes.requires_same) = self.same.clone();
-        rendezvous
-    }
-
-    /// Has these compared with those of the other nodes.
-    pub(crate) fn compare(&mut self, traits: Traits, required: bool) {
-        self.same = (traits, required);
-    }
-
-    /// This machine, if its devices were examined.
-    pub(crate) fn machine(&self) -> Option<&Machine> {
-        self.machine.as_ref()
-    }
-
     /// The variables for a world with this verdict.
     pub(crate) fn variables(&self, verdict: &Verdict) -> Vec<(&'static str, String)> {
         let machine = self.machine.clone().map(|machine| machine.agree(verdict));

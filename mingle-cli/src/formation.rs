@@ -50,9 +50,9 @@ impl<'a> Formation<'a> {
         facts.interface = self.assignment.interface.as_deref();
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
-        facts.slots_given = self.config.slots.is_given;
+        facts.slots_given = self.config.slots_given;
         facts.ports = self.config.held.numbers();
-        facts.secret = self.config.secret.as_ref();
+        facts.secret = self.config.rendezvous.secret.as_ref();
         facts.beside = &self.beside;
         facts.template = self.config.template.as_ref();
         facts
@@ -127,12 +127,12 @@ impl<'a> Formation<'a> {
         }
         let Formed { world, rank, master, left_over, .. } = &self.assignment.formed;
         // A node that stays may take the place of another later.
-        if *left_over > 0 && !self.config.stays {
+        if *left_over > 0 && !self.config.rendezvous.stays {
             stderr::say(format_args!(
                 "warning: {} nodes use job ID {}, and --world is {world}: the world forms without the node that came last; give \
                  the other job another --job-id, or start as many nodes as --world says",
                 world.get().saturating_add(*left_over),
-                self.config.job,
+                self.config.rendezvous.job,
             ));
         }
         stderr::warn(self.assignment.formed.sameness.lines());
@@ -149,7 +149,7 @@ impl<'a> Formation<'a> {
         let name = self.assignment.interface.as_deref().filter(|_| self.assignment.formed.local.is_ipv6())?;
         let names_it = |(variable, value): &Variable| variable == "GLOO_SOCKET_IFNAME" && value == name;
         variables.set().iter().find(|variable| names_it(variable))?;
-        let all = interfaces(&self.config.network).ok()?;
+        let all = interfaces(&self.config.rendezvous.network).ok()?;
         let interface = all.into_iter().find(|judged| judged.interface.name == name)?.interface;
         interface.addresses.iter().find_map(|own| Some(own.addr()).filter(IpAddr::is_ipv4))
     }

@@ -9,7 +9,6 @@ use crate::config::Settings;
 use crate::doctor;
 use crate::events::Journal;
 use crate::exit::Stop;
-use crate::fabric::Found;
 use crate::progress::ProgressView;
 use crate::runtime::runtime;
 use crate::signals::{ENDING, Signals};
@@ -19,13 +18,12 @@ use crate::{advice, stderr};
 /// notifies the other nodes at once. A signal that arrives meanwhile ends this process.
 pub(crate) fn join_and_then<T>(
     config: &Settings,
-    found: &Found,
     journal: &mut Journal,
     then: impl AsyncFnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
 ) -> Result<T, Stop> {
     block_on(config, async {
         let mut signals = Signals::new(&ENDING)?;
-        let mut session = found.describe(config.rendezvous()).session();
+        let mut session = config.session();
         let assignment = meet(&mut session, config, journal, &mut signals).await?;
         let done = unless_ended(pin!(then(assignment, journal)), &mut signals).await?;
         match signals.arrived().await.and_then(ending) {

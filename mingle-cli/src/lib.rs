@@ -132,18 +132,18 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
     // Before files are read, which may take their time.
     Stdout::guard(intent.format)?;
     let mut config = Settings::scheduled(low.join, &environment_or_files)?;
-    check_split(config.world, false)?;
+    check_split(config.rendezvous.world, false)?;
     if config.outputs.is_empty() {
         Stdout::check()?;
     }
     let held = config.hold_ports();
-    Journal::during(&config, started, |journal| held.and_then(|()| form(&config, journal)))
+    Journal::during(&mut config, started, |config, journal| held.and_then(|()| form(config, journal)))
 }
 
 /// Waits for the world, and prints it.
-fn form(config: &Settings, journal: &mut Journal) -> Result<(), Stop> {
+fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
-    let formed = join::join_and_then(config, &found, journal, async |assignment, journal| {
+    let formed = join::join_and_then(config, journal, async |assignment, journal| {
         let timings = journal.timings();
         let formation = Formation::new(config, &found, &assignment, timings);
         let variables = formation.variables(config.format)?;

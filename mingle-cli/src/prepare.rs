@@ -5,9 +5,9 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::{same, stderr};
 
-/// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
-/// node waits for others.
-pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
+/// Starts the log, prints warnings, looks at this host for what the others learn of it, and checks that its
+/// files can be written, before this node waits for others.
+pub(crate) fn prepare(config: &mut Settings) -> Result<Found, Stop> {
     stderr::log(config.verbose);
     if !config.quiet {
         stderr::warn(&config.warnings);
@@ -20,10 +20,10 @@ pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
             Stop::Other("output", format!("{} of --output cannot be written: {error}", output.path.display()))
         })?;
     }
-    let mut found = config.fabric.find(&config.network.interfaces)?;
-    if config.world.max().get() > 1 {
-        let traits = same::traits(config, found.machine());
-        found.compare(traits, config.same.required);
+    let found = config.fabric.find(&config.rendezvous.network.interfaces)?;
+    config.rendezvous.attributes.fabric = found.summary;
+    if config.rendezvous.world.max().get() > 1 {
+        config.rendezvous.traits = same::traits(config, found.machine.as_ref());
     }
     if !config.quiet {
         found.warn();

@@ -37,7 +37,7 @@ struct Live {
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
-        let lines = EventLines::new(config.job.clone(), config.world, host_name());
+        let lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
         let live = if journal.has_formed() { None } else { Live::new(config) };
         Self { journal, lines, config, live }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mingle_core::env::{MINGLE_SET, alike};
 use mingle_core::rdma::Machine;
-use mingle_core::{Trait, Traits};
+use mingle_core::{RankKey, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Settings;
@@ -14,15 +14,15 @@ use crate::slots::{AMD, NVIDIA};
 
 /// What this node compares.
 pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
-    let host = Host(config.fabric.root.clone());
+    let (host, rendezvous) = (Host(config.fabric.root.clone()), &config.rendezvous);
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
-    traits.push(Trait::shown("--max-restarts or RunningWorld", given(config.stays)));
-    traits.push(Trait::shown("--rank-key", given(config.rank_key.is_some())));
+    traits.push(Trait::shown("--max-restarts or RunningWorld", given(rendezvous.stays)));
+    traits.push(Trait::shown("--rank-key", given(rendezvous.attributes.rank_key != RankKey::default())));
     traits.extend(of_host(&host));
     traits.extend(machine.and_then(distances));
-    traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
+    traits.extend(config.same.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
 }
 

@@ -2,14 +2,6 @@
 
 use crate::host::Host;
 
-/// The number of workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SlotCount {
-    pub(crate) count: u32,
-    /// Whether an option or its variable gives the number.
-    pub(crate) is_given: bool,
-}
-
 /// Folders in which the drivers list GPUs.
 pub(crate) const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 pub(crate) const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";

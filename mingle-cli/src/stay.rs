@@ -23,7 +23,7 @@ use mingle_core::{Assignment, Change, End, Happening, Session};
 use tokio::net::UnixStream;
 
 use crate::caller;
-use crate::config::{Restarts, Settings};
+use crate::config::Settings;
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -33,15 +33,10 @@ use crate::output::Holder;
 use crate::prepare::prepare;
 use crate::signals::Signals;
 
-/// Looks for the others, and with restarts stays until the caller leaves or all have finished.
-pub(crate) fn all_worlds(
-    config: &Settings,
-    restarts: Option<Restarts>,
-    journal: &mut Journal,
-) -> Result<(), Stop> {
+/// Looks for the others, and where the node stays, goes on until the caller leaves or all have finished.
+pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
-    let builder = restarts.map_or_else(|| config.rendezvous(), |restarts| restarts.rendezvous(config));
-    let mut session = found.describe(builder).session();
+    let mut session = config.session();
     join::block_on(config, async {
         let mut words = Words::new()?;
         loop {
@@ -50,7 +45,8 @@ pub(crate) fn all_worlds(
             let mut assignment = join::meet(&mut session, config, journal, &mut signals).await?;
             let told = tell_formed(config, &found, (&mut assignment, &mut session), &mut signals, journal);
             let early = told.await?;
-            if restarts.is_none() || !attend(config, (&mut session, early), &mut words, journal).await? {
+            if !config.rendezvous.stays || !attend(config, (&mut session, early), &mut words, journal).await?
+            {
                 return Ok(());
             }
         }

@@ -4,25 +4,26 @@ mod reader;
 mod same;
 pub(crate) mod values;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Template, is_own, job_interfaces};
 use mingle_core::tools::HeldPorts;
-use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, Secret, User, WorldSize};
+use mingle_core::{Paths, RankKey, Rendezvous, Session};
 
 use crate::args::{JoinArgs, RunArgs};
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::host::Host;
+use crate::nccl_conf::environment_or_files;
 use crate::output::OutputFile;
 use crate::scheduler::{Environment, HostList, Provided, Scheduler};
-use crate::slots::{self, SlotCount};
+use crate::slots;
 use values::{FORGET_RESTARTS, format, paths, port_count, restarts, slots_number, verbose, workers};
 
 pub(crate) use reader::Reader;
-pub(crate) use same::SameWanted;
 pub(crate) use values::{LONGEST, check_split};
 
 /// The default of `--restart-delay`.
@@ -34,28 +35,18 @@ const FOR_WORKERS: [Format; 6] =
 
 /// Everything that was asked for, checked.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Settings {
-    pub(crate) job: JobId,
-    pub(crate) world: WorldSize,
-    last_call: Duration,
-    rank: Option<Rank>,
-    user: User,
-    pub(crate) secret: Option<Secret>,
-    private: bool,
+    /// What this node brings to the rendezvous, as far as the user and a scheduler have said it.
+    pub(crate) rendezvous: Rendezvous,
     /// Mistakes that do not end the run.
     pub(crate) warnings: Vec<String>,
-    pub(crate) network: Network,
-    pub(crate) rank_key: Option<RankKey>,
-    paths: Paths,
-    /// How long to wait for the world; none means for ever.
-    timeout: Option<Duration>,
     pub(crate) fabric: Wanted,
-    /// What should be the same on all nodes.
-    pub(crate) same: SameWanted,
+    /// The pairs of `--same`, which should be the same on all nodes.
+    pub(crate) same: BTreeMap<String, String>,
     /// The values that a scheduler has provided, with their variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
-    pub(crate) slots: SlotCount,
+    /// Whether an option or its variable gives the number of workers.
+    pub(crate) slots_given: bool,
     pub(crate) format: Format,
     /// The text of the format `template`.
     pub(crate) template: Option<Template>,
@@ -64,14 +55,8 @@ pub(crate) struct Settings {
     pub(crate) events: Option<PathBuf>,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
-    /// Whether this node stays with its running world, to restart with it.
-    pub(crate) stays: bool,
     /// The format of the file that `mingle run` writes for the command.
     pub(crate) hostfile: Option<Format>,
-    /// Whether the words of the command have values of all nodes.
-    pub(crate) command_lists_all: bool,
-    /// Whether rank 0 hands its listening socket on.
-    pub(crate) keeps_listener: bool,
     /// How many ports to hold for the job.
     pub(crate) port_count: usize,
     /// The ports that are held.
@@ -82,12 +67,13 @@ impl Settings {
     /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(mut low: JoinArgs, environment: Environment<'_>) -> Result<Self, Stop> {
         let (scheduler, reader) = (Scheduler::new(environment), Reader(environment));
-        let fabric = reader.fabric(&low)?;
-        let Identity { job, world, rank, rank_key, mut network, provenance } =
-            Identity::read(&mut low, &reader, &scheduler)?;
-        network.job_interfaces =
+        let (fabric, mut provenance) = (reader.fabric(&low)?, Provenance::default());
+        let mut rendezvous = provenance.rendezvous(&mut low, &reader, &scheduler)?;
+        let world = rendezvous.world;
+        rendezvous.network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
+        rendezvous.secret = secret;
         provenance.check_tasks(&scheduler)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
         // Its variable may be set for all jobs of a cluster.
@@ -96,60 +82,104 @@ impl Settings {
                 "--last-call {given} is ignored: it is for a range, such as --world 3:4, and --world {world} is one size"
             ));
         }
-        let slots = match reader.read(low.slots, "slots", slots_number)? {
-            Some(count) => SlotCount { count, is_given: true },
-            None => SlotCount { count: slots_of_host(&fabric, environment), is_given: false },
-        };
+        let slots = reader.read(low.slots, "slots", slots_number)?;
+        let attributes = &mut rendezvous.attributes;
+        attributes.slots = slots.unwrap_or_else(|| slots_of_host(&fabric, environment));
         let (format, template) = reader.read(low.format, "format", format)?.unwrap_or((Format::SH, None));
+        let outputs = reader.outputs(low.output)?;
+        let same = reader.same(low.same)?;
+        attributes.requires_same = reader.flag(low.require_same, "require-same")?;
+        if world.max().get() > 1 {
+            attributes.user = reader.user();
+        }
+        attributes.paths = reader.read(low.paths, "paths", paths)?.unwrap_or_default();
+        rendezvous.private = reader.flag(low.private, "private")?;
+        rendezvous.timeout = reader.time(low.timeout, "timeout", Rendezvous::TIMEOUT)?;
+        rendezvous.last_call =
+            reader.time(low.last_call, "last-call", Rendezvous::LAST_CALL)?.unwrap_or(LONGEST);
+        rendezvous.stays = false;
         let config = Self {
-            slots,
+            rendezvous,
+            warnings,
+            fabric,
+            same,
+            provenance: provenance.text(),
+            slots_given: slots.is_some(),
             format,
             template,
-            outputs: reader.outputs(low.output)?,
-            provenance: provenance.text(),
-            same: reader.same(low.same, low.require_same)?,
-            fabric,
-            secret,
-            warnings,
-            rank,
-            user: if world.max().get() == 1 { User::default() } else { reader.user() },
-            network,
-            rank_key,
-            paths: reader.read(low.paths, "paths", paths)?.unwrap_or_default(),
-            private: reader.flag(low.private, "private")?,
-            timeout: reader.time(low.timeout, "timeout", Rendezvous::TIMEOUT)?,
-            last_call: reader.time(low.last_call, "last-call", Rendezvous::LAST_CALL)?.unwrap_or(LONGEST),
+            outputs,
             events: reader.read(low.events, "events", str::parse)?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
                 0 => reader.read(None, "verbose", verbose)?.unwrap_or(0),
                 count => count,
             },
-            stays: false,
             hostfile: None,
-            command_lists_all: false,
-            keeps_listener: false,
             port_count: reader.read(low.ports, "ports", port_count)?.unwrap_or(0),
             held: HeldPorts::default(),
-            job,
-            world,
         };
         config.check_conflicts()?;
         Ok(config)
     }
 
+    /// Takes the options of `mingle run` that say when a world is over. The `caller` may decide about each
+    /// restart, and not their number.
+    pub(crate) fn set_restarts(&mut self, args: &RunArgs, caller_decides: bool) -> Result<(), Stop> {
+        let reader = Reader(&environment_or_files);
+        let time =
+            |argument: &Option<String>, option, default| reader.time(argument.clone(), option, default);
+        let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
+        let (most, forget) = given.unwrap_or((0, FORGET_RESTARTS));
+        let rendezvous = &mut self.rendezvous;
+        rendezvous.stop_timeout =
+            time(&args.stop_timeout, "stop-timeout", Rendezvous::STOP_TIMEOUT)?.unwrap_or(LONGEST);
+        let delay = time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default();
+        rendezvous.gone_after =
+            time(&args.gone_after, "gone-after", Rendezvous::GONE_AFTER)?.unwrap_or(LONGEST);
+        rendezvous.grows = reader.flag(args.grow, "grow")?;
+        let allows_split = reader.flag(args.allow_split, "allow-split")?;
+        let restarts = &mut rendezvous.restarts;
+        (restarts.most, restarts.delay, restarts.forget) = ((!caller_decides).then_some(most), delay, forget);
+        rendezvous.stays = caller_decides || most > 0;
+        if !(rendezvous.stays && allows_split) {
+            check_split(rendezvous.world, rendezvous.stays)?;
+        }
+        self.check_growth()
+    }
+
+    /// Refuses `--grow` where no world could grow.
+    fn check_growth(&self) -> Result<(), Stop> {
+        let Rendezvous { world, grows, stays, attributes, .. } = &self.rendezvous;
+        let problem: &str = if !grows {
+            return Ok(());
+        } else if !world.is_range() {
+            &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
+        } else if !stays {
+            "nobody stays to take nodes in; give --max-restarts as well"
+        } else if attributes.paths == Paths::Master {
+            "nodes that wait have to reach rank 0 at its port for paths; leave --paths master away"
+        } else if self.formats().all(Format::uses_own_ports) {
+            &format!(
+                "nodes that wait have to reach rank 0 at a port that is not the job's; choose another --format than {}",
+                self.format
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Stop::Usage(format!("--grow (or MINGLE_GROW): {problem}")))
+    }
+
     /// Takes `--workers` into account, and returns whether it is given.
     pub(crate) fn set_workers(&mut self, argument: Option<String>) -> Result<bool, Stop> {
-        let reader = Reader(&|name: &str| std::env::var_os(name));
+        let reader = Reader(&environment_or_files);
         let Some(given) = reader.read(argument, "workers", workers)? else { return Ok(false) };
         if let Some(count) = given {
-            if self.slots.is_given && self.slots.count != count {
+            let slots = std::mem::replace(&mut self.rendezvous.attributes.slots, count);
+            if std::mem::replace(&mut self.slots_given, true) && slots != count {
                 return Err(Stop::Usage(format!(
-                    "--workers {count} and --slots {} disagree on how many workers run here; give one of the two",
-                    self.slots.count
+                    "--workers {count} and --slots {slots} disagree on how many workers run here; give one of the two"
                 )));
             }
-            self.slots = SlotCount { count, is_given: true };
         }
         if !FOR_WORKERS.contains(&self.format) {
             return Err(Stop::Usage(format!(
@@ -178,30 +208,18 @@ impl Settings {
 
     /// Holds the ports of `--ports`. Before any other descriptor is open, theirs are those from 3 on.
     pub(crate) fn hold_ports(&mut self) -> Result<(), Stop> {
-        self.held = HeldPorts::hold(self.port_count, &self.job, &self.network).map_err(Stop::Rendezvous)?;
+        let Rendezvous { job, network, .. } = &self.rendezvous;
+        self.held = HeldPorts::hold(self.port_count, job, network).map_err(Stop::Rendezvous)?;
         Ok(())
     }
 
-    /// The rendezvous of this configuration.
-    pub(crate) fn rendezvous(&self) -> Rendezvous {
-        let mut rendezvous = Rendezvous::new(self.job.clone(), self.world);
-        rendezvous.rank = self.rank;
-        rendezvous.secret.clone_from(&self.secret);
-        rendezvous.network = self.network.clone();
-        rendezvous.private = self.private;
-        rendezvous.stays = self.stays;
-        rendezvous.keep_listener = self.keeps_listener;
+    /// The session with the job, with what the formats need.
+    pub(crate) fn session(&self) -> Session {
+        let mut rendezvous = self.rendezvous.clone();
         rendezvous.own_ports = self.formats().all(Format::uses_own_ports);
-        rendezvous.timeout = self.timeout;
-        rendezvous.last_call = self.last_call;
-        let attributes = &mut rendezvous.attributes;
-        attributes.user = self.user.clone();
-        attributes.slots = self.slots.count;
         // The variables of a shell do not need the roster, so it is not transferred for them.
-        attributes.wants_roster = self.command_lists_all || self.formats().any(Format::needs_roster);
-        attributes.paths = self.paths;
-        attributes.rank_key = self.rank_key.clone().unwrap_or_default();
-        rendezvous
+        rendezvous.attributes.wants_roster |= self.formats().any(Format::needs_roster);
+        rendezvous.session()
     }
 
     /// The formats in which the world is written, on stdout and to files.
@@ -215,120 +233,41 @@ impl Settings {
     }
 }
 
-/// What `mingle run` does when a command fails.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Restarts {
-    /// The most restarts in a row of all nodes; none where the caller decides each time.
-    pub(crate) most: Option<u32>,
-    /// How long a command may take to stop before it is killed.
-    pub(crate) stop_timeout: Duration,
-    /// The pause before the second restart in a row.
-    pub(crate) delay: Duration,
-    /// How long all commands must have run before earlier restarts do not count.
-    pub(crate) forget: Duration,
-    /// How long a node may stay silent.
-    pub(crate) gone_after: Duration,
-    /// Whether a world that has room ends to take in nodes that wait.
-    pub(crate) grows: bool,
-    /// Whether a network that splits may have two worlds.
-    pub(crate) allows_split: bool,
-}
-
-impl Restarts {
-    pub(crate) fn new(args: &RunArgs) -> Result<Self, Stop> {
-        let reader = Reader(&|name: &str| std::env::var_os(name));
-        let time =
-            |argument: &Option<String>, option, default| reader.time(argument.clone(), option, default);
-        let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
-        let (most, forget) = given.unwrap_or((0, FORGET_RESTARTS));
-        Ok(Self {
-            most: Some(most),
-            stop_timeout: time(&args.stop_timeout, "stop-timeout", Rendezvous::STOP_TIMEOUT)?
-                .unwrap_or(LONGEST),
-            delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
-            forget,
-            gone_after: time(&args.gone_after, "gone-after", Rendezvous::GONE_AFTER)?.unwrap_or(LONGEST),
-            grows: reader.flag(args.grow, "grow")?,
-            allows_split: reader.flag(args.allow_split, "allow-split")?,
-        })
-    }
-
-    /// The rendezvous of a node that stays with its worlds so.
-    pub(crate) fn rendezvous(&self, config: &Settings) -> Rendezvous {
-        let mut rendezvous = config.rendezvous();
-        rendezvous.stop_timeout = self.stop_timeout;
-        rendezvous.gone_after = self.gone_after;
-        rendezvous.grows = self.grows;
-        let restarts = &mut rendezvous.restarts;
-        (restarts.most, restarts.delay, restarts.forget) = (self.most, self.delay, self.forget);
-        rendezvous
-    }
-
-    /// Refuses a range of sizes of which two worlds could form at once, and `--grow` where none could grow.
-    pub(crate) fn check(&self, config: &Settings) -> Result<(), Stop> {
-        let (world, stays) = (config.world, self.most != Some(0));
-        if !(stays && self.allows_split) {
-            check_split(world, stays)?;
-        }
-        let problem: &str = if !self.grows {
-            return Ok(());
-        } else if !world.is_range() {
-            &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
-        } else if !stays {
-            "nobody stays to take nodes in; give --max-restarts as well"
-        } else if config.paths == Paths::Master {
-            "nodes that wait have to reach rank 0 at its port for paths; leave --paths master away"
-        } else if config.formats().all(Format::uses_own_ports) {
-            &format!(
-                "nodes that wait have to reach rank 0 at a port that is not the job's; choose another --format than {}",
-                config.format
-            )
-        } else {
-            return Ok(());
-        };
-        Err(Stop::Usage(format!("--grow (or MINGLE_GROW): {problem}")))
-    }
-}
-
-/// The settings that a scheduler can provide, seeds among those of the network.
-struct Identity {
-    job: JobId,
-    world: WorldSize,
-    rank: Option<Rank>,
-    rank_key: Option<RankKey>,
-    network: Network,
-    provenance: Provenance,
-}
-
-impl Identity {
-    /// Where a rank key is given, it decides on the rank, and a scheduler does not.
-    fn read(low: &mut JoinArgs, reader: &Reader<'_>, scheduler: &Scheduler<'_>) -> Result<Self, Stop> {
-        let mut provenance = Provenance::default();
-        let world = provenance.or(reader.world(low.world.take())?, "world", || scheduler.world())?;
-        let job = provenance.or(reader.job(low.job_id.take())?, "job", || scheduler.job())?;
-        let (Some(job), Some(world)) = (&job, &world) else {
-            return Err(missing(job.is_none(), world.is_none()));
-        };
-        let (job, world) = (job.clone(), *world);
-        let given = reader.read(low.rank.take(), "rank", |text| values::rank(text, world))?;
-        let rank_key: Option<RankKey> = reader.read(low.rank_key.take(), "rank-key", str::parse)?;
-        let of_scheduler = || if rank_key.is_some() { Ok(None) } else { scheduler.rank(world) };
-        let rank = provenance.or(given, "rank", of_scheduler)?;
-        let mut network = std::mem::take(&mut low.network).read(reader)?;
-        if network.seeds.is_empty() {
-            let seeds = provenance.or(None, "seed", || scheduler.seeds())?;
-            network.seeds.extend(seeds.into_iter().flat_map(|HostList(seeds)| seeds));
-        }
-        values::check_without_multicast(&network, world)?;
-        Ok(Self { job, world, rank, rank_key, network, provenance })
-    }
-}
-
 /// The settings that a scheduler has provided.
 #[derive(Debug, Default)]
 struct Provenance(Vec<(&'static str, Provided<String>)>);
 
 impl Provenance {
+    /// The rendezvous of this job, world and rank, and of these seeds. Where a rank key is given, it decides
+    /// on the rank, and a scheduler does not.
+    fn rendezvous(
+        &mut self,
+        low: &mut JoinArgs,
+        reader: &Reader<'_>,
+        scheduler: &Scheduler<'_>,
+    ) -> Result<Rendezvous, Stop> {
+        let world = self.or(reader.world(low.world.take())?, "world", || scheduler.world())?;
+        let job = self.or(reader.job(low.job_id.take())?, "job", || scheduler.job())?;
+        let (job, world) = match (job, world) {
+            (Some(job), Some(world)) => (job, world),
+            (job, world) => return Err(missing(job.is_none(), world.is_none())),
+        };
+        let mut rendezvous = Rendezvous::new(job, world);
+        let given = reader.read(low.rank.take(), "rank", |text| values::rank(text, world))?;
+        let rank_key: Option<RankKey> = reader.read(low.rank_key.take(), "rank-key", str::parse)?;
+        let of_scheduler = || if rank_key.is_some() { Ok(None) } else { scheduler.rank(world) };
+        rendezvous.rank = self.or(given, "rank", of_scheduler)?;
+        rendezvous.attributes.rank_key = rank_key.unwrap_or_default();
+        let mut network = std::mem::take(&mut low.network).read(reader)?;
+        if network.seeds.is_empty() {
+            let seeds = self.or(None, "seed", || scheduler.seeds())?;
+            network.seeds.extend(seeds.into_iter().flat_map(|HostList(seeds)| seeds));
+        }
+        values::check_without_multicast(&network, world)?;
+        rendezvous.network = network;
+        Ok(rendezvous)
+    }
+
     /// The value that was given, or else the scheduler's.
     fn or<T: fmt::Display>(
         &mut self,

@@ -1,5 +1,6 @@
 //! Reads each value from its argument, or else from its variable.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +11,7 @@ use mingle_core::env::Setting;
 use mingle_core::{Filter, JobId, Secret, Seed, User, WorldSize};
 use nix::unistd::{self, geteuid};
 
-use super::SameWanted;
+use super::same;
 use super::values::{flag, job_argument, job_variable, rdma, timeout, world_size};
 use crate::advice;
 use crate::args::JoinArgs;
@@ -103,16 +104,15 @@ impl Reader<'_> {
         (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
-    /// What the options for sameness say.
-    pub(crate) fn same(&self, pairs: Vec<String>, required: bool) -> Result<SameWanted, Stop> {
-        let mut wanted = SameWanted::default();
-        for given in self.all(pairs, "same")? {
+    /// The pairs of `--same`, by their keys.
+    pub(crate) fn same(&self, arguments: Vec<String>) -> Result<BTreeMap<String, String>, Stop> {
+        let mut pairs = BTreeMap::new();
+        for given in self.all(arguments, "same")? {
             for part in given.parts() {
-                given.parse(|_| wanted.add(part))?;
+                given.parse(|_| same::add(&mut pairs, part))?;
             }
         }
-        wanted.required = self.flag(required, "require-same")?;
-        Ok(wanted)
+        Ok(pairs)
     }
 
     /// The secret of `--secret-file`, or else of MINGLE_SECRET, and warnings about it.

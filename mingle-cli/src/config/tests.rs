@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use clap::{CommandFactory as _, Parser};
-use mingle_core::env;
 use mingle_core::env::Variables;
+use mingle_core::{JobId, Rank, env};
 
 use super::values::{rank_of_host, timeout};
 use super::*;
@@ -20,15 +20,21 @@ fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Settings, Strin
     Settings::scheduled(low.join, &lookup).map_err(|stop| stop.to_string())
 }
 
+/// The job, the most nodes of the world, and this node's rank.
+fn identity(config: &Settings) -> (&str, u32, Option<u32>) {
+    let Rendezvous { job, world, rank, .. } = &config.rendezvous;
+    (job.as_str(), world.max().get(), rank.map(Rank::get))
+}
+
 const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
 
 #[test]
 fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
-    assert_eq!((config.job.as_str(), config.world.max().get()), ("foo", 4));
-    assert_eq!((config.rank, config.timeout), (None, Some(Rendezvous::TIMEOUT)));
-    assert_eq!((config.last_call, config.format), (Rendezvous::LAST_CALL, Format::SH));
-    assert!(config.network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
+    assert_eq!((identity(&config), config.format), (("foo", 4, None), Format::SH));
+    let Rendezvous { timeout, last_call, network, .. } = &config.rendezvous;
+    assert_eq!((*timeout, *last_call), (Some(Rendezvous::TIMEOUT), Rendezvous::LAST_CALL));
+    assert!(network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
 
 #[test]
@@ -51,11 +57,12 @@ fn the_help_names_the_defaults_of_the_library() {
 
 #[test]
 fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
-    let forget = |text: &str| {
-        let mut args = RunArgs::default();
-        args.max_restarts = Some(text.to_owned());
-        Restarts::new(&args).unwrap().forget
+    let with = |mut args: RunArgs, most: Option<&str>| {
+        args.max_restarts = most.map(str::to_owned);
+        let mut config = config(&GOOD, &[]).unwrap();
+        config.set_restarts(&args, false).map(|()| config.rendezvous.restarts.forget)
     };
+    let forget = |most| with(RunArgs::default(), Some(most)).unwrap();
     let command = LowArgs::command();
     let run = command.find_subcommand("run").unwrap();
     let argument = run.get_arguments().find(|argument| argument.get_long() == Some("max-restarts")).unwrap();
@@ -68,8 +75,8 @@ fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
     for time in [&mut delay.restart_delay, &mut stop.stop_timeout, &mut gone.gone_after] {
         *time = Some("x".to_owned());
     }
-    for (option, args) in ["restart-delay", "stop-timeout", "gone-after"].iter().zip(&wrong) {
-        let error = Restarts::new(args).unwrap_err().to_string();
+    for (option, args) in ["restart-delay", "stop-timeout", "gone-after"].iter().zip(wrong) {
+        let error = with(args, None).unwrap_err().to_string();
         assert!(error.starts_with(&format!("--{option} x: ")), "{error}");
     }
     assert_eq!((forget("3/30m"), forget("3/0")), (Duration::from_secs(1800), LONGEST));
@@ -117,40 +124,35 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_VERBOSE", "2"),
     ];
     let all = config(&[], &environment).unwrap();
-    assert_eq!((all.job.as_str(), all.world.max().get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
-    let network = &all.network;
+    let node = &all.rendezvous;
+    assert_eq!(identity(&all), ("my job", 8, Some(7)));
+    let network = &node.network;
     assert_eq!((network.master_port, network.discovery_port, network.ttl), (Some(29400), 29498, 4));
-    let key = all.rank_key.map(|key| key.to_string());
-    assert_eq!((key.as_deref(), network.group), (Some("rack-7/a"), Some(Ipv4Addr::new(239, 192, 7, 7))));
-    assert_eq!((all.timeout, all.format), (None, Format::JSON));
+    let key = node.attributes.rank_key.to_string();
+    assert_eq!((key.as_str(), network.group), ("rack-7/a", Some(Ipv4Addr::new(239, 192, 7, 7))));
+    assert_eq!((node.timeout, all.format), (None, Format::JSON));
     let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
     assert_eq!(
         outputs,
         [(Format::HOSTS, Path::new("/tmp/hosts")), (Format::HOSTFILE, Path::new("/tmp/file"))]
     );
-    assert_eq!((all.slots.count, all.slots.is_given, all.provenance), (3, true, None));
-    assert_eq!((all.network.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
+    assert_eq!((node.attributes.slots, all.slots_given, all.provenance), (3, true, None));
+    assert_eq!((node.network.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
     assert_eq!(all.events, Some("/tmp/events".into()));
-    let shown: Vec<String> = all.network.interfaces.iter().map(ToString::to_string).collect();
+    let shown: Vec<String> = node.network.interfaces.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["eth*", "^docker0", "fd00::/8"]);
 
-    assert_eq!(
-        (
-            network.seeds.len(),
-            network.seed_dir.clone(),
-            network.broadcast && all.private,
-            network.prefers_ipv6
-        ),
-        (3, Some("/shared/seeds".into()), true, true)
-    );
+    assert_eq!((network.seeds.len(), network.seed_dir.clone()), (3, Some("/shared/seeds".into())));
+    assert!(network.broadcast && node.private && network.prefers_ipv6);
     assert_eq!(all.fabric.rdma, Use::Require);
 
     let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-key=b", "--multicast=/1", "-v"];
     let some = config(&line, &environment).unwrap();
-    assert_eq!((some.job.as_str(), some.world.max().get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
-    assert_eq!((some.network.interfaces.len(), some.network.master_port, some.verbose), (1, Some(1), 1));
-    let key = some.rank_key.map(|key| key.to_string());
-    assert_eq!((key.as_deref(), some.network.ttl, some.network.group), (Some("b"), 1, None));
+    assert_eq!(identity(&some), ("a%20b", 2, Some(0)));
+    let other = &some.rendezvous;
+    assert_eq!((other.network.interfaces.len(), other.network.master_port, some.verbose), (1, Some(1), 1));
+    let key = other.attributes.rank_key.to_string();
+    assert_eq!((key.as_str(), other.network.ttl, other.network.group), ("b", 1, None));
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn without_multicast_there_must_be_another_way() {
         "--multicast off (or MINGLE_MULTICAST): there is no other way to find the nodes; give --seed or --seed-dir"
     );
     for way in [["--seed", "a"], ["--seed-dir", "/tmp"]] {
-        assert!(!quiet(&way).unwrap().network.multicast, "{way:?}");
+        assert!(!quiet(&way).unwrap().rendezvous.network.multicast, "{way:?}");
     }
     assert!(quiet(&["--seed", "a", "--broadcast"]).unwrap_err().contains("--broadcast"));
     assert!(config(&["-j", "foo", "-w", "1", "--multicast", "off"], &[]).is_ok(), "nobody is looked for");
@@ -223,10 +225,7 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
     let slurm =
         [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];
     let all = config(&[], &slurm).unwrap();
-    assert_eq!(
-        (all.job.as_str(), all.world.max().get(), all.rank.map(Rank::get)),
-        ("slurm-12.0", 4, Some(2))
-    );
+    assert_eq!(identity(&all), ("slurm-12.0", 4, Some(2)));
     assert_eq!(
         all.provenance.as_deref(),
         Some("rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES, job slurm-12.0 from SLURM_JOB_ID")
@@ -235,7 +234,7 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
 
     let variables = [&slurm[..], &[("MINGLE_RANK", "1"), ("MINGLE_JOB_ID", "bar")]].concat();
     let some = config(&["-j", "foo"], &variables).unwrap();
-    assert_eq!((some.job.as_str(), some.rank.map(Rank::get)), ("foo", Some(1)));
+    assert_eq!(identity(&some), ("foo", 4, Some(1)));
     assert_eq!(some.provenance.as_deref(), Some("world 4 from SLURM_NNODES"));
 
     assert!(
@@ -257,9 +256,9 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
 
     let leader = [("LWS_LEADER_ADDRESS", "a-0.a"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
     let group = config(&["-j", "foo"], &leader).unwrap();
-    assert_eq!(group.network.seeds.len(), 1);
+    assert_eq!(group.rendezvous.network.seeds.len(), 1);
     assert!(group.provenance.unwrap().contains("seed a-0.a from LWS_LEADER_ADDRESS"));
-    assert_eq!(config(&["-j", "foo", "-s", "b,c"], &leader).unwrap().network.seeds.len(), 2);
+    assert_eq!(config(&["-j", "foo", "-s", "b,c"], &leader).unwrap().rendezvous.network.seeds.len(), 2);
 }
 
 #[test]
@@ -267,7 +266,7 @@ fn the_users_number_of_workers_counts_unless_mingle_has_set_it() {
     let slots = |line: &[&str], environment: &[(&str, &str)]| {
         let environment = [environment, &[("MINGLE_SYSFS_ROOT", "/nonexistent")]].concat();
         let config = config(&[&GOOD[..], line].concat(), &environment).unwrap();
-        (config.slots.count, config.slots.is_given)
+        (config.rendezvous.attributes.slots, config.slots_given)
     };
     assert_eq!(slots(&[], &[]), (1, false));
     assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4")]), (4, false));
@@ -307,7 +306,7 @@ fn an_empty_variable_counts_as_not_set() {
 fn a_printed_job_id_means_the_same_job() {
     let job: JobId = "50% of it's $HOME".parse().unwrap();
     let printed = env::job_to_env(&job);
-    assert_eq!(config(&["-w", "4"], &[("MINGLE_JOB_ID", &printed)]).unwrap().job, job);
+    assert_eq!(config(&["-w", "4"], &[("MINGLE_JOB_ID", &printed)]).unwrap().rendezvous.job, job);
 }
 
 #[test]
@@ -432,16 +431,17 @@ fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
     let error = config(&["-j", "foo", "--world", "3:4", "--rank", "1"], &[]).unwrap_err();
     assert!(error.contains("leave --rank away"), "{error}");
     let slurm = [("SLURM_NODEID", "3"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "1")];
-    let assigned = config(&["-j", "foo", "-w", "3:4"], &slurm).unwrap();
+    let assigned = config(&["-j", "foo", "-w", "3:4"], &slurm).unwrap().rendezvous;
     assert_eq!((assigned.rank, assigned.world.to_string()), (None, "3:4".to_owned()));
 }
 
 #[test]
 fn a_range_that_may_split_needs_nodes_that_stay_and_the_users_consent() {
     let check = |most: u32, allows_split: bool, world: &str| {
-        let restarts =
-            Restarts { most: Some(most), allows_split, ..Restarts::new(&RunArgs::default()).unwrap() };
-        restarts.check(&config(&["-j", "foo", "-w", world], &[]).unwrap()).map_err(|stop| stop.to_string())
+        let mut args = RunArgs::default();
+        (args.max_restarts, args.allow_split) = (Some(most.to_string()), allows_split);
+        let mut config = config(&["-j", "foo", "-w", world], &[]).unwrap();
+        config.set_restarts(&args, false).map_err(|stop| stop.to_string())
     };
     for (most, allows_split) in [(0, false), (0, true), (3, false), (3, true)] {
         assert_eq!(check(most, allows_split, "3:4"), Ok(()));

@@ -37,7 +37,7 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, WorldSize};
+use mingle_core::{Error, Failure, JobId, Network, Rendezvous, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -119,8 +119,9 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
         return;
     }
     let (Ok(runtime), Ok(id)) = (runtime(), tools::run_id()) else { return };
-    let Ok((mut findings, _)) = visit(id, &config.job, &config.network, &runtime) else { return };
-    findings.extend(interfaces(&config.network).iter().flat_map(|all| kernel::examine(all)));
+    let Rendezvous { job, world, network, .. } = &config.rendezvous;
+    let Ok((mut findings, _)) = visit(id, job, network, &runtime) else { return };
+    findings.extend(interfaces(network).iter().flat_map(|all| kernel::examine(all)));
     findings.retain(|finding| finding.status > Severity::Note);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.status));
     for finding in findings.iter().take(SHORT) {
@@ -128,13 +129,12 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
     // Job IDs may have spaces and quotes.
-    let job = config.job.to_string().replace('\'', r"'\''");
-    let Network { interfaces, seeds, seed_dir, .. } = &config.network;
+    let job = job.to_string().replace('\'', r"'\''");
+    let Network { interfaces, seeds, seed_dir, .. } = network;
     let is_usual = interfaces.is_empty() && seeds.is_empty() && seed_dir.is_none();
     let options = if is_usual { "" } else { ", with your --interface, --seed and --seed-dir" };
     stderr::say(format_args!(
-        "doctor: to see which node reaches which, run this on all nodes at once{options}: mingle doctor --job-id '{job}' --world {}",
-        config.world
+        "doctor: to see which node reaches which, run this on all nodes at once{options}: mingle doctor --job-id '{job}' --world {world}"
     ));
 }
 

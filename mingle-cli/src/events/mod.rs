@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Rank, Warning, WorldSize};
+use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Rank, Rendezvous, Warning, WorldSize};
 use nix::libc::{O_NONBLOCK, PIPE_BUF};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -62,17 +62,17 @@ impl Timings {
 impl Journal {
     /// Writes the events of `work`, its failure included, even a panic.
     pub(crate) fn during<T>(
-        config: &Settings,
+        config: &mut Settings,
         started: Instant,
-        work: impl FnOnce(&mut Self) -> Result<T, Stop>,
+        work: impl FnOnce(&mut Settings, &mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
-        let (job, world, host) = (config.job.as_str(), config.world.max().get(), host_name());
-        let pid = std::process::id();
-        let mut facts = json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid });
-        add_fewest(&mut facts, Some(config.world));
+        let (Rendezvous { job, world, .. }, host) = (&config.rendezvous, host_name());
+        let (most, pid) = (world.max().get(), std::process::id());
+        let mut facts = json!({ "job": job.as_str(), "world": most, "host": host.as_str(), "pid": pid });
+        add_fewest(&mut facts, Some(*world));
         journal.write("started", facts);
-        exit::contain(|| work(&mut journal)).inspect_err(|stop| {
+        exit::contain(|| work(config, &mut journal)).inspect_err(|stop| {
             journal.write("failed", stop.document());
         })
     }

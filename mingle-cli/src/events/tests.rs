@@ -168,9 +168,9 @@ fn a_bug_is_reported_like_every_other_failure() {
         events: Some(path.display().to_string()),
         ..JoinArgs::default()
     };
-    let config = Settings::scheduled(low, &|_| None).unwrap();
+    let mut config = Settings::scheduled(low, &|_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
-    let ended: Result<(), Stop> = Journal::during(&config, Instant::now(), |_| panic!("number {}", 7));
+    let ended: Result<(), Stop> = Journal::during(&mut config, Instant::now(), |_, _| panic!("number {}", 7));
     assert_eq!(ended.unwrap_err().kind(), "bug");
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();

@@ -129,7 +129,7 @@ impl<'a> Attended<'a> {
         if !self.run.config.quiet {
             stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
         }
-        Wait::AtMost(self.run.restarts.stop_timeout)
+        Wait::AtMost(self.run.config.rendezvous.stop_timeout)
     }
 
     /// The command, or a process that it left behind, has taken too long to stop.
@@ -160,12 +160,12 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         crew::signal_all(&left, Signal::SIGTERM);
-        if self.is_over { Wait::On } else { Wait::AtMost(self.run.restarts.stop_timeout) }
+        if self.is_over { Wait::On } else { Wait::AtMost(self.run.config.rendezvous.stop_timeout) }
     }
 
     fn terminate(&self) -> Wait {
         self.crew.terminate();
-        Wait::AtMost(self.run.restarts.stop_timeout)
+        Wait::AtMost(self.run.config.rendezvous.stop_timeout)
     }
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.

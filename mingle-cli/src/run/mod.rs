@@ -16,10 +16,11 @@ pub(crate) mod guard;
 mod parent;
 mod relay;
 
+use std::mem;
 use std::time::Instant;
 
 use crate::args::RunArgs;
-use crate::config::{Restarts, Settings};
+use crate::config::Settings;
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -33,42 +34,39 @@ use crew::Mark;
 use parent::Run;
 
 /// Returns only where the command was not started, or has ended as a child of this process.
-pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
-    let restarts = Restarts::new(&args)?;
-    let mut config = Settings::scheduled(args.join, &environment_or_files)?;
-    restarts.check(&config)?;
+pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
+    let mut config = Settings::scheduled(mem::take(&mut args.join), &environment_or_files)?;
+    config.set_restarts(&args, false)?;
     let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;
-    config.stays = restarts.most != Some(0) || workers;
+    config.rendezvous.stays |= workers;
     config.hostfile = command.hostfile_format();
-    config.command_lists_all = command.lists_all();
+    config.rendezvous.attributes.wants_roster = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
     let held = config.hold_ports();
-    Journal::during(&config, started, |journal| {
+    Journal::during(&mut config, started, |config, journal| {
         held?;
-        let found = prepare(&config)?;
-        if config.stays {
-            let mark = Mark::own();
-            let run = Run { config: &config, found: &found, command: &command, workers, restarts, mark };
+        let found = prepare(config)?;
+        if config.rendezvous.stays {
+            let run = Run { config, found: &found, command: &command, workers, mark: Mark::own() };
             return parent::supervise(&run, journal);
         }
-        become_it(&config, &found, &command, journal)
+        become_it(config, &found, &command, journal)
     })
 }
 
 /// Becomes the command once the world has formed.
 fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut Journal) -> Result<(), Stop> {
-    let (mut process, hostfile) =
-        join::join_and_then(config, found, journal, async |assignment, journal| {
-            let formation = Formation::new(config, found, &assignment, journal.timings());
-            let variables = formation.variables(config.format)?;
-            formation.write_outputs(Holder::own()).await?;
-            let hostfile = command.hostfile(&formation)?;
-            let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref())?;
-            formation.report(&variables);
-            Ok((process, hostfile))
-        })?;
+    let (mut process, hostfile) = join::join_and_then(config, journal, async |assignment, journal| {
+        let formation = Formation::new(config, found, &assignment, journal.timings());
+        let variables = formation.variables(config.format)?;
+        formation.write_outputs(Holder::own()).await?;
+        let hostfile = command.hostfile(&formation)?;
+        let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref())?;
+        formation.report(&variables);
+        Ok((process, hostfile))
+    })?;
     journal.command_started(std::process::id());
     let _inherited = hand_over(config)?;
     let stop = command.become_it(&mut process);

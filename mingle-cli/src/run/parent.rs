@@ -15,7 +15,7 @@ use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
-use crate::config::{LONGEST, Restarts, Settings};
+use crate::config::{LONGEST, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -48,7 +48,6 @@ pub(super) struct Run<'a> {
     pub(super) command: &'a Command,
     /// Whether a process starts for each slot.
     pub(super) workers: bool,
-    pub(super) restarts: Restarts,
     pub(super) mark: Mark,
 }
 
@@ -69,11 +68,11 @@ pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop
 
 async fn supervised(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
     let mut signals = Signals::new(&TAKEN)?;
-    let mut session = run.found.describe(run.restarts.rendezvous(run.config)).session();
+    let mut session = run.config.session();
     let mut guard = None;
     loop {
         let assignment = join::meet(&mut session, run.config, journal, &mut signals).await?;
-        guard.get_or_insert_with(|| Guard::start(&run.mark, run.restarts.stop_timeout));
+        guard.get_or_insert_with(|| Guard::start(&run.mark, run.config.rendezvous.stop_timeout));
         let attended = Box::pin(attend(run, (&assignment, &mut session), &mut signals, journal));
         if let After::Ends(code) = attended.await? {
             return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, None)));

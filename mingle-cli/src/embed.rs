@@ -118,9 +118,9 @@ fn facts(stop: &Stop) -> Value {
         Stop::Rendezvous(Error::Failed(Failure::Deadline(report))) => {
             let Report { world, joined, heard, missing, absent, .. } = &**report;
             let heard: Vec<String> = heard.iter().map(ToString::to_string).collect();
-            let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();
             json!({
-                "world": world.to_string(), "joined": joined, "heard": heard, "missing": missing, "absent": absent,
+                "world": world.to_string(), "joined": joined, "heard": heard,
+                "missing": events::rank_ranges(missing), "absent": absent,
             })
         }
         _ => json!({}),

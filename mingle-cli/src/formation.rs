@@ -1,6 +1,7 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
 use std::net::{IpAddr, TcpListener};
+use std::time::Duration;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
 use mingle_core::tools::{duration, interfaces};
@@ -35,14 +36,8 @@ impl<'a> Formation<'a> {
         assignment: &'a Assignment,
         timings: Timings,
     ) -> Self {
-        Self {
-            config,
-            found,
-            timings,
-            assignment,
-            fabric: found.variables(&assignment.formed.verdict),
-            beside: config.files().collect(),
-        }
+        let (fabric, beside) = (found.variables(&assignment.formed.verdict), config.files().collect());
+        Self { config, found, assignment, fabric, beside, timings }
     }
 
     pub(crate) fn facts(&self) -> Facts<'_> {
@@ -138,7 +133,7 @@ impl<'a> Formation<'a> {
         stderr::warn(self.assignment.formed.sameness.lines());
         self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
-        let time = duration(self.timings.formed());
+        let time = duration(Duration::from_millis(self.timings.formed_ms.unwrap_or_default()));
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }
 

@@ -3,7 +3,6 @@
 use std::pin::pin;
 
 use mingle_core::{Assignment, Change, End, Happening, Session};
-use nix::sys::signal::Signal;
 
 use crate::config::Settings;
 use crate::doctor;
@@ -25,11 +24,12 @@ pub(crate) fn join_and_then<T>(
         let mut signals = Signals::new(&ENDING)?;
         let mut session = config.session();
         let assignment = meet(&mut session, config, journal, &mut signals).await?;
-        let done = unless_ended(pin!(then(assignment, journal)), &mut signals).await?;
-        match signals.arrived().await.and_then(ending) {
-            Some(signal) => Err(Stop::Signal(signal)),
-            None => Ok(done),
-        }
+        let done = tokio::select! {
+            biased;
+            done = then(assignment, journal) => done?,
+            signal = signals.ending() => return Err(Stop::Signal(signal)),
+        };
+        signals.arrived().await.map_or(Ok(done), |signal| Err(Stop::Signal(signal)))
     })
 }
 
@@ -47,27 +47,6 @@ pub(crate) fn block_on<T>(config: &Settings, work: impl Future<Output = Result<T
     done
 }
 
-/// Does this work, unless a signal ends this process before.
-pub(crate) async fn unless_ended<T>(
-    mut work: impl Future<Output = Result<T, Stop>> + Unpin,
-    signals: &mut Signals,
-) -> Result<T, Stop> {
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            signal = signals.next() => if let Some(signal) = ending(signal) {
-                return Err(Stop::Signal(signal));
-            },
-        }
-    }
-}
-
-/// The signal, if it ends a rendezvous.
-fn ending(signal: Signal) -> Option<Signal> {
-    Some(signal).filter(|signal| ENDING.contains(signal))
-}
-
 /// Waits until the next world has formed, and shows what happens until then.
 pub(crate) async fn meet(
     session: &mut Session,
@@ -81,32 +60,31 @@ pub(crate) async fn meet(
             // The outcome first: once agreed with the other nodes it holds, even if a signal has arrived too.
             biased;
             happening = session.next() => happening?,
-            signal = signals.next() => match ending(signal) {
-                Some(signal) => {
-                    session.leave(End::Left).await;
-                    return Err(Stop::Signal(signal));
-                }
-                None => continue,
-            },
+            signal = signals.ending() => {
+                session.leave(End::Left).await;
+                return Err(Stop::Signal(signal));
+            }
             () = progress.tick() => continue,
         };
         match happening {
             Happening::Meeting(event) => progress.show(&event),
             Happening::Restarting(generation) => progress.restart(generation),
             Happening::Formed(assignment) => {
-                progress.formed(&assignment);
+                progress.journal.formed(&assignment);
                 return Ok(*assignment);
             }
-            other => tell(session, &other, config, progress.journal()),
+            other => tell(session, &other, config, progress.journal),
         }
     }
 }
 
 /// Begins what this node does in the world, and collects what happens to the world meanwhile. It ends before
-/// that if the world is over, so a node whose output waits for a reader holds up no other node.
+/// that if the world is over, so a node whose output waits for a reader holds up no other node; or with a
+/// signal.
 pub(crate) async fn unless_over<T>(
     begun: impl Future<Output = Result<T, Stop>>,
     session: &mut Session,
+    signals: &mut Signals,
 ) -> Result<(Option<T>, Vec<Happening>), Stop> {
     let mut begun = pin!(begun);
     let mut early = Vec::new();
@@ -115,6 +93,7 @@ pub(crate) async fn unless_over<T>(
             biased;
             begun = &mut begun => return Ok((Some(begun?), early)),
             happening = session.next() => early.push(happening?),
+            signal = signals.ending() => return Err(Stop::Signal(signal)),
         }
         if matches!(early.last(), Some(Happening::Running(Change::Over(_)))) {
             return Ok((None, early));

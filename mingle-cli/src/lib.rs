@@ -144,7 +144,7 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
 fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
     let formed = join::join_and_then(config, journal, async |assignment, journal| {
-        let timings = journal.timings();
+        let timings = journal.timings;
         let formation = Formation::new(config, &found, &assignment, timings);
         let variables = formation.variables(config.format)?;
         let text = formation.text(config.format, &variables)?;

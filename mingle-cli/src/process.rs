@@ -1,5 +1,6 @@
 //! The facts about a process in proc(5).
 
+use std::fmt::Display;
 use std::fs;
 
 use nix::errno::Errno;
@@ -19,16 +20,8 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// None where there is no such process, or no /proc.
-    pub(crate) fn of(pid: i32) -> Option<Self> {
-        Self::read(&pid.to_string())
-    }
-
-    pub(crate) fn own() -> Option<Self> {
-        Self::read("self")
-    }
-
-    fn read(process: &str) -> Option<Self> {
+    /// Of this process ID, or of `self`. None where there is no such process, or no /proc.
+    pub(crate) fn of(process: impl Display) -> Option<Self> {
         // A name holds any bytes. The kernel cuts it after 15, even in the middle of a character.
         let bytes = fs::read(format!("/proc/{process}/stat")).ok()?;
         Self::parse(&String::from_utf8_lossy(&bytes))
@@ -57,18 +50,14 @@ impl Stat {
     pub(crate) fn is_in_foreground(self) -> bool {
         self.has_terminal() && self.foreground == self.group
     }
-
-    /// Whether it has ended, and only its parent does not know yet.
-    fn has_ended(self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
-    }
 }
 
 /// Whether the process that had this ID and start has ended. A process that this one may not look at counts
 /// as alive.
 pub(crate) fn has_ended(pid: i32, start: u64) -> bool {
     match Stat::of(pid) {
-        Some(stat) => stat.start != start || stat.has_ended(),
+        // Of a zombie only the parent does not know yet.
+        Some(stat) => stat.start != start || matches!(stat.state, 'Z' | 'X' | 'x'),
         // With the mount option hidepid the processes of other users are not in /proc.
         None => kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH),
     }
@@ -108,7 +97,7 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_one_with_another_start_does_not() {
-        let (own, pid) = (Stat::own().unwrap(), i32::try_from(std::process::id()).unwrap());
+        let (own, pid) = (Stat::of("self").unwrap(), i32::try_from(std::process::id()).unwrap());
         // The rest is the same too, but for the state of the first thread.
         assert_eq!(Stat::of(pid).map(|stat| (stat.parent, stat.start)), Some((own.parent, own.start)));
         assert!(!has_ended(pid, own.start) && has_ended(pid, own.start + 1));

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::Progress;
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Event, HostName, JobId, Warning, WorldSize};
+use mingle_core::{Event, HostName, JobId, Warning, WorldSize};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::advice;
@@ -21,7 +21,7 @@ const NAMES: usize = 3;
 /// Shows events, and writes them to the journal.
 #[derive(Debug)]
 pub(crate) struct ProgressView<'a> {
-    journal: &'a mut Journal,
+    pub(crate) journal: &'a mut Journal,
     lines: EventLines,
     config: &'a Settings,
     live: Option<Live>,
@@ -38,12 +38,8 @@ impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
         let lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
-        let live = if journal.has_formed() { None } else { Live::new(config) };
+        let live = if journal.timings.formed_ms.is_some() { None } else { Live::new(config) };
         Self { journal, lines, config, live }
-    }
-
-    pub(crate) fn journal(&mut self) -> &mut Journal {
-        self.journal
     }
 
     /// All nodes restart: the pause before is over.
@@ -65,11 +61,6 @@ impl<'a> ProgressView<'a> {
             Some(live) => live.bar.suspend(|| stderr::say(format_args!("{line}"))),
             None => stderr::say(format_args!("{line}")),
         }
-    }
-
-    /// The world has formed. The caller shows it.
-    pub(crate) fn formed(&mut self, assignment: &Assignment) {
-        self.journal.formed(assignment);
     }
 
     /// Redraws the live line, when it is due; never returns where there is none.

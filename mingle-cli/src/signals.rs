@@ -51,7 +51,17 @@ impl Signals {
         .await
     }
 
-    /// A signal that has arrived already.
+    /// The next signal that asks for an end.
+    pub(crate) async fn ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ENDING.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// A signal that asks for an end and has arrived already.
     pub(crate) async fn arrived(&mut self) -> Option<Signal> {
         // The runtime polls the operating system only while no task runs.
         for _ in 0..3 {
@@ -59,7 +69,7 @@ impl Signals {
         }
         tokio::select! {
             biased;
-            signal = self.next() => Some(signal),
+            signal = self.ending() => Some(signal),
             () = std::future::ready(()) => None,
         }
     }

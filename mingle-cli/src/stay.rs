@@ -16,17 +16,15 @@
 
 use std::future::ready;
 use std::io;
-use std::pin::pin;
 
-use mingle_core::env::{Format, Variables};
-use mingle_core::{Assignment, Change, End, Happening, Session};
+use mingle_core::env::Format;
+use mingle_core::{Change, End, Happening, Session};
 use tokio::net::UnixStream;
 
 use crate::caller;
 use crate::config::Settings;
 use crate::events::Journal;
 use crate::exit::Stop;
-use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::join;
 use crate::output::Holder;
@@ -38,49 +36,35 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
     let found = prepare(config)?;
     let mut session = config.session();
     join::block_on(config, async {
-        let mut words = Words::new()?;
+        let missing = || Err(Stop::System("hear the caller", io::Error::other("there is no caller")));
+        let words = caller::ends().unwrap_or_else(missing)?;
         loop {
             // The word that was read has made the earlier ones ready.
             let mut signals = Signals::new(&[])?;
             let mut assignment = join::meet(&mut session, config, journal, &mut signals).await?;
-            let told = tell_formed(config, &found, (&mut assignment, &mut session), &mut signals, journal);
-            let early = told.await?;
-            if !config.rendezvous.stays || !attend(config, (&mut session, early), &mut words, journal).await?
-            {
+            let (listener, generation) = (assignment.listener.take(), session.generation());
+            let formation = Formation::new(config, &found, &assignment, journal.timings);
+            let written = async {
+                let variables = formation.variables(Format::JSON)?;
+                formation.write_outputs(Holder::own()).await?;
+                Ok(variables)
+            };
+            let (variables, early) = join::unless_over(written, &mut session, &mut signals).await?;
+            if let Some(variables) = variables {
+                formation.tell(&variables, generation, listener)?;
+            }
+            if !config.rendezvous.stays || !attend(config, (&mut session, early), &words, journal).await? {
                 return Ok(());
             }
         }
     })
 }
 
-/// Tells the caller what it has in this world, and returns what the world has done meanwhile.
-async fn tell_formed(
-    config: &Settings,
-    found: &Found,
-    (assignment, session): (&mut Assignment, &mut Session),
-    signals: &mut Signals,
-    journal: &mut Journal,
-) -> Result<Vec<Happening>, Stop> {
-    let listener = assignment.listener.take();
-    let formation = Formation::new(config, found, assignment, journal.timings());
-    let generation = session.generation();
-    let written = async {
-        let variables: Variables = formation.variables(Format::JSON)?;
-        formation.write_outputs(Holder::own()).await?;
-        Ok(variables)
-    };
-    let (variables, early) = join::unless_ended(pin!(join::unless_over(written, session)), signals).await?;
-    if let Some(variables) = variables {
-        formation.tell(&variables, generation, listener)?;
-    }
-    Ok(early)
-}
-
 /// Stays with the world until the caller starts again, and returns whether it does.
 async fn attend(
     config: &Settings,
     (session, early): (&mut Session, Vec<Happening>),
-    words: &mut Words,
+    words: &UnixStream,
     journal: &mut Journal,
 ) -> Result<bool, Stop> {
     let mut early = early.into_iter();
@@ -89,7 +73,7 @@ async fn attend(
             biased;
             Some(happening) = ready(early.next()) => happening,
             happening = session.next() => happening?,
-            (word, code) = words.next() => {
+            (word, code) = next(words) => {
                 match word.as_str() {
                     "finish" => {
                         session.succeed();
@@ -113,32 +97,21 @@ async fn attend(
     }
 }
 
-/// The words of the caller while a world runs.
-struct Words(UnixStream);
-
-impl Words {
-    fn new() -> Result<Self, Stop> {
-        let missing = || Err(Stop::System("hear the caller", io::Error::other("there is no caller")));
-        caller::ends().unwrap_or_else(missing).map(Self)
-    }
-
-    /// A word, and its code. Cancel-safe. A socket that the caller has closed says `leave`, again and again.
-    async fn next(&mut self) -> (String, u8) {
-        loop {
-            let left = ("leave".to_owned(), 0);
-            if self.0.readable().await.is_err() {
-                return left;
-            }
-            // The socket keeps packets apart.
-            let mut packet = [0; 32];
-            match self.0.try_read(&mut packet) {
-                Ok(0) => return left,
-                Ok(length) => {
-                    return (String::from_utf8_lossy(&packet[1..length]).into_owned(), packet[0]);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return left,
-            }
+/// A word of the caller, and its code. Cancel-safe. A socket that the caller has closed says `leave`, again
+/// and again.
+async fn next(words: &UnixStream) -> (String, u8) {
+    loop {
+        let left = ("leave".to_owned(), 0);
+        if words.readable().await.is_err() {
+            return left;
+        }
+        // The socket keeps packets apart.
+        let mut packet = [0; 32];
+        match words.try_read(&mut packet) {
+            Ok(0) => return left,
+            Ok(length) => return (String::from_utf8_lossy(&packet[1..length]).into_owned(), packet[0]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return left,
         }
     }
 }

@@ -36,7 +36,8 @@ pub(crate) struct Journal {
     leader: Option<Peer>,
     joined: u32,
     missing: Vec<RankRange>,
-    timings: Timings,
+    /// How long the phases of the last formation took.
+    pub(crate) timings: Timings,
     goodput: Goodput,
 }
 
@@ -49,14 +50,7 @@ pub(crate) struct Timings {
     /// All nodes have joined.
     joined_ms: Option<u64>,
     /// All nodes have proved their paths.
-    formed_ms: Option<u64>,
-}
-
-impl Timings {
-    /// How long the whole formation took.
-    pub(crate) fn formed(self) -> Duration {
-        Duration::from_millis(self.formed_ms.unwrap_or_default())
-    }
+    pub(crate) formed_ms: Option<u64>,
 }
 
 impl Journal {
@@ -67,14 +61,12 @@ impl Journal {
         work: impl FnOnce(&mut Settings, &mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
-        let (Rendezvous { job, world, .. }, host) = (&config.rendezvous, host_name());
-        let (most, pid) = (world.max().get(), std::process::id());
-        let mut facts = json!({ "job": job.as_str(), "world": most, "host": host.as_str(), "pid": pid });
-        add_fewest(&mut facts, Some(*world));
+        let Rendezvous { job, world, .. } = &config.rendezvous;
+        let mut facts = json!({ "job": job.as_str(), "host": host_name(), "pid": std::process::id() });
+        add_world(&mut facts, Some(*world));
         journal.write("started", facts);
-        exit::contain(|| work(config, &mut journal)).inspect_err(|stop| {
-            journal.write("failed", stop.document());
-        })
+        exit::contain(|| work(config, &mut journal))
+            .inspect_err(|stop| journal.write("failed", stop.document()))
     }
 
     fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {
@@ -89,16 +81,6 @@ impl Journal {
             timings: Timings::default(),
             goodput: Goodput::default(),
         })
-    }
-
-    /// Whether a world has formed since this node has begun to look for it.
-    pub(crate) fn has_formed(&self) -> bool {
-        self.timings.formed_ms.is_some()
-    }
-
-    /// How long the phases of the last formation took.
-    pub(crate) fn timings(&self) -> Timings {
-        self.timings
     }
 
     /// Writes an event on the way to a world.
@@ -153,9 +135,8 @@ impl Journal {
         let was = std::mem::replace(&mut self.joined, *joined);
         let has_moved = *missing != std::mem::replace(&mut self.missing, missing.clone());
         let (new, gone) = (joined.saturating_sub(was), was.saturating_sub(*joined));
-        let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();
-        let mut facts = json!({ "joined": joined, "world": world.max().get(), "missing": missing });
-        add_fewest(&mut facts, Some(*world));
+        let mut facts = json!({ "joined": joined, "missing": rank_ranges(missing) });
+        add_world(&mut facts, Some(*world));
         if new > 0 {
             let new = usize::try_from(new).unwrap_or(usize::MAX);
             let hosts: Vec<&str> = newest.iter().take(new).map(HostName::as_str).collect();
@@ -209,12 +190,11 @@ impl Journal {
     }
 
     /// The command has ended on this node.
-    pub(crate) fn command_ended(&mut self, end: Result<(), End>) {
+    pub(crate) fn command_ended(&mut self, end: End) {
         let facts = match end {
-            Ok(()) => json!({ "code": 0 }),
-            Err(End::Exited(code)) => json!({ "code": code }),
-            Err(End::Killed(signal)) => json!({ "signal": signal }),
-            Err(_) => json!({}),
+            End::Exited(code) => json!({ "code": code }),
+            End::Killed(signal) => json!({ "signal": signal }),
+            _ => json!({}),
         };
         self.write("command_ended", facts);
     }
@@ -320,8 +300,14 @@ fn end(over: &Over) -> Value {
     json!({ "rank": rank, "node": peer, "how": how, "end": end, "code": code, "message": message })
 }
 
-/// Adds the fewest nodes of a world that may have one of several sizes; its `world` is the most.
-pub(crate) fn add_fewest(facts: &mut Value, world: Option<WorldSize>) {
+/// The first and the last rank of each of these ranges.
+pub(crate) fn rank_ranges(ranges: &[RankRange]) -> Vec<[u32; 2]> {
+    ranges.iter().map(|RankRange { first, last }| [*first, *last]).collect()
+}
+
+/// Adds the most nodes of a world, if it is known, and the fewest if it may have one of several sizes.
+pub(crate) fn add_world(facts: &mut Value, world: Option<WorldSize>) {
+    facts["world"] = world.map(|world| world.max().get()).into();
     if let Some(world) = world.filter(|world| world.is_range()) {
         facts["world_min"] = world.min().get().into();
     }

@@ -65,7 +65,7 @@ fn every_change_is_one_line_appended_to_the_file() {
     ] {
         journal.event(&event);
     }
-    journal.command_ended(Err(End::Killed(9)));
+    journal.command_ended(End::Killed(9));
     let rank = World::new(4).unwrap().rank(1).unwrap();
     journal.change(&Change::Suspected(rank, node("z")));
     journal.change(&Change::Back(rank, node("z")));
@@ -143,7 +143,7 @@ fn a_long_message_is_cut_so_that_its_line_fits_a_pipe() {
 fn each_phase_has_its_time_with_a_file_or_without() {
     let mut journal = journal(None);
     let phases = |journal: &Journal| {
-        let Timings { found_ms, joined_ms, .. } = journal.timings();
+        let Timings { found_ms, joined_ms, .. } = journal.timings;
         (found_ms.is_some(), joined_ms.is_some())
     };
     journal.event(&Event::Leading);
@@ -156,7 +156,7 @@ fn each_phase_has_its_time_with_a_file_or_without() {
     journal.event(&Event::LostLeader(node("a")));
     assert_eq!(phases(&journal), (true, false), "others have to come again");
     journal.restart(1);
-    assert_eq!(journal.timings(), Timings::default());
+    assert_eq!(journal.timings, Timings::default());
 }
 
 #[test]

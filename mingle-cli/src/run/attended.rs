@@ -84,7 +84,7 @@ impl<'a> Attended<'a> {
                     biased;
                     () = relay.done() => break,
                     () = sleep(AGAIN) => {}
-                    signal = signals.next() => if ENDING.contains(&signal) { break },
+                    _ = signals.ending() => break,
                 }
             }
         }
@@ -178,7 +178,7 @@ impl<'a> Attended<'a> {
         let (runs, failure) = (self.crew.runs(), self.crew.failure);
         let is_first = failure.is_some() && !had_failed;
         if !runs {
-            journal.command_ended(failure.map_or(Ok(()), |failed| Err(failed.end)));
+            journal.command_ended(failure.map_or(End::Exited(0), |failed| failed.end));
         }
         if is_first || !runs && !had_failed {
             self.ended(failure, journal);

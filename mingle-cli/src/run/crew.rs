@@ -9,10 +9,9 @@
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{self, Child, Command, Stdio};
+use std::process::{self, Command, Stdio};
 
 use mingle_core::End;
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp};
 use rustix::process::{WaitOptions, wait};
@@ -56,16 +55,10 @@ pub(super) struct Crew {
     pub(super) relay: Option<Relay>,
 }
 
-/// Makes this process the parent of processes that its children leave behind, as PID 1 is.
-pub(super) fn adopt_orphans() {
-    // If this fails, another process reaps the zombies.
-    let _ = prctl::set_child_subreaper(true);
-}
-
 impl Mark {
     /// A mark that is unique on this host since it booted: the ID of this process and its start time.
     pub(super) fn own() -> Self {
-        let start = Stat::own().map_or(0, |stat| stat.start);
+        let start = Stat::of("self").map_or(0, |stat| stat.start);
         Self(format!("{}-{start}", process::id()))
     }
 
@@ -90,19 +83,31 @@ impl Crew {
         mark: &Mark,
         failed: impl Fn(io::Error) -> Stop,
     ) -> Result<Self, Stop> {
-        let is_apart = !Stat::own().is_some_and(Stat::has_terminal);
+        let is_apart = !Stat::of("self").is_some_and(Stat::has_terminal);
         let are_workers = members.iter().any(|(_, worker)| worker.is_some());
         let relay = are_workers.then(Relay::new).transpose()?;
         let mut crew = Self { running: Vec::new(), failure: None, is_apart, mark: mark.clone(), relay };
         for (mut command, worker) in members {
             command.env(MARK, &mark.0);
-            match spawn(&mut command, is_apart, worker) {
-                Ok(child) => crew.add(child, worker),
-                Err(error) => {
-                    crew.signal(Signal::SIGKILL);
-                    return Err(failed(error));
+            if is_apart {
+                command.process_group(0);
+            }
+            if let Some(worker) = worker {
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                // As with srun and mpirun, the first worker alone reads stdin.
+                if worker.local_rank > 0 {
+                    command.stdin(Stdio::null());
                 }
             }
+            let mut child = command.spawn().map_err(|error| {
+                crew.signal(Signal::SIGKILL);
+                failed(error)
+            })?;
+            if let (Some(relay), Some(worker)) = (&crew.relay, worker) {
+                relay.attach(worker.rank, &mut child);
+            }
+            // A process ID fits.
+            crew.running.push((Pid::from_raw(child.id().cast_signed()), worker));
         }
         Ok(crew)
     }
@@ -110,19 +115,6 @@ impl Crew {
     /// Of a world that was over before its commands could start.
     pub(super) fn none(mark: &Mark) -> Self {
         Self { running: Vec::new(), failure: None, is_apart: false, mark: mark.clone(), relay: None }
-    }
-
-    fn add(&mut self, mut child: Child, worker: Option<Worker>) {
-        if let (Some(relay), Some(worker)) = (&self.relay, worker) {
-            if let Some(stdout) = child.stdout.take() {
-                relay.stdout(worker.rank, stdout);
-            }
-            if let Some(stderr) = child.stderr.take() {
-                relay.stderr(worker.rank, stderr);
-            }
-        }
-        // A process ID fits.
-        self.running.push((Pid::from_raw(child.id().cast_signed()), worker));
     }
 
     /// The IDs of those that run.
@@ -139,7 +131,8 @@ impl Crew {
     pub(super) fn forward(&self, signal: Signal) {
         let is_from_keys = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
         // For a key the terminal signals the whole process group in the foreground.
-        let has_arrived = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
+        let has_arrived =
+            is_from_keys && !self.is_apart && Stat::of("self").is_some_and(Stat::is_in_foreground);
         if !has_arrived {
             self.signal(signal);
         }
@@ -198,18 +191,4 @@ pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {
         let _ = kill(*pid, signal);
     }
-}
-
-fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::Result<Child> {
-    if is_apart {
-        command.process_group(0);
-    }
-    if let Some(worker) = worker {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // As with srun and mpirun, the first worker alone reads stdin.
-        if worker.local_rank > 0 {
-            command.stdin(Stdio::null());
-        }
-    }
-    command.spawn()
 }

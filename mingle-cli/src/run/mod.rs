@@ -59,7 +59,7 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
 /// Becomes the command once the world has formed.
 fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut Journal) -> Result<(), Stop> {
     let (mut process, hostfile) = join::join_and_then(config, journal, async |assignment, journal| {
-        let formation = Formation::new(config, found, &assignment, journal.timings());
+        let formation = Formation::new(config, found, &assignment, journal.timings);
         let variables = formation.variables(config.format)?;
         formation.write_outputs(Holder::own()).await?;
         let hostfile = command.hostfile(&formation)?;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use mingle_core::env::Variables;
 use mingle_core::{Assignment, End, Error, Failure, Session};
+use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::attended::{After, Attended, Wait};
 use super::command::{Command, Hostfile};
-use super::crew::{self, Crew, Mark, Worker};
+use super::crew::{Crew, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
 use crate::config::{LONGEST, Settings};
@@ -53,7 +54,9 @@ pub(super) struct Run<'a> {
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
 pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
-    crew::adopt_orphans();
+    // The parent of processes that its children leave behind, as PID 1 is. If this fails, another process
+    // reaps the zombies.
+    let _ = prctl::set_child_subreaper(true);
     let ended = join::block_on(run.config, supervised(run, journal));
     journal.sum();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
@@ -87,10 +90,9 @@ async fn attend(
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<After, Stop> {
-    let formation = Formation::new(run.config, run.found, assignment, journal.timings());
+    let formation = Formation::new(run.config, run.found, assignment, journal.timings);
     let begun = begin(run, &formation, session.generation());
-    let begun = join::unless_ended(pin!(join::unless_over(begun, session)), signals).await;
-    let (crew, _hostfile, early) = match begun {
+    let (crew, _hostfile, early) = match join::unless_over(begun, session, signals).await {
         Ok((Some((crew, variables, hostfile)), early)) => {
             formation.report(&variables);
             (crew, hostfile, early)

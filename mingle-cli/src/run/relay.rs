@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -36,17 +37,17 @@ impl Relay {
         Ok(Self { stdout, open: watch::Sender::new(0), busy: Arc::default() })
     }
 
-    /// Relays what the worker of this rank writes to stdout.
-    pub(super) fn stdout(&self, rank: u64, from: impl Read + Send + 'static) {
-        let stdout = Arc::clone(&self.stdout);
-        self.start(rank, from, move |lines| {
-            write_all(&mut *stdout.lock().unwrap_or_else(PoisonError::into_inner), lines)
-        });
-    }
-
-    /// Relays what the worker of this rank writes to stderr.
-    pub(super) fn stderr(&self, rank: u64, from: impl Read + Send + 'static) {
-        self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines));
+    /// Relays what the worker of this rank writes.
+    pub(super) fn attach(&self, rank: u64, worker: &mut Child) {
+        if let Some(from) = worker.stdout.take() {
+            let stdout = Arc::clone(&self.stdout);
+            self.start(rank, from, move |lines| {
+                write_all(&mut *stdout.lock().unwrap_or_else(PoisonError::into_inner), lines)
+            });
+        }
+        if let Some(from) = worker.stderr.take() {
+            self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines));
+        }
     }
 
     /// Waits until all pipes are closed.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::error::RankRange;
 use mingle_core::proto::{Keys, Lineage, NodeId, Progress};
 use mingle_core::tools::{Observed, Observer, Reply, Sighting};
 use mingle_core::{HostName, JobId};
@@ -14,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Scene, has_room, is_silent};
-use crate::events::add_fewest;
+use crate::events::{add_world, rank_ranges};
 
 /// The most nodes, and the most hosts named by a leader, that are remembered: a stranger can send any number.
 const MOST: usize = 16_384;
@@ -244,21 +243,17 @@ impl Scene for WatchedJob {
 
     fn document(&self, now: Duration) -> Value {
         let progress = self.leader(now).map(|(_, progress)| progress);
-        let missing = |progress: &Progress| -> Vec<[u32; 2]> {
-            progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
-        };
         let mut facts = json!({
             "job": self.name.as_str(),
             "heard": self.silence().is_none(),
             "unread": self.unread,
             "generation": self.epoch.generation,
             "joined": progress.map(|progress| progress.joined),
-            "world": progress.map(|progress| progress.world.max().get()),
-            "missing": progress.map(missing),
+            "missing": progress.map(|progress| rank_ranges(&progress.missing)),
             "running": self.running(now),
             "nodes": self.rows(now),
         });
-        add_fewest(&mut facts, progress.map(|progress| progress.world));
+        add_world(&mut facts, progress.map(|progress| progress.world));
         facts
     }
 
@@ -277,6 +272,7 @@ impl Scene for WatchedJob {
 #[cfg(test)]
 mod tests {
     use mingle_core::End;
+    use mingle_core::error::RankRange;
     use mingle_core::proto::Peer;
 
     use super::*;

@@ -8,7 +8,7 @@ use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
 use super::{Scene, has_room, is_silent};
-use crate::events::add_fewest;
+use crate::events::add_world;
 
 /// The most jobs that are remembered: a stranger can advertise any number.
 const MOST: usize = 1024;
@@ -47,14 +47,12 @@ impl Scene for Jobs {
 
     fn document(&self, now: Duration) -> Value {
         let jobs = self.loud(now).map(|(tag, notice, address)| {
-            let mut facts =
-                json!({ "job": null, "world": null, "joined": null, "tag": tag, "address": address });
-            if let Notice::Open { job, world, joined } = notice {
-                facts["job"] = job.as_str().into();
-                facts["world"] = world.max().get().into();
-                facts["joined"] = (*joined).into();
-                add_fewest(&mut facts, Some(*world));
-            }
+            let (job, world, joined) = match notice {
+                Notice::Open { job, world, joined } => (Some(job.as_str()), Some(*world), Some(*joined)),
+                Notice::Sealed(_) => (None, None, None),
+            };
+            let mut facts = json!({ "job": job, "joined": joined, "tag": tag, "address": address });
+            add_world(&mut facts, world);
             facts
         });
         json!({ "jobs": jobs.collect::<Vec<_>>() })

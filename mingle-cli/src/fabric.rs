@@ -90,11 +90,6 @@ impl Found {
         machine.map_or_else(Vec::new, |machine| rdma::beside(&machine, verdict.transport, &self.users).0)
     }
 
-    /// Warns of what is wrong with this host, before it waits for the others.
-    pub(crate) fn warn(&self) {
-        stderr::warn(self.machine.as_ref().and_then(rdma::unusable));
-    }
-
     /// Reports which ranks differ, which ports are used, and why the others are not.
     pub(crate) fn report(&self, verdict: &Verdict) {
         stderr::warn(advice::differences(verdict));

@@ -60,8 +60,7 @@ fn text(path: &Path) -> Option<String> {
 /// A variable of the environment, or else of NCCL's configuration files; one that is not UTF-8 counts as set
 /// by the user as well.
 pub(crate) fn environment(name: &str) -> Option<String> {
-    let own = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    own.or_else(|| value(name))
+    environment_or_files(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// As [`environment`], with values that are not UTF-8.

@@ -28,8 +28,7 @@ impl NetworkArgs {
 impl AirArgs {
     /// The settings of an observer. The variables of options that it lacks are not read.
     pub(crate) fn read(self, reader: &Reader<'_>) -> Result<Network, Stop> {
-        let given = reader.read(self.multicast, "multicast", |text| multicast(text, Network::default()))?;
-        let mut network = given.unwrap_or_default();
+        let mut network = reader.read(self.multicast, "multicast", multicast)?.unwrap_or_default();
         network.interfaces = reader.interfaces(self.interface)?;
         network.broadcast = reader.flag(self.broadcast, "broadcast")?;
         Ok(network)
@@ -37,8 +36,9 @@ impl AirArgs {
 }
 
 /// Reads `GROUP:PORT/TTL`, of which each part may be left out, or `off`.
-fn multicast(text: &str, mut network: Network) -> Result<Network, String> {
+fn multicast(text: &str) -> Result<Network, String> {
     const WRONG: &str = "write GROUP:PORT/TTL or a part of it, such as 239.1.2.3, :29498 or /4; or 'off'";
+    let mut network = Network::default();
     if text == "off" {
         network.multicast = false;
         return Ok(network);
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn each_part_of_multicast_may_be_left_out_and_a_wrong_one_says_what_it_is() {
         let read = |text: &str| {
-            let network = multicast(text, Network::default())?;
+            let network = multicast(text)?;
             let group = network.group.map_or_else(String::new, |group| group.to_string());
             Ok::<_, String>((group, network.discovery_port, network.ttl, network.multicast))
         };

@@ -1,5 +1,7 @@
 //! What a node does before it waits for others.
 
+use mingle_core::rdma;
+
 use crate::config::Settings;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -26,7 +28,7 @@ pub(crate) fn prepare(config: &mut Settings) -> Result<Found, Stop> {
         config.rendezvous.traits = same::traits(config, found.machine.as_ref());
     }
     if !config.quiet {
-        found.warn();
+        stderr::warn(found.machine.as_ref().and_then(rdma::unusable));
     }
     Ok(found)
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 use tracing::Level;
 
@@ -42,9 +42,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 
 /// Whether a line on stderr can be redrawn in place.
 pub(crate) fn is_live() -> bool {
-    !caller::is_there()
-        && io::stderr().is_terminal()
-        && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+    !caller::is_there() && redraws(&io::stderr())
+}
+
+/// Whether lines that are written there can be redrawn in place.
+pub(crate) fn redraws(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Starts the log with `--verbose`. Other runs save the time that this takes.

@@ -122,20 +122,20 @@ impl Settings {
         Ok(config)
     }
 
-    /// Takes the options of `mingle run` that say when a world is over. The `caller` may decide about each
-    /// restart, and not their number.
+    /// Takes the options of `mingle run` that say when a world is over. Where a program decides about each
+    /// restart, their number does not count.
     pub(crate) fn set_restarts(&mut self, args: &RunArgs, caller_decides: bool) -> Result<(), Stop> {
         let reader = Reader(&environment_or_files);
-        let time =
-            |argument: &Option<String>, option, default| reader.time(argument.clone(), option, default);
+        let time = |argument: &Option<String>, option, default, forever| {
+            reader.time(argument.clone(), option, default).map(|time| time.unwrap_or(forever))
+        };
         let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
         let (most, forget) = given.unwrap_or((0, FORGET_RESTARTS));
         let rendezvous = &mut self.rendezvous;
         rendezvous.stop_timeout =
-            time(&args.stop_timeout, "stop-timeout", Rendezvous::STOP_TIMEOUT)?.unwrap_or(LONGEST);
-        let delay = time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default();
-        rendezvous.gone_after =
-            time(&args.gone_after, "gone-after", Rendezvous::GONE_AFTER)?.unwrap_or(LONGEST);
+            time(&args.stop_timeout, "stop-timeout", Rendezvous::STOP_TIMEOUT, LONGEST)?;
+        let delay = time(&args.restart_delay, "restart-delay", RESTART_DELAY, Duration::ZERO)?;
+        rendezvous.gone_after = time(&args.gone_after, "gone-after", Rendezvous::GONE_AFTER, LONGEST)?;
         rendezvous.grows = reader.flag(args.grow, "grow")?;
         let allows_split = reader.flag(args.allow_split, "allow-split")?;
         let restarts = &mut rendezvous.restarts;
@@ -246,7 +246,8 @@ impl Provenance {
         reader: &Reader<'_>,
         scheduler: &Scheduler<'_>,
     ) -> Result<Rendezvous, Stop> {
-        let world = self.or(reader.world(low.world.take())?, "world", || scheduler.world())?;
+        let world = reader.read(low.world.take(), "world", values::world_size)?;
+        let world = self.or(world, "world", || scheduler.world())?;
         let job = self.or(reader.job(low.job_id.take())?, "job", || scheduler.job())?;
         let (job, world) = match (job, world) {
             (Some(job), Some(world)) => (job, world),
@@ -332,20 +333,16 @@ fn slots_of_host(fabric: &Wanted, environment: Environment<'_>) -> u32 {
     users.unwrap_or_else(|| slots::of_host(&Host(fabric.root.clone()), text))
 }
 
+/// What is missing: the job, the world, or both.
 fn missing(job: bool, world: bool) -> Stop {
-    let mut parts = Vec::new();
-    if job {
-        parts.push("--job-id is missing: give all nodes of one job the same name, such as --job-id foo");
-    }
-    if world {
-        parts.push("--world is missing: say how many nodes there are, such as --world 4");
-    }
-    let variables = match (job, world) {
-        (true, true) => "MINGLE_JOB_ID and MINGLE_WORLD",
-        (true, false) => "MINGLE_JOB_ID",
-        (false, _) => "MINGLE_WORLD",
+    const JOB: &str = "--job-id is missing: give all nodes of one job the same name, such as --job-id foo";
+    const WORLD: &str = "--world is missing: say how many nodes there are, such as --world 4";
+    let (what, variables) = match (job, world) {
+        (true, true) => (&*format!("{JOB}; {WORLD}"), "MINGLE_JOB_ID and MINGLE_WORLD"),
+        (true, false) => (JOB, "MINGLE_JOB_ID"),
+        (false, _) => (WORLD, "MINGLE_WORLD"),
     };
-    Stop::Usage(format!("{} (or set {variables}); see mingle --help", parts.join("; ")))
+    Stop::Usage(format!("{what} (or set {variables}); see mingle --help"))
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mingle_core::env::Setting;
-use mingle_core::{Filter, JobId, Secret, Seed, User, WorldSize};
+use mingle_core::{Filter, JobId, Secret, Seed, User};
 use nix::unistd::{self, geteuid};
 
 use super::same;
-use super::values::{flag, job_argument, job_variable, rdma, timeout, world_size};
+use super::values::{flag, job_argument, job_variable, rdma, timeout};
 use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
@@ -72,10 +72,6 @@ impl Reader<'_> {
         job.transpose()
     }
 
-    pub(crate) fn world(&self, argument: Option<String>) -> Result<Option<WorldSize>, Stop> {
-        self.read(argument, "world", world_size)
-    }
-
     /// Who runs this node: MINGLE_USER, or else the user of this process.
     pub(crate) fn user(&self) -> User {
         if let Some(name) = (self.0)("MINGLE_USER").filter(|name| !name.is_empty()) {
@@ -107,19 +103,14 @@ impl Reader<'_> {
     /// The pairs of `--same`, by their keys.
     pub(crate) fn same(&self, arguments: Vec<String>) -> Result<BTreeMap<String, String>, Stop> {
         let mut pairs = BTreeMap::new();
-        for given in self.all(arguments, "same")? {
-            for part in given.parts() {
-                given.parse(|_| same::add(&mut pairs, part))?;
-            }
-        }
+        self.each(arguments, "same", |part| same::add(&mut pairs, part))?;
         Ok(pairs)
     }
 
     /// The secret of `--secret-file`, or else of MINGLE_SECRET, and warnings about it.
     pub(crate) fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
         if let Some(file) = self.given(argument, "secret-file")? {
-            return file
-                .parse(|path| secret_of(Path::new(path)).map(|(secret, warning)| (Some(secret), warning)));
+            return file.parse(|path| secret_of(Path::new(path)));
         }
         // Not through `given`, whose errors show the value.
         let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
@@ -148,23 +139,32 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// All `--output` arguments, or else what MINGLE_OUTPUT lists with commas.
+    /// Takes each value of a repeatable option, or else those that its variable lists with commas.
+    fn each(
+        &self,
+        arguments: Vec<String>,
+        option: &'static str,
+        mut take: impl FnMut(&str) -> Result<(), String>,
+    ) -> Result<(), Stop> {
+        for given in self.all(arguments, option)? {
+            let parts = if given.is_variable { given.text.split(',').collect() } else { vec![&*given.text] };
+            parts.into_iter().try_for_each(|part| given.parse(|_| take(part)))?;
+        }
+        Ok(())
+    }
+
+    /// All `--output` arguments, or else what MINGLE_OUTPUT lists.
     pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<OutputFile>, Stop> {
         let mut outputs: Vec<OutputFile> = Vec::new();
-        for given in self.all(arguments, "output")? {
-            for part in given.parts() {
-                let output = given.parse(|_| OutputFile::parse(part))?;
-                if outputs.iter().any(|other| other.path == output.path) {
-                    return given.parse(|_| {
-                        Err(format!(
-                            "{} is written twice; give each format a file of its own",
-                            output.path.display()
-                        ))
-                    });
-                }
-                outputs.push(output);
+        self.each(arguments, "output", |part| {
+            let output = OutputFile::parse(part)?;
+            if outputs.iter().any(|other| other.path == output.path) {
+                let path = output.path.display();
+                return Err(format!("{path} is written twice; give each format a file of its own"));
             }
-        }
+            outputs.push(output);
+            Ok(())
+        })?;
         Ok(outputs)
     }
 
@@ -184,11 +184,6 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// The values of an option that may be given several times: its variable has all of them, with commas.
-    fn parts(&self) -> Vec<&str> {
-        if self.is_variable { self.text.split(',').collect() } else { vec![&self.text] }
-    }
-
     pub(crate) fn parse<T, E: fmt::Display>(
         &self,
         read: impl FnOnce(&str) -> Result<T, E>,
@@ -216,7 +211,7 @@ fn variable(option: &str) -> String {
 }
 
 /// The secret in a file, and a warning where every user can read it.
-fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
+fn secret_of(path: &Path) -> Result<(Option<Secret>, Vec<String>), String> {
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
     if metadata.len() > LONGEST_SECRET {
         return Err(format!("has {} bytes, which is too many for a secret", metadata.len()));
@@ -228,7 +223,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
         let path = path.display();
         format!("every user of this host can read the secret in {path}; chmod 600 {path}")
     });
-    Ok((secret, warning.into_iter().collect()))
+    Ok((Some(secret), warning.into_iter().collect()))
 }
 
 /// The variables of `--set`; the last value of each name wins.

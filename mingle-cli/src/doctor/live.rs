@@ -114,7 +114,9 @@ impl Meeting {
             if board.others.is_empty() {
                 return board.clone();
             }
-            let target = |peer: &Record| Some((peer.id, board.path_to(peer)?));
+            let target = |peer: &Record| {
+                Some((peer.id, SocketAddr::new(board.reached(peer)?.link.address, peer.port)))
+            };
             self.proving = board.others.values().take(board.world - 1).filter_map(target).collect();
         }
         self.prover.prove(self.proving.iter().copied());

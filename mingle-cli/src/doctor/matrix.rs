@@ -110,11 +110,6 @@ impl Board {
         places.filter(|place| family.is_none_or(|is_ipv6| place.at.is_ipv6() == is_ipv6)).min_by_key(rank)
     }
 
-    /// The address and port to which the path to a host is proved.
-    pub(super) fn path_to(&self, peer: &Record) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.reached(peer)?.link.address, peer.port))
-    }
-
     /// All hosts that are known.
     fn all(&self) -> impl Iterator<Item = &Record> {
         std::iter::once(&self.own).chain(self.others.values())

@@ -42,6 +42,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::DoctorArgs;
+use crate::config::values::world_size;
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
 use crate::fabric;
@@ -144,7 +145,7 @@ type Subject = (JobId, Option<WorldSize>, Network, Option<Duration>);
 
 fn subject(args: DoctorArgs, reader: &Reader<'_>) -> Result<Subject, Stop> {
     let mut network = args.network.read(reader)?;
-    let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
+    let (job, world) = (reader.job(args.job_id)?, reader.read(args.world, "world", world_size)?);
     if world.is_some() && job.is_none() {
         return Err(Stop::Usage(
             "--job-id is missing: --world compares several hosts, which find each other by the job ID"

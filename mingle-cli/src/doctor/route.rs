@@ -36,15 +36,12 @@ impl Blocked {
     pub(super) fn explain(self, host: &str, to: IpAddr, by: Option<&str>) -> (String, String) {
         let v6 = if to.is_ipv6() { " -6" } else { "" };
         match (self, by) {
-            (Self::NoRoute, Some(by)) => (
+            (Self::NoRoute, by) => (
                 format!("no route of {host} leads to {to}"),
-                format!(
-                    "on {host}: `ip{v6} route add {to} dev {by}`; or give both an address of one network"
+                by.map_or_else(
+                    || format!("add a route to {to} on {host}, or choose another --interface"),
+                    |by| format!("on {host}: `ip{v6} route add {to} dev {by}`; or give both an address of one network"),
                 ),
-            ),
-            (Self::NoRoute, None) => (
-                format!("no route of {host} leads to {to}"),
-                format!("add a route to {to} on {host}, or choose another --interface"),
             ),
             (Self::Route(Route { net, prefix, rejects: true, .. }), _) => (
                 format!("a route of {host} rejects packets to {net}/{prefix}"),

@@ -54,15 +54,9 @@ async fn ask(shared: &Shared, at: SocketAddr) -> io::Result<u32> {
     measure(&mut stream).await
 }
 
-/// Sends to a host that has asked for it, if this one has time.
+/// Sends to a host that has asked for it, until that has enough, if this one has time.
 pub(super) async fn answer(shared: &Shared, stream: &mut TcpStream) {
-    if let Ok(_permit) = shared.link.try_acquire() {
-        send(stream).await;
-    }
-}
-
-/// Sends until the other host has enough.
-async fn send(stream: &mut TcpStream) {
+    let Ok(_permit) = shared.link.try_acquire() else { return };
     let sending = async {
         let block = vec![0; BLOCK];
         for _ in 0..BYTES / BLOCK {

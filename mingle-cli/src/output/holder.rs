@@ -36,7 +36,9 @@ impl Holder {
     /// The parent. None if it is in another PID namespace, as the parent of a container's first process is.
     pub(crate) fn parent() -> Option<Self> {
         let mut pid = getppid().as_raw();
-        while is_wrapper(&fs::read(format!("/proc/{pid}/comm")).ok()?) {
+        // Names need not be UTF-8.
+        let is_wrapper = |name: Vec<u8>| WRAPPERS.iter().any(|other| other.as_bytes() == name.trim_ascii());
+        while is_wrapper(fs::read(format!("/proc/{pid}/comm")).ok()?) {
             pid = Stat::of(pid)?.parent;
         }
         Self::of(pid)
@@ -69,11 +71,6 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{BEFORE}{} {} {} {}", self.pid, self.start, self.namespace, self.boot)
     }
-}
-
-/// Whether this is the name of such a program. Names need not be UTF-8.
-fn is_wrapper(name: &[u8]) -> bool {
-    WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == name.trim_ascii())
 }
 
 /// Such as `pid:[4026531836]`.

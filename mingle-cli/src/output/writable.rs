@@ -17,7 +17,7 @@ pub(crate) fn file(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     // A file that is replaced need not be writable itself, and a device is written in place.
     match folder(parent.unwrap_or(Path::new("."))) {
-        Err(_) if path.exists() => allowed(&path, AccessFlags::W_OK),
+        Err(_) if path.exists() => Ok(eaccess(&path, AccessFlags::W_OK)?),
         new => new,
     }
 }
@@ -30,9 +30,5 @@ pub(crate) fn folder(path: &Path) -> io::Result<()> {
     if !metadata.is_dir() {
         return Err(named(ErrorKind::NotADirectory.into()));
     }
-    allowed(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(named)
-}
-
-fn allowed(path: &Path, how: AccessFlags) -> io::Result<()> {
-    eaccess(path, how).map_err(io::Error::from)
+    eaccess(path, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| named(error.into()))
 }

@@ -21,12 +21,25 @@ const PAIRS: usize = 4096;
 const SHOWN: usize = 16;
 
 /// How a channel leads from node to node, the best first: the name of the number of its ends, the verdict
-/// where all do so, and that in words. The last is a plugin that this program does not know.
-const NETWORKS: [(&str, &str, &str); 4] = [
-    ("gpudirect", "rdma_with_gpudirect", "RDMA with GPUDirect"),
-    ("rdma", "rdma_without_gpudirect", "RDMA without GPUDirect"),
-    ("sockets", "sockets", "sockets"),
-    ("other", "other_network", "another network"),
+/// where all do so, that in words, and what the user can do. The last is a plugin that this program does not
+/// know.
+const NETWORKS: [(&str, &str, &str, &str); 4] = [
+    ("gpudirect", "rdma_with_gpudirect", "RDMA with GPUDirect", ""),
+    (
+        "rdma",
+        "rdma_without_gpudirect",
+        "RDMA without GPUDirect",
+        ". The data goes through the host's memory: load nvidia_peermem on the host, or use a GPU driver with DMA-BUF, \
+         and see `nvidia-smi topo -m`",
+    ),
+    (
+        "sockets",
+        "sockets",
+        "sockets",
+        ". RDMA is not used: `mingle rdma` shows the devices of a host, and the log's lines with NET/IB and libibverbs \
+         say what NCCL found",
+    ),
+    ("other", "other_network", "another network", ""),
 ];
 
 /// The number of ends of channels on each of the [`NETWORKS`].
@@ -133,12 +146,22 @@ impl LogReport {
         }
     }
 
-    fn verdict(&self) -> &'static str {
+    /// The verdict, and the same in words.
+    fn verdict(&self) -> (&'static str, String) {
+        let all: u64 = self.ends.iter().sum();
+        let ends = format!("{all} ends of network channels");
         match used(self.ends)[..] {
-            [] if self.within_nodes => "one_node",
-            [] => "no_channel",
-            [(at, _)] => NETWORKS[at].1,
-            _ => "mixed",
+            [] if self.within_nodes => ("one_node", "one node: no channel uses a network".to_owned()),
+            [] => {
+                let text = "no channels: the log does not show how data is sent; run with NCCL_DEBUG=INFO \
+                            NCCL_DEBUG_SUBSYS=INIT,ENV,NET";
+                ("no_channel", text.to_owned())
+            }
+            [(at, _)] => {
+                let (_, verdict, words, cure) = NETWORKS[at];
+                (verdict, format!("{words}: all {ends}{cure}"))
+            }
+            _ => ("mixed", format!("mixed: {} of {ends}", counts(self.ends))),
         }
     }
 
@@ -156,7 +179,7 @@ impl LogReport {
             |ends: Ends| NETWORKS.map(|(name, ..)| name).into_iter().zip(ends).collect::<BTreeMap<_, _>>();
         let pair = |((from, to), ends)| json!({ "from": from, "to": to, "ends": named(ends) });
         json!({
-            "verdict": self.verdict(),
+            "verdict": self.verdict().0,
             "network_ends": named(self.ends),
             "other_pairs": self.others().into_iter().map(pair).collect::<Vec<_>>(),
         })
@@ -165,29 +188,7 @@ impl LogReport {
 
 impl fmt::Display for LogReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all: u64 = self.ends.iter().sum();
-        let ends = format!("all {all} ends of network channels");
-        match self.verdict() {
-            "rdma_with_gpudirect" => writeln!(f, "RDMA with GPUDirect: {ends}"),
-            "rdma_without_gpudirect" => writeln!(
-                f,
-                "RDMA without GPUDirect: {ends}. The data goes through the host's memory: load nvidia_peermem on the \
-                 host, or use a GPU driver with DMA-BUF, and see `nvidia-smi topo -m`"
-            ),
-            "sockets" => writeln!(
-                f,
-                "sockets: {ends}. RDMA is not used: `mingle rdma` shows the devices of a host, and the log's lines with \
-                 NET/IB and libibverbs say what NCCL found"
-            ),
-            "mixed" => writeln!(f, "mixed: {} of {all} ends of network channels", counts(self.ends)),
-            "one_node" => writeln!(f, "one node: no channel uses a network"),
-            "no_channel" => writeln!(
-                f,
-                "no channels: the log does not show how data is sent; run with NCCL_DEBUG=INFO \
-                 NCCL_DEBUG_SUBSYS=INIT,ENV,NET"
-            ),
-            _ => writeln!(f, "another network: {ends}"),
-        }?;
+        writeln!(f, "{}", self.verdict().1)?;
         let others = self.others();
         for (at, ((from, to), ends)) in others.iter().take(SHOWN).enumerate() {
             let heading =
@@ -214,7 +215,7 @@ mod tests {
 
     /// The verdict on one line of NCCL's.
     fn of(text: &str) -> &'static str {
-        report(&format!("node-a:120890:121560 [0] NCCL INFO {text}")).verdict()
+        report(&format!("node-a:120890:121560 [0] NCCL INFO {text}")).verdict().0
     }
 
     #[test]
@@ -245,10 +246,10 @@ mod tests {
         ] {
             assert_eq!(of(text), verdict, "{text}");
         }
-        assert_eq!(report("NCCL version 2.18.5+cuda12.0").verdict(), "no_channel");
+        assert_eq!(report("NCCL version 2.18.5+cuda12.0").verdict().0, "no_channel");
         let with_prefix =
             "[1,26]<stdout>:ip-1:8716:9558 [2] NCCL INFO Channel 0 : 1[0] -> 2[0] [send] via NET/IB/0";
-        assert_eq!(report(with_prefix).verdict(), "rdma_without_gpudirect");
+        assert_eq!(report(with_prefix).verdict().0, "rdma_without_gpudirect");
     }
 
     /// NVIDIA/nccl#1189, shortened: two nodes with RoCE.

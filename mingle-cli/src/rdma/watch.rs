@@ -23,8 +23,8 @@ type Counter = Option<(u64, &'static str)>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct WatchedLink {
     name: String,
-    sent: Counter,
-    received: Counter,
+    /// What it has sent, and received.
+    counters: [Counter; 2],
 }
 
 /// Prints a table of rates at each interval, without end, or until nobody reads it.
@@ -45,15 +45,14 @@ pub(crate) fn run(host: &Host, every: Duration, out: &mut dyn Write) -> io::Resu
 
 /// The links that have ever carried a byte, RDMA ports first, with the rates between two samples.
 fn table(before: &[WatchedLink], after: &[WatchedLink], elapsed: Duration) -> String {
-    let is_idle =
-        |link: &&WatchedLink| [link.sent, link.received].iter().all(|c| matches!(c, None | Some((0, _))));
+    let is_idle = |link: &&WatchedLink| link.counters.iter().all(|c| matches!(c, None | Some((0, _))));
     let links: Vec<&WatchedLink> = after.iter().filter(|link| !is_idle(link)).collect();
     let width = links.iter().map(|link| link.name.len()).max().unwrap_or(0).max("name".len());
     let mut text = format!("{:width$}  {:>12}  {:>12}\n", "name", "sent", "received");
     for link in links {
         let was = before.iter().find(|was| was.name == link.name);
-        let shown = |of: fn(&WatchedLink) -> Counter| rate(was.and_then(of), of(link), elapsed);
-        let (sent, received) = (shown(|link| link.sent), shown(|link| link.received));
+        let shown = |at: usize| rate(was.and_then(|was| was.counters[at]), link.counters[at], elapsed);
+        let [sent, received] = [0, 1].map(shown);
         let _ = writeln!(text, "{:width$}  {sent:>12}  {received:>12}", link.name);
     }
     text + "\n"
@@ -84,12 +83,13 @@ fn read(host: &Host) -> Vec<WatchedLink> {
     for device in names(host, "/sys/class/infiniband") {
         let ports = format!("/sys/class/infiniband/{device}/ports");
         for number in names(host, &ports) {
-            links.push(of_port(host, &format!("{ports}/{number}"), &device, &number));
+            let name = format!("{}:{}", shown(&device), shown(&number));
+            links.push(WatchedLink { name, counters: of_port(host, &format!("{ports}/{number}")) });
         }
     }
     for name in names(host, "/sys/class/net") {
         let count = |file: &str| counter(host, &format!("/sys/class/net/{name}/statistics/{file}"), 1, "B/s");
-        links.push(WatchedLink { name: shown(&name), sent: count("tx_bytes"), received: count("rx_bytes") });
+        links.push(WatchedLink { name: shown(&name), counters: ["tx_bytes", "rx_bytes"].map(count) });
     }
     links
 }
@@ -97,7 +97,7 @@ fn read(host: &Host) -> Vec<WatchedLink> {
 /// InfiniBand and mlx5's RoCE have `counters` in units of four bytes
 /// (Documentation/ABI/stable/sysfs-class-infiniband); `hw_counters` has bytes for EFA
 /// (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
-fn of_port(host: &Host, port: &str, device: &str, number: &str) -> WatchedLink {
+fn of_port(host: &Host, port: &str) -> [Counter; 2] {
     let kinds = [
         ("counters", ["port_xmit_data", "port_rcv_data"], 4, "B/s"),
         ("hw_counters", ["tx_bytes", "rx_bytes"], 1, "B/s"),
@@ -106,8 +106,7 @@ fn of_port(host: &Host, port: &str, device: &str, number: &str) -> WatchedLink {
     let found = kinds.map(|(folder, files, scale, unit)| {
         files.map(|file| counter(host, &format!("{port}/{folder}/{file}"), scale, unit))
     });
-    let [sent, received] = found.into_iter().find(|counters| *counters != [None; 2]).unwrap_or_default();
-    WatchedLink { name: format!("{}:{}", shown(device), shown(number)), sent, received }
+    found.into_iter().find(|counters| *counters != [None; 2]).unwrap_or_default()
 }
 
 /// None where an adapter has no such counter: it returns a text such as `N/A (no PMA)`. One of 32 bits stops

@@ -252,10 +252,9 @@ impl<'a> Scheduler<'a> {
     /// Whether this is the shell of a batch script, which runs on one node of several.
     pub(crate) fn is_batch_shell(&self) -> Result<bool, Stop> {
         let nodes = self.number("SLURM_NNODES")?;
-        let is_started = |name: &str| (self.variable)(name).is_some_and(|value| !value.is_empty());
-        Ok(nodes.is_some_and(|nodes| nodes.value > 1)
-            && !is_started("SLURM_STEP_ID")
-            && !is_started("OMPI_COMM_WORLD_RANK"))
+        let is_set = |name: &str| (self.variable)(name).is_some_and(|value| !value.is_empty());
+        let is_started = is_set("SLURM_STEP_ID") || is_set("OMPI_COMM_WORLD_RANK");
+        Ok(nodes.is_some_and(|nodes| nodes.value > 1) && !is_started)
     }
 
     fn number(&self, variable: &str) -> Result<Option<Provided<u32>>, Stop> {

@@ -11,7 +11,7 @@ mod jobs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use crate::events::utc;
 use crate::exit::Stop;
 use crate::runtime::runtime;
 use crate::scheduler::Environment;
-use crate::stderr::{self, printable};
+use crate::stderr::{self, printable, redraws};
 use crate::stdout::{Stdout, wants_json};
 use job::WatchedJob;
 use jobs::Jobs;
@@ -107,8 +107,8 @@ impl WatchedJobs {
             if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
         stderr::warn(warnings);
         // Not the variable, which says how long a node waits.
-        let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", timeout)?;
-        let limit = limit.map(|limit| limit.unwrap_or(LONGEST));
+        let limit = |text: &str| timeout(text).map(|limit| limit.unwrap_or(LONGEST));
+        let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", limit)?;
         Ok(Self { job, secret, network, limit })
     }
 }
@@ -161,9 +161,8 @@ enum Screen {
 
 impl Screen {
     fn new() -> Result<Self, Stop> {
-        let can_draw = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         let out = Stdout::stream()?;
-        Ok(if can_draw && out.is_terminal() { Self::Live(out, 0) } else { Self::Lines(out, BTreeSet::new()) })
+        Ok(if redraws(&out) { Self::Live(out, 0) } else { Self::Lines(out, BTreeSet::new()) })
     }
 
     /// Shows the state, or its changes. Returns whether the output still has a reader.

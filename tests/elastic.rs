@@ -460,6 +460,30 @@ fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_ad
 }
 
 #[test]
+fn a_member_that_gives_its_seat_to_a_spare_for_its_broken_paths_outlives_its_timeout_and_ends_with_the_job() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    let first = format!("{UNTIL_TOLD}; exit $((1 - MINGLE_GENERATION))");
+    let start = |node| run_in(&lab, node, &["--world", "3", "--timeout", "6s"], &first);
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 3 in 0");
+    }
+    procs.push(start(3));
+    procs[3].expect_stderr("already runs");
+    lab.firewall(2, &["tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
+    end(&lab, &[0], 0);
+    expect_stdout(&procs[3], "2 of 3 in 1");
+    procs[2].expect_stderr("this job already runs, says 10.77.0.10");
+    // Beyond the timeout of the member without a seat, which began as the world was over.
+    let late = Instant::now() + Duration::from_secs(7);
+    assert!(!procs[2].transcript.stderr.wait_until(late, |text| text.contains("error")));
+    end(&lab, &[0, 1, 3], 1);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_newcomer_for_another_size_ends_at_once_beside_a_world_that_runs_and_goes_on() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let procs: Vec<Proc> = (0..2).map(|node| run_in(&lab, node, &["--world", "2"], UNTIL_TOLD)).collect();

@@ -17,7 +17,7 @@ use crate::net::error::Error;
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
 use crate::proto::world::WorldRound;
-use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report};
+use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Warning};
 use crate::wire::world::{Phase, Plan, Reign};
 
 /// A node that waits for a seat and hears no leader for so long looks for others.
@@ -61,7 +61,11 @@ impl RunningWorld {
             let has_leader = leader.is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
             if has_leader {
                 leaderless = None;
-                has_met |= self.world.is_guest();
+                let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
+                if is_news && self.rank.is_some() {
+                    // Another node has its seat.
+                    self.driver.warn(Warning::AlreadyRunning { from: self.leader().address });
+                }
             } else if self.world.is_guest() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
                 self.is_lost = true;
             }

@@ -129,8 +129,8 @@ impl RunningWorld {
     fn deadline_report(&self) -> Report {
         let Reign { here, absent, .. } = self.world.reign();
         let heard = |(rank, peer): (u32, &Peer)| {
-            let is_back = !absent.contains(&rank) && self.rank != Some(Rank(rank));
-            is_back.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
+            let is_other = self.rank != Some(Rank(rank));
+            is_other.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
         };
         Report {
             joined: *here,

@@ -270,7 +270,7 @@ impl World {
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
         let is_member = self.reign.rank.is_some();
         self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
-        if self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over() {
+        if self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over(lead.frees) {
             return;
         }
         self.lead = Some(lead);
@@ -760,8 +760,9 @@ impl World {
         }
     }
 
-    /// This node leaves: another one leads from now on. Returns false where there is none.
-    fn hand_over(&mut self) -> bool {
+    /// This node leaves: another one leads from now on. Returns false where there is none. If it frees those
+    /// that wait, this may replace what has said so.
+    fn hand_over(&mut self, frees: bool) -> bool {
         let heirs = self
             .plan
             .iter()
@@ -786,10 +787,11 @@ impl World {
             rounds: 0,
             ..self.reign.clone()
         };
-        let reign = WorldSaid::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+        let members = self.seats();
         let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
-            self.say(id, &reign);
+            let phase = if frees && !members.contains(&id) { Phase::Released } else { phase };
+            self.say(id, &WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }));
         }
         true
     }

@@ -460,8 +460,9 @@ impl Net {
         let Host { world, round, .. } = &mut self.hosts[host];
         let may_form = |round: &RoundId| world.as_ref().is_some_and(|world| world.may_form(*round));
         let is_void = round.take_if(|round| !may_form(round)).is_some();
-        let may_end = world.as_ref().is_some_and(|world| world.leads() && !world.is_in_round());
-        if round.is_some() && may_end {
+        // Of the round of a former leader it knows that it is over.
+        let is_own = |world: &World| round.is_some_and(|round| round.leader == world.own.id);
+        if world.as_ref().is_some_and(|world| world.leads() && is_own(world) && !world.is_in_round()) {
             self.broken.push(format!("host {host} may end at its timeout while others start their commands"));
         }
         if is_void {
@@ -1698,6 +1699,21 @@ fn of_two_halves_of_a_large_world_that_do_not_reach_each_other_the_later_one_is_
     lead.learn(Time::ZERO, vec![(early[7], early[7])]);
     assert_eq!(lead.left_out(Time::from_millis(10), early), BTreeSet::from([early[7]]));
     assert_eq!(lead.left_out(Time::from_secs(61), &nodes), BTreeSet::new());
+}
+
+#[test]
+fn a_leader_that_gives_the_job_up_and_leaves_at_once_frees_the_nodes_that_wait() {
+    let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 1, 0.0);
+    let led = net.leader().unwrap();
+    net.run_until(Time::from_secs(5));
+    let now = net.now;
+    let world = net.hosts[led].world.as_mut().unwrap();
+    world.release_all(now);
+    world.ended(now, Some(End::Left));
+    net.carry_out(led);
+    net.run_until(now + Duration::from_secs(3));
+    let finished = net.hosts.iter().map(|host| host.finished);
+    assert!(finished.eq([false, false, false, true]), "{:?}", net.seen);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::net::error::Error;
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
 use crate::proto::world::WorldRound;
-use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Warning};
+use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Time, Warning};
 use crate::wire::world::{Phase, Plan, Reign};
 
 /// A node that waits for a seat and hears no leader for so long looks for others.
@@ -197,6 +197,11 @@ impl RunningWorld {
         if let Some((nodes, path)) = round.answer() {
             self.world.proved(now, round.id, nodes, path);
         }
+    }
+
+    /// When the proofs of the round that is under way want the time.
+    pub(super) fn proofs_due(&self) -> Option<Time> {
+        self.round.as_ref().and_then(|round| round.proofs.poll_timeout())
     }
 
     /// Ends the proofs of a round that is void: they would reach ports that are a job's by now.

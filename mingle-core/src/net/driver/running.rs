@@ -187,8 +187,7 @@ impl RunningWorld {
 
     /// Does what is due, and carries out what the world wants.
     pub(super) async fn advance(&mut self) {
-        let of_proofs = self.round.as_ref().and_then(|round| round.proofs.poll_timeout());
-        let due = self.world.poll_timeout().into_iter().chain(of_proofs).min();
+        let due = self.world.poll_timeout().into_iter().chain(self.proofs_due()).min();
         if due.is_some_and(|due| was_stopped(due, self.driver.now())) {
             for _ in 0..SETTLE {
                 tokio::task::yield_now().await;
@@ -366,8 +365,7 @@ impl RunningWorld {
 
     /// Waits for whatever comes first, and hears it.
     pub(super) async fn wait(&mut self) {
-        let round_due = self.round.as_ref().and_then(|round| round.proofs.poll_timeout());
-        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), round_due];
+        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), self.proofs_due()];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);

@@ -788,10 +788,11 @@ impl World {
             ..self.reign.clone()
         };
         let members = self.seats();
+        let (to_members, to_others) = (self.reign_with_heirs(false), self.reign_with_heirs(frees));
         let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
-            let phase = if frees && !members.contains(&id) { Phase::Released } else { phase };
-            self.say(id, &WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }));
+            let reign = if members.contains(&id) { &to_members } else { &to_others };
+            self.peers.say(self.now, id, reign);
         }
         true
     }
@@ -809,8 +810,7 @@ impl World {
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
         let members = self.seats();
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
-        let phase = if lead.frees { Phase::Released } else { self.reign.phase };
-        let to_others = WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode();
+        let to_others = self.reign_with_heirs(lead.frees);
         let is_told = |id: &NodeId, peer: &Process| {
             let listens = members.contains(id) || peer.arrival.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))

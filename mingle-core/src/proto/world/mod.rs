@@ -534,10 +534,6 @@ impl World {
         self.left.retain(|id, _| seats.contains(id));
     }
 
-    fn say(&mut self, to: NodeId, said: &WorldSaid) {
-        self.peers.say(self.now, to, &said.encode());
-    }
-
     fn is_there(&self, id: NodeId) -> bool {
         id == self.own.id || self.peers.is_there(id)
     }
@@ -897,9 +893,9 @@ impl World {
                 (peer.known.arrival.is_some() && peer.known.status.is_some()) || peer.known.is_behind
             });
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
-            let reign = WorldSaid::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+            let reign = self.reign_with_heirs(false);
             for guest in guests {
-                self.say(guest, &reign);
+                self.peers.say(self.now, guest, &reign);
             }
         }
     }
@@ -907,6 +903,12 @@ impl World {
     /// Who leads if the leader is lost, in this order.
     fn heirs(&self) -> Vec<Contact> {
         self.current_plan().map_or_else(|| self.reign.heirs.clone(), Plan::heirs)
+    }
+
+    /// What is decided, for nodes that may have no plan of this epoch; or that they are freed.
+    fn reign_with_heirs(&self, frees: bool) -> Body {
+        let phase = if frees { Phase::Released } else { self.reign.phase };
+        WorldSaid::Reign(Reign { heirs: self.heirs(), phase, ..self.reign.clone() }).encode()
     }
 
     /// The plan of this node's world, unless others have gone on without this node.

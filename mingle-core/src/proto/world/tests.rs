@@ -1551,13 +1551,18 @@ fn follower(members: u8) -> (World, Vec<NodeId>) {
     (World::member(contact(2).id, arrival(&contact(2)), settings(size), plan, 5, Time::ZERO), others)
 }
 
+/// The same, with an open connection to the leader, the first of the others.
+fn connected_follower(members: u8) -> (World, Vec<NodeId>) {
+    let (mut world, others) = follower(members);
+    let (dial, number) = actions(&mut world).1.unwrap();
+    world.opened(Time::from_millis(1), others[0], Way::Dialled(dial), ConnId(1), number, 9);
+    (world, others)
+}
+
 #[test]
 fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead_is_closed() {
-    let (mut world, others) = follower(3);
+    let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);
-    let (_, dial) = actions(&mut world);
-    let (dial, number) = dial.unwrap();
-    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
     world.closed(ms(2), ConnId(1), Ending::Closed);
     world.advance(ms(200));
     let (_, late) = actions(&mut world);
@@ -1611,10 +1616,8 @@ fn a_leader_that_was_stopped_suspects_nobody_when_it_reads_the_first_that_has_ar
 #[test]
 fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless_it_has_a_connection() {
     for is_connected in [false, true] {
-        let (mut world, others) = follower(3);
-        let (leader, gone, ms) = (others[0], others[1], Time::from_millis);
-        let (dial, number) = actions(&mut world).1.unwrap();
-        world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+        let (mut world, others) = connected_follower(3);
+        let (gone, ms) = (others[1], Time::from_millis);
         if is_connected {
             let number = world.answers(ms(2), gone, world.own.id).unwrap();
             world.opened(ms(2), gone, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
@@ -1631,10 +1634,8 @@ fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless
 
 #[test]
 fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
-    let (mut world, others) = follower(3);
+    let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);
-    let (dial, number) = actions(&mut world).1.unwrap();
-    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
     let read = |world: &mut World, number: u64, said: WorldSaid| {
         let body = said.encode();
         world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
@@ -1654,10 +1655,8 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
 
 #[test]
 fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that_was_stopped() {
-    let (mut world, others) = follower(3);
+    let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);
-    let (dial, number) = actions(&mut world).1.unwrap();
-    world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
     let round = RoundId { leader, number: 2 };
     let plan = world.plan.as_deref().unwrap().clone();
     let next = Plan { round, epoch: plan.epoch.next().unwrap(), terms: plan.terms };

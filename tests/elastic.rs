@@ -438,9 +438,11 @@ fn two_parts_of_a_job_that_know_nobody_of_each_other_and_are_too_few_become_one_
 }
 
 #[test]
-fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_address() {
+fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_address_which_its_file_names() {
     let Some(lab) = Options::nodes(3).start() else { return };
-    let start = |node| run_in(&lab, node, &["--world", "2", "--timeout", "60s"], UNTIL_TOLD);
+    lab.at(0, "mkdir /run/seeds");
+    let line = ["--world", "2", "--timeout", "60s", "--seed-dir", "/run/seeds"];
+    let start = |node| run_in(&lab, node, &line, UNTIL_TOLD);
     let mut procs: Vec<Proc> = (0..2).map(start).collect();
     for proc in &procs {
         expect_stdout(proc, " of 2 in 0");
@@ -448,6 +450,10 @@ fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_ad
     procs.push(start(2));
     procs[2].expect_stderr("already runs");
     lab.at(2, "ip addr flush dev eth0; ip addr add 10.77.0.40/24 brd + dev eth0");
+    let until = Instant::now() + PATIENCE;
+    while !lab.shell(0, "sh", "cat /run/seeds/*").stdout.contains("10.77.0.40:") {
+        assert!(Instant::now() < until, "{}", lab.shell(0, "sh", "head /run/seeds/*").stdout);
+    }
     let killed = Instant::now();
     send_signal("KILL", procs.remove(1).id());
     expect_stdout(&procs[1], "1 of 2 in 1");

@@ -52,6 +52,9 @@ pub struct Slots {
 #[serde(from = "Members")]
 pub struct Roster {
     members: Vec<Member>,
+    /// The members' places in `members`, in the order of their IDs.
+    #[serde(skip)]
+    by_id: Vec<usize>,
 }
 
 /// The members by rank, as they are on the wire.
@@ -63,7 +66,7 @@ impl From<Members> for Roster {
         for (rank, member) in (0..).zip(&mut members) {
             member.rank = Rank(rank);
         }
-        Self { members }
+        Self::ranked(members)
     }
 }
 
@@ -72,7 +75,19 @@ impl Roster {
     pub fn new(mut members: Vec<Member>) -> Option<Self> {
         members.sort_by_key(|m| m.rank);
         let dense = members.iter().zip(0u32..).all(|(m, rank)| m.rank.get() == rank);
-        dense.then_some(Self { members })
+        dense.then(|| Self::ranked(members))
+    }
+
+    fn ranked(members: Vec<Member>) -> Self {
+        let mut by_id: Vec<usize> = (0..members.len()).collect();
+        by_id.sort_unstable_by_key(|&at| members[at].id);
+        Self { members, by_id }
+    }
+
+    /// The member of this ID.
+    pub(crate) fn find(&self, id: NodeId) -> Option<&Member> {
+        let at = self.by_id.binary_search_by_key(&id, |&at| self.members[at].id).ok()?;
+        self.members.get(self.by_id[at])
     }
 
     /// The members, ordered by rank.

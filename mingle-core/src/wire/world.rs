@@ -191,7 +191,7 @@ impl Plan {
     }
 
     pub(crate) fn rank_of(&self, id: NodeId) -> Option<u32> {
-        self.seats().iter().find(|seat| seat.id == id).map(|seat| seat.rank.get())
+        self.terms.roster.find(id).map(|seat| seat.rank.get())
     }
 
     pub(crate) fn seat(&self, rank: u32) -> Option<&Member> {

@@ -292,7 +292,6 @@ impl RunningWorld {
                 let is_over = self.world.is_over() || self.leaves;
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
-            WorldChange::Lost if self.world.leads() => {}
             WorldChange::Lost => {
                 self.is_lost = true;
                 if !self.world.is_over() {
@@ -398,7 +397,12 @@ impl RunningWorld {
     /// The next world reaches this node where its host is now.
     fn follow_addresses(&mut self) {
         let driver = &mut *self.driver;
-        driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
+        let endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
+        if endpoints != driver.endpoints {
+            driver.endpoints = endpoints;
+            // Newcomers find this node by its file.
+            driver.keep_seed_file();
+        }
         let (now, arrival) = (driver.now(), driver.arrival(self.sessions.port()));
         self.world.set_arrival(now, arrival);
     }

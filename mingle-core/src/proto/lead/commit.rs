@@ -145,7 +145,7 @@ impl Committed {
     /// The world as this node returns it.
     pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
         let roster = &self.plan.terms.roster;
-        let rank = roster.members().iter().find(|member| member.id == shared.me())?.rank;
+        let rank = roster.find(shared.me())?.rank;
         let local = self.plan.address(shared.me())?;
         Some(Formed {
             rank,

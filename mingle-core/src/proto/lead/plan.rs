@@ -1,6 +1,5 @@
 //! The plan of a round, made before any proof: ranks, master, roster, and the verdict on RDMA.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -21,8 +20,6 @@ pub(crate) struct RoundPlan {
     pub(super) number: u64,
     pub(crate) terms: Terms,
     pub(super) digest: Digest,
-    /// The rank of each node.
-    ranks: BTreeMap<NodeId, u32>,
     /// For each rank the slots on lower ones, and then those of all.
     slots: Vec<u64>,
     pub(super) master: NodeId,
@@ -135,10 +132,9 @@ impl RoundPlan {
             *sum += u64::from(member.slots);
             Some(*sum)
         }));
-        let ranks = members.iter().map(|member| (member.id, member.rank.get())).collect();
         let is_whole = members.len() == terms.reached.len();
         let digest = terms.roster.digest();
-        is_whole.then_some(Self { number, terms, digest, ranks, slots, master, master_at })
+        is_whole.then_some(Self { number, terms, digest, slots, master, master_at })
     }
 
     /// How many nodes the world of this round has.
@@ -152,7 +148,7 @@ impl RoundPlan {
     }
 
     fn reached(&self, id: NodeId) -> Option<(&Member, &Reach)> {
-        self.at(*self.ranks.get(&id)?)
+        self.at(self.terms.roster.find(id)?.rank.get())
     }
 
     fn at(&self, rank: u32) -> Option<(&Member, &Reach)> {
@@ -206,7 +202,7 @@ impl RoundPlan {
 
     /// What one member learns of it.
     pub(crate) fn prepare(&self, id: NodeId) -> Option<Prepare> {
-        let &rank = self.ranks.get(&id)?;
+        let rank = self.terms.roster.find(id)?.rank.get();
         Some(Prepare {
             round: self.number,
             world: self.world(),

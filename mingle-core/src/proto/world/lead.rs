@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LOST, Presence, Process, Time, World, WorldChange};
+use super::{LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
 use crate::proto::lead::{Applicant, Planned, plan_again};
+use crate::proto::scale::Scale;
 use crate::proto::session::{Linked, PeerLink};
 use crate::wire::world::{
     ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
@@ -69,8 +70,8 @@ pub(super) struct WorldLead {
     failing: Option<Time>,
     /// No world follows this one, and the nodes that wait for a seat may end.
     frees: bool,
-    /// It has reported that nobody else is there.
-    is_alone: bool,
+    /// When it was last counted how many nodes are here.
+    counted: Time,
     next: Option<Time>,
 }
 
@@ -126,7 +127,7 @@ impl WorldLead {
             ways: 1,
             failing: None,
             frees: false,
-            is_alone: false,
+            counted: Time::ZERO,
             next: None,
         }
     }
@@ -138,7 +139,7 @@ impl WorldLead {
             (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
             (None, Phase::Runs) => Stage::Runs(None),
         };
-        Self { stage, trouble: reign.trouble.clone(), ..Self::formed(now) }
+        Self { stage, ..Self::formed(now) }
     }
 
     /// Whether the world that this node leads runs.
@@ -266,7 +267,7 @@ impl World {
             lead.stage = stage;
             lead.since = self.now;
         };
-        self.reign = self.decided(&lead, &members, has_most);
+        self.reign = self.decided(&mut lead, &members, has_most);
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
         let is_member = self.reign.rank.is_some();
         self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
@@ -488,10 +489,7 @@ impl World {
                 lead.wake(self.now, lead.again);
                 return None;
             }
-            Err(None) => {
-                self.report_if_alone(lead);
-                return None;
-            }
+            Err(None) => return None,
         };
         for seat in plan.seats() {
             if let Some(peer) = self.peers.get_mut(seat.id) {
@@ -504,24 +502,9 @@ impl World {
         Some(Stage::Round(cause, Arc::new(plan), body))
     }
 
-    /// The members of this world.
-    pub(super) fn seats(&self) -> BTreeSet<NodeId> {
-        self.plan.iter().flat_map(|plan| plan.seats()).map(|seat| seat.id).collect()
-    }
-
-    /// Nobody is left but this node: others have to be looked for, as at the start.
-    fn report_if_alone(&mut self, lead: &mut WorldLead) {
-        let is_alone = !self.peers.iter().any(|(_, peer)| peer.link.is_there());
-        if is_alone && !std::mem::replace(&mut lead.is_alone, is_alone) {
-            self.actions.push_back(super::Action::Report(WorldChange::Lost));
-        }
-        lead.is_alone = is_alone;
-    }
-
     /// The nodes that wait for a seat and are no members, in the order in which they came.
     fn spares(&self) -> Vec<NodeId> {
-        let seats = self.seats();
-        let is_member = |id| seats.contains(&id);
+        let is_member = |id| self.seat_of(id).is_some();
         let waits = |peer: &Process| {
             peer.arrival.is_some() && peer.status.as_ref().is_some_and(|own| own.command == Command::Waits)
         };
@@ -648,8 +631,10 @@ impl World {
                 continue;
             };
             let status = peer.known.status.as_ref();
-            is_void |=
-                status.is_some_and(|status| matches!(status.command, Command::Leaves | Command::Quits));
+            // A node that was in doubt has had this epoch: this node did not know that yet.
+            is_void |= status.is_some_and(|status| {
+                matches!(status.command, Command::Leaves | Command::Quits) || status.epoch >= plan.epoch
+            });
             if let Some(until) = peer.link.lost_at(self.now, LOST) {
                 lead.wake(self.now, until);
                 is_void |= self.now >= until;
@@ -688,13 +673,12 @@ impl World {
     /// The pairs of nodes between which paths are broken, and the first of these paths. A node that has not
     /// answered in time, or does not say to whom a path is broken, is its own partner.
     fn broken_in(&self, plan: &Plan, is_late: bool) -> (Vec<(NodeId, NodeId)>, Option<BrokenPath>) {
-        let nodes: BTreeSet<NodeId> = plan.seats().iter().map(|seat| seat.id).collect();
         let mut broken = Vec::new();
         let mut path = None;
         for id in plan.seats().iter().map(|seat| seat.id) {
             match self.answer_of(id, plan.round) {
                 Some(answer) => {
-                    let other = |other: &NodeId| nodes.get(other).copied().unwrap_or(id);
+                    let other = |other: &NodeId| plan.rank_of(*other).map_or(id, |_| *other);
                     broken.extend(answer.broken.iter().map(|to| (id, other(to))));
                     path = path.or_else(|| answer.path.clone());
                 }
@@ -710,14 +694,13 @@ impl World {
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
-        let seats = self.seats();
         (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
-        let is_spare = |id: &NodeId| !seats.contains(id) && self.is_there(*id);
+        let is_spare = |id: &NodeId| self.seat_of(*id).is_none() && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.now + MASTER_FIRST))
     }
 
-    fn decided(&self, lead: &WorldLead, members: &[MemberView], has_most: bool) -> Reign {
+    fn decided(&self, lead: &mut WorldLead, members: &[MemberView], has_most: bool) -> Reign {
         let plan = self.plan.as_ref();
         let phase = match &lead.stage {
             Stage::Runs(_) => Phase::Runs,
@@ -725,11 +708,7 @@ impl World {
             Stage::Round(cause, ..) => Phase::Round(*cause),
             Stage::Released => Phase::Released,
         };
-        let spares = self.spares().len();
-        let is_over = matches!(lead.stage, Stage::Over(_) | Stage::Round(..));
-        let absent = members.iter().filter(|member| !self.is_back(member));
-        let here = if is_over { members.len() - absent.clone().count() + spares } else { 0 };
-        let here = u32::try_from(here).unwrap_or(u32::MAX);
+        let (waiting, here, absent) = self.count(phase, lead, members);
         let is_suspected = |member: &MemberView| {
             !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
         };
@@ -748,16 +727,44 @@ impl World {
                 .filter(|member| is_suspected(member))
                 .map(|member| member.rank)
                 .collect(),
-            waiting: u32::try_from(spares).unwrap_or(u32::MAX),
+            waiting,
             here,
-            absent: if is_over {
-                absent.map(|member| member.rank).take(ABSENT).collect()
-            } else {
-                Vec::new()
-            },
+            absent,
             trouble: lead.trouble.clone(),
             heirs: Vec::new(),
         }
+    }
+
+    /// How many nodes wait for a seat; and of a world that is over, how many are here for the next one and
+    /// which ranks are not. Each node that comes changes that, and each change goes to all nodes, so changes
+    /// are collected for a while.
+    fn count(&self, phase: Phase, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
+        let Reign { waiting, here, ref absent, .. } = self.reign;
+        let told = (waiting, here, absent.clone());
+        let spares = self.spares();
+        let waiting = u32::try_from(spares.len()).unwrap_or(u32::MAX);
+        let counted = if matches!(phase, Phase::Over(_) | Phase::Round(_)) {
+            let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
+                members.iter().partition(|member| self.is_back(member));
+            let mut ranks: BTreeSet<u32> = back.iter().map(|member| member.rank).collect();
+            let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
+            let has_seat = |id: &&NodeId| given(id).is_none_or(|rank| ranks.insert(rank.get()));
+            let here = back.len() + spares.iter().filter(has_seat).count();
+            let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
+            (waiting, u32::try_from(here).unwrap_or(u32::MAX), absent)
+        } else {
+            (waiting, 0, Vec::new())
+        };
+        let due = lead.counted + Scale(self.settings.size.max().get()).announce_delay();
+        if counted == told {
+            return told;
+        }
+        if phase == self.reign.phase && self.now < due {
+            lead.wake(self.now, due);
+            return told;
+        }
+        lead.counted = self.now;
+        counted
     }
 
     /// This node leaves: another one leads from now on. Returns false where there is none. If it frees those
@@ -787,11 +794,10 @@ impl World {
             rounds: 0,
             ..self.reign.clone()
         };
-        let members = self.seats();
         let (to_members, to_others) = (self.reign_with_heirs(false), self.reign_with_heirs(frees));
         let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
-            let reign = if members.contains(&id) { &to_members } else { &to_others };
+            let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
             self.peers.say(self.now, id, reign);
         }
         true
@@ -801,26 +807,23 @@ impl World {
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
         let first = self.plan.as_ref().and_then(|plan| plan.seats().first()).map(|first| first.id);
-        let (planned, plan) = match &lead.stage {
-            Stage::Round(_, plan, body) => {
-                (plan.seats().iter().map(|seat| seat.id).collect(), Some(body.clone()))
-            }
-            _ => (BTreeSet::new(), None),
+        let plan = match &lead.stage {
+            Stage::Round(_, plan, body) => Some((Arc::clone(plan), body.clone())),
+            _ => None,
         };
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
-        let members = self.seats();
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let to_others = self.reign_with_heirs(lead.frees);
         let is_told = |id: &NodeId, peer: &Process| {
-            let listens = members.contains(id) || peer.arrival.is_some() || peer.is_behind;
+            let listens = self.seat_of(*id).is_some() || peer.arrival.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))
         };
         let told = self.peers.iter().filter(|(id, peer)| is_told(id, &peer.known)).map(|(id, _)| *id);
         for id in told.collect::<Vec<_>>() {
-            if let Some(plan) = plan.as_ref().filter(|_| planned.contains(&id)) {
-                self.peers.say(self.now, id, plan);
+            if let Some((_, body)) = plan.as_ref().filter(|(plan, _)| plan.rank_of(id).is_some()) {
+                self.peers.say(self.now, id, body);
             }
-            let reign = if members.contains(&id) { &to_members } else { &to_others };
+            let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
             self.peers.say(self.now, id, reign);
         }
     }

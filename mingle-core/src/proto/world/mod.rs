@@ -32,7 +32,7 @@ use super::pause::was_stopped;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::{ConnId, DialId, Time};
-use crate::model::{BrokenPath, End, Lineage, NodeId, WorldSize};
+use crate::model::{BrokenPath, End, Lineage, Member, NodeId, WorldSize};
 use crate::wire::world::{
     Arrival, BROKEN, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status,
     WorldSaid,
@@ -229,11 +229,7 @@ impl World {
     ) -> Self {
         let plan = plan.into();
         let (leader, round) = (plan.round.leader, Some(plan.round));
-        let contact = plan
-            .seats()
-            .iter()
-            .find(|seat| seat.id == leader)
-            .map_or_else(|| arrival.contact(me), Contact::of);
+        let contact = plan.terms.roster.find(leader).map_or_else(|| arrival.contact(me), Contact::of);
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
         let reign = Reign { epoch, rank, round, rounds, ..reign(contact, settings.size) };
         let leads = leader == me;
@@ -333,9 +329,8 @@ impl World {
     /// This node's command has ended after the world was over, and the node is ready for the next world.
     pub(crate) fn stopped(&mut self, now: Time) {
         self.at(now);
-        let has_seat = self.plan.as_ref().is_some_and(|plan| plan.rank_of(self.own.id).is_some());
         // A leader whose command stops too late leads the next world without a seat in it.
-        if (self.over.is_some() || !has_seat) && !self.has_left() {
+        if (self.over.is_some() || self.seat_of(self.own.id).is_none()) && !self.has_left() {
             self.command = Command::Waits;
         }
     }
@@ -471,8 +466,8 @@ impl World {
     }
 
     /// A member of this node's world, as its plan has it.
-    fn seat_of(&self, id: NodeId) -> Option<Contact> {
-        self.plan.as_ref()?.seats().iter().find(|seat| seat.id == id).map(Contact::of)
+    fn seat_of(&self, id: NodeId) -> Option<&Member> {
+        self.plan.as_ref()?.terms.roster.find(id)
     }
 
     /// Whether a process was met where it is known to be.
@@ -488,7 +483,7 @@ impl World {
             }
             return;
         }
-        let known = self.seat_of(id).map(|seat| seat.addresses).unwrap_or_default();
+        let known = self.seat_of(id).map(|seat| Contact::of(seat).addresses).unwrap_or_default();
         let first = if addresses.is_empty() { &known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
@@ -528,10 +523,10 @@ impl World {
 
     /// A world has formed: what became of nodes that are no members of it is of no use.
     fn forget_former(&mut self) {
-        let seats = self.seats();
+        let is_member = |id| self.plan.as_ref().is_some_and(|plan| plan.rank_of(id).is_some());
         self.succeeded.clear();
-        self.dead.retain(|id| seats.contains(id));
-        self.left.retain(|id, _| seats.contains(id));
+        self.dead.retain(|id| is_member(*id));
+        self.left.retain(|id, _| is_member(*id));
     }
 
     fn is_there(&self, id: NodeId) -> bool {
@@ -622,9 +617,8 @@ impl World {
     /// Whether the word of this process counts: the leader's, and that of the processes that may know who
     /// leads.
     fn believes(&self, from: NodeId) -> bool {
-        let mut members = self.plan.iter().flat_map(|plan| plan.seats());
         let mut leaders = self.reign.heirs.iter().chain([&self.reign.leader]);
-        members.any(|member| member.id == from) || leaders.any(|leader| leader.id == from)
+        self.seat_of(from).is_some() || leaders.any(|leader| leader.id == from)
     }
 
     /// Somebody says what the leader has decided, who may be somebody else.
@@ -698,7 +692,7 @@ impl World {
         self.doubt();
         // Where it is known to be: it says itself where else it is, once it was met there.
         let leader = self.reign.leader.clone();
-        let known = self.seat_of(leader.id);
+        let known = self.seat_of(leader.id).map(Contact::of);
         self.dead.remove(&leader.id);
         self.followed = self.now;
         self.link_to(&known.unwrap_or(leader));

@@ -468,6 +468,12 @@ impl Net {
         if is_void {
             self.saw("void round");
         }
+        let gives_way =
+            self.hosts[host].world.as_ref().is_some_and(|world| world.is_alone() && world.leads_too_few());
+        if gives_way && self.leaders().any(|other| other != host && self.passes(host, other)) {
+            // It asks for others, and hears of another part of the job.
+            return self.report(host, WorldChange::Lost);
+        }
         let due = self.hosts[host].world.as_ref().and_then(World::poll_timeout);
         if let Some(due) = due
             && self.hosts[host].timer.is_none_or(|timer| due.max(self.now) != timer)
@@ -526,17 +532,22 @@ impl Net {
         }
     }
 
-    /// A host whose process leads the latest world, as a search would find it.
-    fn leader(&self) -> Option<usize> {
+    /// The hosts whose processes lead.
+    fn leaders(&self) -> impl Iterator<Item = usize> {
         let leads = |host: &usize| {
             let slot = &self.hosts[*host];
             slot.is_on && !slot.is_stopped && slot.world.as_ref().is_some_and(|world| world.lead.is_some())
         };
+        (0..self.hosts.len()).filter(leads)
+    }
+
+    /// A host whose process leads the latest world, as a search would find it.
+    fn leader(&self) -> Option<usize> {
         let epoch = |host: &usize| {
             let world = self.hosts[*host].world.as_ref();
             world.map(|world| Standing::from(&world.reign))
         };
-        (0..self.hosts.len()).filter(leads).max_by_key(epoch)
+        self.leaders().max_by_key(epoch)
     }
 
     fn check_cause(&mut self, host: usize, cause: FirstCause) {
@@ -800,6 +811,9 @@ impl Net {
     }
 
     fn write(&mut self, host: usize, conn: u64, frame: Frame) {
+        if frame.body.first() == Some(&REIGN) {
+            self.saw("word of a leader");
+        }
         let end = usize::from(conn % 2 == 1);
         let conn = conn / 2;
         let delay = self.one_way() + self.stall();
@@ -1688,6 +1702,41 @@ fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that
 }
 
 #[test]
+fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_knew() {
+    let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
+    let led = net.leader().unwrap();
+    net.run_until(Time::from_secs(5));
+    net.trouble(Trouble::Fail(led));
+    while !net.hosts[led].world.as_ref().unwrap().is_in_round() {
+        net.run_until(net.now + Duration::from_micros(100));
+    }
+    let mut world = net.hosts[led].world.clone().unwrap();
+    let id = net.hosts[(led + 1) % 3].id;
+    let status = world.peers.get(id).unwrap().known.status.clone().unwrap();
+    let doubted = world.epoch.next().unwrap();
+    world.at(net.now);
+    world.on_status(id, Status { epoch: doubted, ..status });
+    actions(&mut world);
+    assert!(matches!(world.reign.phase, Phase::Over(_)), "{:?}", world.reign);
+    world.advance(net.now + Duration::from_millis(250));
+    assert!(
+        actions(&mut world)
+            .0
+            .iter()
+            .any(|action| matches!(action, Action::Prove(plan) if Some(plan.epoch) == doubted.next()))
+    );
+}
+
+#[test]
+fn a_broken_path_of_the_former_leaders_round_says_nothing_of_the_rounds_of_its_heir() {
+    let (mut world, _) = connected_follower(3);
+    world.reign.trouble = Some(Refusal::PathsBroken(Default::default(), 1));
+    world.succeed(1);
+    actions(&mut world);
+    assert_eq!((world.reign.leader.id, &world.reign.trouble), (world.own.id, &None));
+}
+
+#[test]
 fn of_two_halves_of_a_large_world_that_do_not_reach_each_other_the_later_one_is_left_out() {
     let nodes: Vec<NodeId> = (0..1_000u16).map(|number| NodeId(u128::from(number).to_be_bytes())).collect();
     let (early, late) = nodes.split_at(500);
@@ -2022,6 +2071,43 @@ fn a_death_among_thousands_of_nodes_is_known_to_all_within_300_ms() {
         println!("over after {took:?}; real {:?}", begun.elapsed());
         assert!(took <= Duration::from_millis(300), "{took:?}");
         (net, ..) = running(members, 0.0, 1);
+    }
+}
+
+#[test]
+fn a_world_of_thousands_of_nodes_forms_again_with_a_few_words_of_its_leader_to_each() {
+    let members = usize::try_from(number("MINGLE_NODES").unwrap_or(1000)).unwrap();
+    let size = WorldSize::from(Size::new(u32::try_from(members).unwrap()).unwrap());
+    let mut net = Net::new(1, size, members, 1, 0.0);
+    net.resets = false;
+    net.reading = Duration::from_millis(1);
+    net.run_until(Time::from_secs(10));
+    let (begun, before) = (net.now, net.seen["word of a leader"]);
+    net.trouble(Trouble::Kill(members / 2));
+    while net.worlds.len() < 2 || net.most().is_none_or(|(_, running)| running < members) {
+        assert!(net.now < begun + Duration::from_secs(60), "{:?}", net.seen);
+        net.run_until(net.now + Duration::from_millis(5));
+    }
+    let each = (net.seen["word of a leader"] - before) / u64::try_from(members).unwrap();
+    println!("{members} nodes after {:?}, with {each} words to each", net.now.saturating_sub(begun));
+    assert!((4..20).contains(&each), "over, the counts, the round, and the commit: {each}");
+}
+
+#[test]
+fn a_node_that_waits_with_a_given_rank_that_is_taken_does_not_count_as_here() {
+    for (rank, here) in [(Some(0), 2), (Some(2), 3), (None, 3)] {
+        let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 1, 0.0);
+        net.resets = false;
+        let (now, world) = (net.now, net.hosts[4].world.as_mut().unwrap());
+        let mut arrival = world.arrival.clone();
+        arrival.node.rank = rank.map(Rank);
+        world.set_arrival(now, arrival);
+        net.run_until(net.now + Duration::from_secs(5));
+        net.trouble(Trouble::Kill(2));
+        net.trouble(Trouble::Kill(3));
+        net.run_until(net.now + Duration::from_secs(5));
+        let reign = &net.hosts[net.leader().unwrap()].world.as_ref().unwrap().reign;
+        assert_eq!((reign.here, &reign.absent[..], reign.waiting), (here, &[2, 3][..], 1), "{rank:?}");
     }
 }
 

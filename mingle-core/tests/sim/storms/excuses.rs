@@ -85,6 +85,10 @@ pub(crate) fn in_doubt(net: &Network, end: &End) -> Option<&'static str> {
         Some("in doubt: its leader was cut off")
     } else if net.paused_in(end.host, ago(LONGEST_ROUND), end.at) >= EXPEL {
         Some("in doubt: it was stopped itself")
+    } else if net.hosts[end.host].translated.is_some() && net.weather.loss >= LOSSY {
+        // A leader whose port is the job's accepts no connection after its commit, and cannot dial this node:
+        // a single connection carries the commit, and every copy of a segment may be lost for 10 s.
+        Some("in doubt: nobody can dial it, and its one connection stalled")
     } else {
         None
     }

@@ -256,7 +256,9 @@ fn every_flag_has_its_variable() {
 fn helper_binds() {
     // Without SO_REUSEADDR, as a careless job does.
     let job = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
-    bind(job.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, setting("LAB_PORT"))).unwrap();
+    if let Err(error) = bind(job.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, setting("LAB_PORT"))) {
+        panic!("{error}; {}", std::fs::read_to_string("/proc/net/tcp").unwrap());
+    }
 }
 
 #[test]

@@ -115,10 +115,10 @@ pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
         Ok((stream, other.session, (writer, reader)))
     };
     match within(open).await {
-        Ok((stream, other, ends)) => {
+        Ok((mut stream, other, ends)) => {
             let to_write = carrier.opened(peer, Way::Dialled(number), conn, (session, other));
-            let (ending, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
-            if let Some(stream) = stream.filter(|_| !closes) {
+            let (ending, closes) = carry(&mut stream, conn, ends, to_write, &carrier).await;
+            if !closes {
                 // The end that closes first would hold its port for a minute (TIME_WAIT), and the job may
                 // need that port.
                 let _ = reset_on_close(&stream);
@@ -168,8 +168,8 @@ pub(crate) async fn accept(
         Ok((peer, way, numbers, ends, longest)) => {
             let carrier = Carrier { longest, ..carrier };
             let to_write = carrier.opened(peer, way, conn, numbers);
-            let (ending, closes, stream) = carry(stream, conn, ends, to_write, &carrier).await;
-            if let Some(mut stream) = stream.filter(|_| closes && resets) {
+            let (ending, closes) = carry(&mut stream, conn, ends, to_write, &carrier).await;
+            if closes && resets {
                 // A reset from this side could overtake what was written.
                 let rest = async {
                     stream.shutdown().await?;
@@ -218,16 +218,17 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
 }
 
-/// Carries frames. Returns how the connection has ended, whether this end is the first to close it, and the
-/// connection.
+/// Carries frames. Returns how the connection has ended, and whether this end is the first to close it.
 async fn carry(
-    stream: TcpStream,
+    stream: &mut TcpStream,
     conn: ConnId,
     (mut writer, mut reader): (Writer, Reader),
     mut to_write: Receiver<Frame>,
     carrier: &Carrier,
-) -> (Ending, bool, Option<TcpStream>) {
-    let (mut from, mut to) = stream.into_split();
+) -> (Ending, bool) {
+    // An owned half would close its direction when it is dropped with the task, and a master's port would be
+    // held for a minute where the other end closes at that time, too.
+    let (mut from, mut to) = stream.split();
     let read = async {
         let unheard = Arc::new(Semaphore::new(UNHEARD));
         while let Some(frame) = next_frame(&mut from, &mut reader, carrier.longest).await? {
@@ -247,9 +248,9 @@ async fn carry(
         ended = read => (ended, false),
         ended = write => (ended, true),
     };
-    tracing::debug!(?conn, ?ended, "the connection of a session has ended");
+    tracing::debug!(?conn, ?ended, closes, "the connection of a session has ended");
     let ending = if ended.is_ok() { Ending::Closed } else { Ending::Broken };
-    (ending, closes, from.reunite(to).ok())
+    (ending, closes)
 }
 
 #[cfg(test)]
@@ -496,7 +497,7 @@ mod tests {
         const ALL: usize = 3 * UNHEARD;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
         let (news, mut heard) = unbounded_channel();
         let hellos = Hellos::new("foo".parse::<JobId>().unwrap().tag(), None);
         let carrier = carrier(NodeId([2; 16]), hellos.clone(), news);
@@ -506,7 +507,7 @@ mod tests {
         let frame = |number| Frame { number, read: 0, body: (*b"body").into() };
         let bytes: Vec<u8> = (1..=ALL as u64).flat_map(|number| writer.encode(&frame(number))).collect();
         stranger.write_all(&bytes).await.unwrap();
-        tokio::spawn(async move { carry(stream, ConnId(1), ends, to_write, &carrier).await.0 });
+        tokio::spawn(async move { carry(&mut stream, ConnId(1), ends, to_write, &carrier).await.0 });
         let mut unheard = std::collections::VecDeque::new();
         for number in 1..=ALL as u64 {
             match heard.recv().await {

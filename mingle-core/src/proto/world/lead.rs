@@ -443,7 +443,11 @@ impl World {
     }
 
     fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Stage {
-        (lead.over, lead.enters) = (self.now, false);
+        lead.over = self.now;
+        if std::mem::take(&mut lead.enters) {
+            // This node's command has not begun, and does not in this world.
+            self.answer = None;
+        }
         self.end_world(cause);
         Stage::Over(cause)
     }

@@ -1728,9 +1728,36 @@ fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_
 }
 
 #[test]
+fn a_round_is_over_for_a_leader_whose_world_ends_before_its_own_command_has_begun() {
+    let led_by_another = |seed| {
+        let net = Net::new(seed, Size::new(3).unwrap().into(), 3, 0, 0.0);
+        let led = net.leader().unwrap();
+        (led > 0).then_some((net, led))
+    };
+    let (mut net, led) = (0..).find_map(led_by_another).unwrap();
+    net.run_until(Time::from_secs(5));
+    net.trouble(Trouble::Fail(led));
+    let awaits_first = |lead: &WorldLead| lead.leads_commands() && lead.is_in_round();
+    while !net.hosts[led].world.as_ref().unwrap().lead.as_ref().is_some_and(awaits_first) {
+        net.run_until(net.now + Duration::from_micros(20));
+    }
+    let mut world = net.hosts[led].world.clone().unwrap();
+    let (round, epoch) = (world.plan.as_ref().unwrap().round, world.epoch);
+    assert!(world.may_form(round) && round.leader == world.own.id);
+    world.at(net.now);
+    let failed = Command::Failed(End::Exited(1));
+    world.on_status(
+        net.hosts[0].id,
+        Status { epoch, command: failed, answer: None, lost: None, guests: Vec::new() },
+    );
+    actions(&mut world);
+    assert!(matches!(world.reign.phase, Phase::Over(_)) && !world.may_form(round), "{:?}", world.reign);
+}
+
+#[test]
 fn a_broken_path_of_the_former_leaders_round_says_nothing_of_the_rounds_of_its_heir() {
     let (mut world, _) = connected_follower(3);
-    world.reign.trouble = Some(Refusal::PathsBroken(Default::default(), 1));
+    world.reign.trouble = Some(Refusal::PathsBroken(std::iter::empty().collect(), 1));
     world.succeed(1);
     actions(&mut world);
     assert_eq!((world.reign.leader.id, &world.reign.trouble), (world.own.id, &None));

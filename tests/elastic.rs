@@ -466,6 +466,30 @@ fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_ad
 }
 
 #[test]
+fn a_node_whose_only_link_is_down_for_long_while_its_command_fails_comes_back_with_the_link() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = format!("{UNTIL_TOLD}; exit $((1 - MINGLE_GENERATION))");
+    let start = |node| run_in(&lab, node, &["--world", "2", "--gone-after", "60s"], &script);
+    let procs: Vec<Proc> = (0..2).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    lab.at(1, "ip link set eth0 down");
+    end(&lab, &[1], 0);
+    procs[1].expect_stderr("all commands restart");
+    let late = Instant::now() + Duration::from_secs(16);
+    assert!(!procs[1].transcript.stderr.wait_until(late, |text| text.contains("error")));
+    lab.at(1, "ip link set eth0 up");
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 1");
+    }
+    end(&lab, &[0, 1], 1);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_member_that_gives_its_seat_to_a_spare_for_its_broken_paths_outlives_its_timeout_and_ends_with_the_job() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     let first = format!("{UNTIL_TOLD}; exit $((1 - MINGLE_GENERATION))");

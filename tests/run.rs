@@ -285,7 +285,10 @@ fn sigterm_continues_a_stopped_command_so_that_it_can_end() {
 #[test]
 fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_all() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "[ $1 = 0 ] && exit 9; sleep 1000";
+    // A command that fails before the other node knows of the world would leave that nothing to say.
+    let script = "began=/run/began$MINGLE_GENERATION
+        [ $1 = 0 ] || { >$began; exec sleep 1000; }
+        until [ -e $began ]; do sleep 0.02; done; exit 9";
     let started = Instant::now();
     let outcomes = finish_all(run_all(&lab, &["--max-restarts", "3", "--restart-delay", "300ms"], script));
     assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
@@ -530,12 +533,12 @@ fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
 }
 
 #[test]
-fn an_ignored_signal_stays_ignored() {
+fn an_ignored_signal_stays_ignored_and_the_end_of_the_command_is_seen() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for more in ["", "--max-restarts 1"] {
         let mut command = lab.command(0, "sh");
         let line = format!(
-            "trap '' INT HUP TERM; exec {MINGLE} run -j train -w 1 {more} -- grep SigIgn /proc/self/status"
+            "trap '' INT HUP TERM CHLD; exec {MINGLE} run -j train -w 1 {more} -- grep SigIgn /proc/self/status"
         );
         command.args(["-c", &line]);
         let outcome = lab.start(0, command).finish();
@@ -590,9 +593,9 @@ fn a_node_that_is_killed_is_the_first_cause_on_every_node_although_the_other_com
         while [ ! -e /run/fail ]; do sleep 0.02; done; exit 1";
     let Some((lab, mut procs)) = running(3, &["--max-restarts", "2"], script) else { return };
     let dead = procs.remove(1);
-    dead.signal("KILL");
-    // As in a collective, which fails on all nodes.
+    // As in a collective, which fails on all nodes: before the leader can know of the death.
     lab.shell(0, "sh", ">/run/fail");
+    dead.signal("KILL");
     for proc in &procs {
         proc.expect_stderr("all commands restart");
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::proc::{Outcome, Proc};
+use crate::lab::proc::{Outcome, Proc, send_signal};
 use crate::lab::torch::{self, torch};
 use crate::lab::world::finish_all;
 use crate::lab::{Lab, MINGLE, Options, plain};
@@ -120,6 +120,26 @@ fn a_worker_that_an_interrupt_ends_takes_those_along_that_ignore_it() {
     node.signal("INT");
     let outcome = node.finish();
     assert_eq!(outcome.status.code(), Some(130), "{}", outcome.render());
+}
+
+#[test]
+fn a_signal_ends_a_node_that_would_start_again_while_a_reader_holds_up_its_output() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // More than a pipe holds, and less than two: the worker ends, and its last lines are never read.
+    let script = "head -c 100000 /dev/zero | tr '\\0' x; exit 5";
+    let line = format!(
+        "{{ {MINGLE} run -j slow -w 1 --workers 1 --max-restarts 9 -- sh -c \"{script}\" &
+            echo \"its ID: $!\" >&2; wait $!; echo \"its code: $?\" >&2; }} | sleep 1000"
+    );
+    let mut command = lab.command(0, "sh");
+    command.args(["-c", &line]);
+    let node = lab.start(0, command);
+    node.expect_stderr("worker 0 has failed here");
+    let stderr = node.transcript.stderr.text();
+    let id = stderr.split("its ID: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    send_signal("TERM", id.parse().unwrap());
+    node.expect_stderr("its code: 143");
+    node.kill_with_all_it_started();
 }
 
 #[test]

@@ -31,7 +31,6 @@ use crate::{caller, events, stay, usage};
 /// | word | the caller |
 /// | --- | --- |
 /// | `next` | wants to start again; a world that is not over yet ends with this exit code |
-/// | `next with the port held` | the same; it still holds the socket of the port, so another port is taken at once |
 /// | `finish` | has ended well |
 /// | `fail` | has failed with this exit code, and does not start again |
 /// | `leave` | leaves, with this exit code of its process: 0 if somebody has asked it to |

@@ -21,7 +21,8 @@ pub(crate) struct Signals(Vec<(Signal, Stream)>, Option<UnixStream>);
 
 impl Signals {
     /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay
-    /// ignored, and a command inherits that.
+    /// ignored, and a command inherits that. But while SIGCHLD is ignored, nobody learns how a child has
+    /// ended.
     pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
         // Handlers hide which signals were ignored, so that is read before the first handler.
         static IGNORED: OnceLock<u64> = OnceLock::new();
@@ -29,7 +30,8 @@ impl Signals {
             return Ok(Self(Vec::new(), Some(ends?)));
         }
         let ignored = IGNORED.get_or_init(ignored);
-        let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);
+        let is_ignored = |signal: &Signal| ignored & (1 << (*signal as i32 - 1)) != 0;
+        let taken = wanted.iter().filter(|signal| **signal == Signal::SIGCHLD || !is_ignored(signal));
         let stream = |taken: &Signal| match signal(SignalKind::from_raw(*taken as i32)) {
             Ok(stream) => Ok((*taken, stream)),
             Err(error) => Err(Stop::System("handle signals", error)),

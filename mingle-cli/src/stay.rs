@@ -50,9 +50,15 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
                 Ok(variables)
             };
             let (variables, early) = join::unless_over(written, &mut session, &mut signals).await?;
-            if let Some(variables) = variables {
-                formation.tell(&variables, generation, listener)?;
-            }
+            let Some(variables) = variables else {
+                // It was over before the caller could hear of it.
+                for happening in &early {
+                    join::tell(&session, happening, config, journal);
+                }
+                session.stopped();
+                continue;
+            };
+            formation.tell(&variables, generation, listener)?;
             if !config.rendezvous.stays || !attend(config, (&mut session, early), &words, journal).await? {
                 return Ok(());
             }
@@ -79,9 +85,9 @@ async fn attend(
                         session.succeed();
                         continue;
                     }
-                    "next" | "next with the port held" => {
+                    "next" => {
                         session.fail(End::Exited(code));
-                        session.stopped_with_port(word != "next");
+                        session.stopped();
                         return Ok(true);
                     }
                     "fail" => session.give_up(End::Exited(code)).await,

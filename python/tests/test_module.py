@@ -474,8 +474,7 @@ class Running(unittest.TestCase):
         listener = next(node for node in nodes if node.rank == 0).take_listener()
         with socket.socket(fileno=listener):
             started = time.monotonic()
-            again = self.all(worlds, lambda world: world.next(holds_port=True))
-            # Without `holds_port` a node waits for its port for 5 s.
+            again = self.all(worlds, lambda world: world.next())
             self.assertLess(time.monotonic() - started, 4)
         self.assertNotEqual(again[0].master, nodes[0].master)
 
@@ -541,6 +540,28 @@ class Running(unittest.TestCase):
         self.assertEqual((second.over.how, second.over.code, first.state), ("exited", 9, "left"))
         self.assertIsNone(newcomer.next(timeout=PATIENCE))
         self.assertEqual(newcomer.state, "finished")
+
+    def test_a_program_that_has_finished_and_then_fails_ends_the_world_with_its_code(self):
+        first, second = worlds = self.worlds_of("regrets", 2)
+        self.all(worlds, lambda world: world.next())
+        self.assertFalse(first.finish(timeout=0.2))
+        started = time.monotonic()
+        first.fail(7)
+        self.assertLess(time.monotonic() - started, 5)
+        self.assertTrue(second.wait(PATIENCE))
+        self.assertEqual((second.over.how, second.over.code), ("exited", 7))
+
+    def test_what_has_happened_is_not_lost_where_on_event_raises(self):
+        def raises(event):
+            if event["event"] == "cut_off":
+                raise ValueError("of on_event")
+
+        (world,) = self.worlds_of("raises", 1, 1, on_event=raises)
+        world.next()
+        world._pending += [("event", json.dumps(what), None) for what in [{"event": "cut_off"}, {"event": "waiting", "nodes": 3}]]
+        with self.assertRaises(ValueError):
+            world.is_cut_off
+        self.assertEqual((world.is_cut_off, world.waiting), (True, 3))
 
     def test_the_world_lives_in_an_event_loop(self):
         first, second = self.worlds_of("loop", 2)

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use mingle_core::{Change, End, Happening, Session};
 use nix::sys::signal::Signal;
-use tokio::select;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::crew::{self, Crew, FirstFailure};
 use super::parent::Run;
+use crate::config::LONGEST;
 use crate::events::Journal;
 use crate::exit::of_command;
-use crate::signals::{ENDING, Signals};
+use crate::signals::ENDING;
 use crate::{advice, join, stderr};
 
 /// A process that survives SIGKILL for this long hangs in the kernel.
@@ -20,8 +20,6 @@ const HANGS: Duration = Duration::from_secs(5);
 /// How long to wait for the rest of the workers' output while a process that they started keeps their pipes
 /// open.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often to check whether a reader still holds the output up.
-const AGAIN: Duration = Duration::from_millis(50);
 
 /// The next step after the command, or its world, has ended.
 #[derive(Debug, Clone, Copy)]
@@ -30,16 +28,6 @@ pub(super) enum After {
     Stopped,
     /// This node ends with this exit code.
     Ends(u8),
-}
-
-/// How long the parent goes on waiting.
-pub(super) enum Wait {
-    /// As long as before.
-    On,
-    /// At most this long from now.
-    AtMost(Duration),
-    /// No longer.
-    Over(After),
 }
 
 /// A world in which the command runs, or has run.
@@ -58,6 +46,12 @@ pub(super) struct Attended<'a> {
     pub(super) is_clearing: bool,
     /// Whether SIGKILL has been sent.
     has_killed: bool,
+    /// When the command, or a process that it left behind, has taken too long to stop.
+    pub(super) limit: Instant,
+    /// How this node's part has ended, whatever is still written.
+    pub(super) ended: Option<After>,
+    /// Until when the rest of the workers' output is awaited, since nothing else is.
+    pub(super) flushes: Option<Instant>,
 }
 
 impl<'a> Attended<'a> {
@@ -71,109 +65,109 @@ impl<'a> Attended<'a> {
             asked: None,
             is_clearing: false,
             has_killed: false,
+            limit: Instant::now() + LONGEST,
+            ended: None,
+            flushes: None,
         }
     }
 
-    /// Ends this world here once the workers' output is written. A signal ends the wait for that, and so does
-    /// [`FLUSH`], unless a slow reader holds the output up.
-    pub(super) async fn end(self, after: After, signals: &mut Signals) -> After {
-        if let Some(relay) = &self.crew.relay {
-            let ends = Instant::now() + FLUSH;
-            while relay.is_busy() || Instant::now() < ends {
-                select! {
-                    biased;
-                    () = relay.done() => break,
-                    () = sleep(AGAIN) => {}
-                    _ = signals.ending() => break,
-                }
-            }
-        }
-        match after {
-            After::Stopped => self.session.stopped(),
-            After::Ends(_) => self.session.leave(End::Left).await,
-        }
-        after
+    /// Whether the workers' output is written, as far as this node waits for that: for [`FLUSH`], or longer
+    /// where a slow reader holds the output up.
+    pub(super) fn has_written(&mut self) -> bool {
+        let Some(relay) = &self.crew.relay else { return true };
+        let until = *self.flushes.get_or_insert_with(|| Instant::now() + FLUSH);
+        relay.has_written(Instant::now() >= until)
     }
 
-    pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) -> Wait {
+    pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) {
         join::tell(self.session, happening, self.run.config, journal);
         match happening {
-            Happening::Running(Change::Finished) => return Wait::Over(After::Ends(0)),
+            Happening::Running(Change::Finished) => self.ended = Some(After::Ends(0)),
             Happening::Running(Change::Notified) => self.is_notified = true,
             Happening::Running(Change::Over(_)) => {
                 self.is_over = true;
-                return self.terminate();
+                self.terminate();
             }
             _ => {}
         }
-        Wait::On
     }
 
-    pub(super) fn on_signal(&mut self, signal: Signal, journal: &mut Journal) -> Wait {
+    pub(super) fn on_signal(&mut self, signal: Signal, journal: &mut Journal) {
         match signal {
             Signal::SIGCHLD => return self.on_child(journal),
             Signal::SIGTERM => self.crew.terminate(),
             _ => self.crew.forward(signal),
         }
         if !ENDING.contains(&signal) || self.asked == Some(Signal::SIGTERM) {
-            return Wait::On;
+            return;
         }
         self.asked = Some(signal);
+        if self.flushes.is_some() {
+            // A slow reader has had its time.
+            self.crew.relay = None;
+        }
         if !self.crew.runs() {
             self.session.fail(End::Left);
         }
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
-        if signal != Signal::SIGTERM {
-            return Wait::On;
+        if signal == Signal::SIGTERM {
+            if !self.run.config.quiet {
+                stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
+            }
+            self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
         }
-        if !self.run.config.quiet {
-            stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
-        }
-        Wait::AtMost(self.run.config.rendezvous.stop_timeout)
     }
 
-    /// The command, or a process that it left behind, has taken too long to stop.
-    pub(super) fn on_limit(&mut self) -> Wait {
-        if self.has_killed {
+    pub(super) fn on_limit(&mut self) {
+        if !self.crew.runs() && !self.is_clearing {
+            // It has stopped in time, and the other nodes do not know yet.
+            self.limit = Instant::now() + LONGEST;
+        } else if !std::mem::replace(&mut self.has_killed, true) {
+            self.crew.signal(Signal::SIGKILL);
+            crew::signal_all(&self.crew.left(), Signal::SIGKILL);
+            self.limit = Instant::now() + HANGS;
+        } else {
             stderr::say(format_args!("warning: a process that the command left behind survives SIGKILL"));
-            return Wait::Over(self.after());
+            self.ended = Some(self.after());
         }
-        self.has_killed = true;
-        self.crew.signal(Signal::SIGKILL);
-        crew::signal_all(&self.crew.left(), Signal::SIGKILL);
-        Wait::AtMost(HANGS)
     }
 
-    /// Stops the processes that the command left behind, once it has ended and the other nodes know that.
-    pub(super) fn after_command(&mut self) -> Wait {
+    /// What follows, once the command has ended and the other nodes know that. Stops the processes that it
+    /// left behind before.
+    pub(super) fn after_command(&mut self) -> Option<After> {
+        if self.ended.is_some() {
+            return self.ended;
+        }
         if !self.is_notified || self.crew.runs() {
-            return Wait::On;
+            return None;
         }
         let after = self.after();
         // Processes left behind would hold ports and GPUs, or are still saving their state.
         let matters = matches!(after, After::Stopped) && self.session.outlook().is_restart() || self.is_over;
         let left = if matters { self.crew.left() } else { Vec::new() };
         if left.is_empty() {
-            return Wait::Over(after);
+            return Some(after);
         }
-        if std::mem::replace(&mut self.is_clearing, true) {
-            return Wait::On;
+        if !std::mem::replace(&mut self.is_clearing, true) {
+            crew::signal_all(&left, Signal::SIGTERM);
+            if !self.is_over {
+                self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
+            }
         }
-        crew::signal_all(&left, Signal::SIGTERM);
-        if self.is_over { Wait::On } else { Wait::AtMost(self.run.config.rendezvous.stop_timeout) }
+        None
     }
 
-    fn terminate(&self) -> Wait {
+    fn terminate(&mut self) {
         self.crew.terminate();
-        Wait::AtMost(self.run.config.rendezvous.stop_timeout)
+        self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
     }
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.
-    fn on_child(&mut self, journal: &mut Journal) -> Wait {
+    fn on_child(&mut self, journal: &mut Journal) {
         let (had_run, had_failed) = (self.crew.runs(), self.crew.failure.is_some());
         self.crew.reap();
         if !had_run {
-            return Wait::On;
+            return;
         }
         let (runs, failure) = (self.crew.runs(), self.crew.failure);
         let is_first = failure.is_some() && !had_failed;
@@ -185,9 +179,8 @@ impl<'a> Attended<'a> {
         }
         let is_stopping = self.is_over || self.asked == Some(Signal::SIGTERM);
         if is_first && runs && !is_stopping {
-            return self.terminate();
+            self.terminate();
         }
-        Wait::On
     }
 
     /// The command has ended, by itself or because it was stopped.

@@ -112,11 +112,6 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Of a world that was over before its commands could start.
-    pub(super) fn none(mark: &Mark) -> Self {
-        Self { running: Vec::new(), failure: None, is_apart: false, mark: mark.clone(), relay: None }
-    }
-
     /// The IDs of those that run.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
         self.running.iter().map(|(pid, _)| pid.as_raw().unsigned_abs())

@@ -24,13 +24,13 @@ pub(crate) const NAME: &str = "mingle-guard";
 /// How often to look which processes are left.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The guard of this process. If this is dropped, the guard ends and stops nothing.
+/// The guard of this process. If this is dropped, the guard ends and stops nothing, but where mingle panics.
 #[derive(Debug)]
 pub(super) struct Guard(Option<ChildStdin>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(pipe) = &mut self.0 {
+        if let Some(pipe) = self.0.as_mut().filter(|_| !thread::panicking()) {
             // The guard may have been killed.
             let _ = io::Write::write_all(pipe, b".");
         }

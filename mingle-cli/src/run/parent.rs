@@ -2,21 +2,20 @@
 
 use std::future::ready;
 use std::num::NonZeroU8;
-use std::pin::pin;
 use std::time::Duration;
 
 use mingle_core::env::Variables;
 use mingle_core::{Assignment, End, Error, Failure, Session};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
-use super::attended::{After, Attended, Wait};
+use super::attended::{After, Attended};
 use super::command::{Command, Hostfile};
 use super::crew::{Crew, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
-use crate::config::{LONGEST, Settings};
+use crate::config::Settings;
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -39,7 +38,7 @@ const TAKEN: [Signal; 9] = [
     Signal::SIGCONT,
     Signal::SIGCHLD,
 ];
-/// How often to look whether the processes that a command left behind are gone.
+/// How often to look whether the processes that a command left behind are gone, and its output is written.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts that stay the same in all worlds of a run.
@@ -97,7 +96,10 @@ async fn attend(
             formation.report(&variables);
             (crew, hostfile, early)
         }
-        Ok((None, early)) => (Crew::none(&run.mark), None, early),
+        // It was over before its commands could start.
+        Ok((None, early)) => {
+            (Crew::start(Vec::new(), &run.mark, |error| run.command.failed(error))?, None, early)
+        }
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
             let is_asked = matches!(stop, Stop::Signal(_));
@@ -111,21 +113,27 @@ async fn attend(
 
     let mut attended = Attended::new(session, crew, run);
     let mut early = early.into_iter();
-    let mut limit = pin!(sleep(LONGEST));
+    // What was left behind may have ended while this world formed, when nothing listened to that.
+    attended.on_signal(Signal::SIGCHLD, journal);
     loop {
-        let wait = tokio::select! {
+        tokio::select! {
             biased;
             Some(happening) = ready(early.next()) => attended.hear(&happening, journal),
-            happening = attended.session.next() => attended.hear(&happening?, journal),
+            happening = attended.session.next(), if attended.ended.is_none() => {
+                attended.hear(&happening?, journal);
+            }
             signal = signals.next() => attended.on_signal(signal, journal),
-            () = &mut limit => attended.on_limit(),
-            () = sleep(LOOK), if attended.is_clearing => Wait::On,
-        };
-        let wait = if matches!(wait, Wait::On) { attended.after_command() } else { wait };
-        match wait {
-            Wait::On => {}
-            Wait::AtMost(time) => limit.set(sleep(time)),
-            Wait::Over(after) => return Ok(attended.end(after, signals).await),
+            () = sleep_until(attended.limit) => attended.on_limit(),
+            () = sleep(LOOK), if attended.is_clearing || attended.flushes.is_some() => {}
+        }
+        if let Some(after) = attended.after_command()
+            && attended.has_written()
+        {
+            match after {
+                After::Stopped => attended.session.stopped(),
+                After::Ends(_) => attended.session.leave(End::Left).await,
+            }
+            return Ok(after);
         }
     }
 }

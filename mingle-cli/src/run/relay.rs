@@ -11,8 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::exit::Stop;
 use crate::stdout::Stdout;
 
@@ -26,7 +24,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 pub(super) struct Relay {
     stdout: Arc<Mutex<File>>,
     /// The number of open pipes.
-    open: watch::Sender<usize>,
+    open: Arc<AtomicUsize>,
     /// The number of pipes whose lines are being written.
     busy: Arc<AtomicUsize>,
 }
@@ -34,7 +32,7 @@ pub(super) struct Relay {
 impl Relay {
     pub(super) fn new() -> Result<Self, Stop> {
         let stdout = Arc::new(Mutex::new(Stdout::stream()?));
-        Ok(Self { stdout, open: watch::Sender::new(0), busy: Arc::default() })
+        Ok(Self { stdout, open: Arc::default(), busy: Arc::default() })
     }
 
     /// Relays what the worker of this rank writes.
@@ -50,15 +48,10 @@ impl Relay {
         }
     }
 
-    /// Waits until all pipes are closed.
-    pub(super) async fn done(&self) {
-        // It never fails while this holds the other end.
-        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
-    }
-
-    /// Whether lines have been read that are not written yet.
-    pub(super) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire) > 0
+    /// Whether all that has been read is written, and all pipes are closed, unless it is too late for that.
+    pub(super) fn has_written(&self, is_late: bool) -> bool {
+        let is_busy = self.busy.load(Ordering::Acquire) > 0;
+        self.open.load(Ordering::Acquire) == 0 || (is_late && !is_busy)
     }
 
     fn start(
@@ -67,8 +60,8 @@ impl Relay {
         mut from: impl Read + Send + 'static,
         mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) {
-        let (open, busy) = (self.open.clone(), Arc::clone(&self.busy));
-        open.send_modify(|open| *open += 1);
+        let (open, busy) = (Arc::clone(&self.open), Arc::clone(&self.busy));
+        open.fetch_add(1, Ordering::AcqRel);
         thread::spawn(move || {
             let mut lines = MarkedLines::new(rank);
             let mut chunk = [0; 8192];
@@ -87,7 +80,7 @@ impl Relay {
                 }
             }
             drop(from);
-            open.send_modify(|open| *open -= 1);
+            open.fetch_sub(1, Ordering::AcqRel);
         });
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -80,7 +81,8 @@ class Group:
         # The steps that this node's own state has.
         self._own = 0
         self._is_done = self._may_step = self._is_inside = False
-        self._watch = None
+        # And what `sys.excepthook` was before torch has set its own, and that.
+        self._watch, self._hooks = None, (None, None)
         self._owner = os.getpid(), threading.get_ident()
         # A world of one size has no room to grow.
         is_range = ":" in str(world or os.environ.get("MINGLE_WORLD"))
@@ -123,9 +125,10 @@ class Group:
         self._may_step, self._is_inside = False, True
         try:
             yield
-        except RuntimeError:
+        except RuntimeError as error:
             if not self._watch.is_over.wait(HEARS):
                 raise
+            logging.getLogger("mingle").info("the world is over, so this step does not count: %r", error)
             self._watch.is_cut.set()
         else:
             if self.is_new:
@@ -186,7 +189,7 @@ class Group:
         tries = 0
         while True:
             self._leave()
-            assignment = self._world.next(holds_port=True)
+            assignment = self._world.next()
             if assignment is None:
                 self._is_done = True
                 return

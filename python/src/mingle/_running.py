@@ -98,6 +98,8 @@ class RunningWorld:
         self._on_event, self._stays = on_event, stays
         self._assignment = None
         self._error = None
+        # What has happened, and was not passed on, since `on_event` has raised.
+        self._pending = []
         self._clear("forming")
         function = "RunningWorld" if stays else "join"
         arguments = _arguments({"job_id": job_id, "world": world, **options}, function, options_of(stays))
@@ -151,25 +153,25 @@ class RunningWorld:
         """A descriptor for ``select``, which is readable when something has happened; -1 after the end."""
         return self._joining.fileno()
 
-    def next(self, *, code: int = 1, holds_port: bool = False, timeout: float | None = None) -> Assignment | None:
+    def next(self, *, code: int = 1, timeout: float | None = None) -> Assignment | None:
         """Waits for the world of the next generation, and returns its :class:`Assignment`. Returns None if the job has
         finished or this node has left. Also returns None after ``timeout`` seconds: then :attr:`state` is "forming", and
         another call goes on waiting.
 
         The first call waits for the first world, and skips worlds that are over before it returns. A later call ends a world
         that still runs, for all its nodes, as if this program had failed with the exit code ``code`` (1 to 255). It closes
-        the listening socket of the last world, unless you have taken the socket. Set ``holds_port=True`` if the program still
-        has a socket on the port of the last world: the next world then takes another port at once.
+        the listening socket of the last world, unless you have taken the socket. If the program still has a socket on the
+        port of the last world, the next world takes another port.
 
         Raises :class:`Error` if no world forms. Ctrl-C and every other exception, also of ``on_event``, end this node's part
         at once.
         """
-        self._again(code, holds_port)
+        self._again(code)
         return self._wait_for_world(timeout)
 
-    async def next_async(self, *, code: int = 1, holds_port: bool = False) -> Assignment | None:
+    async def next_async(self, *, code: int = 1) -> Assignment | None:
         """Does the same as :meth:`next` in an asyncio event loop. Cancelling the task leaves the job at once."""
-        self._again(code, holds_port)
+        self._again(code)
         return await self._wait_for_world_async()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -240,17 +242,12 @@ class RunningWorld:
         roster = () if self._assignment is None else self._assignment.roster
         return tuple(member for member in roster if member.rank in ranks)
 
-    def _again(self, code, holds_port):
+    def _again(self, code):
         code = _code(code)
         # The first world was asked for already.
         if self.state == "over" or self._state == "running" and self._is_taken:
             self._clear("forming")
-            self._is_asked, self._is_of_last = (code, holds_port), True
-            self._start_again()
-
-    def _start_again(self):
-        code, holds_port = self._is_asked
-        self._joining.say("next with the port held" if holds_port else "next", code)
+            self._joining.say("next", code)
 
     def _wait_for_world(self, timeout):
         self._wait(lambda: self._state != "forming", timeout)
@@ -275,6 +272,9 @@ class RunningWorld:
         self._joining.say(word, code)
         self._clear("left")
         self._joining.finish()
+        while self._pending:
+            if (fd := self._pending.pop()[2]) is not None:
+                os.close(fd)
 
     def _wait(self, done, timeout):
         end = None if timeout is None else time.monotonic() + timeout
@@ -320,7 +320,9 @@ class RunningWorld:
             return
         import json
 
-        for kind, text, fd in self._joining.take():
+        self._pending += self._joining.take()
+        while self._pending:
+            kind, text, fd = self._pending.pop(0)
             what = json.loads(text)
             if kind == "formed":
                 self._assignment = Assignment(what, fd)
@@ -355,14 +357,12 @@ class RunningWorld:
         kind, rank = event["event"], event.get("rank")
         if kind in ("over", "cause"):
             self._cause = event["message"]
-        self._is_of_last = self._is_of_last and kind != "restart"
         if kind == "finished":
             self._clear("finished")
             self._joining.finish()
         elif self._state == "forming":
-            if kind == "over" and not self._is_of_last:
-                # A world that was over before this program could hear of it.
-                self._start_again()
+            # It is of the last world, or of a world that was over before this program could hear of it.
+            pass
         elif kind in ("over", "cause"):
             host = event["node"] and event["node"]["host"]
             self._over = Over(event["end"], rank, host, event["code"], event["message"])
@@ -379,12 +379,8 @@ class RunningWorld:
         elif kind == "waiting":
             self._waiting = event["nodes"]
 
-    # Whether what is heard is still of the world that this program has left.
-    _is_of_last = False
     # Why the last world that is over has ended.
     _cause = ""
-    # What `next` asked for last.
-    _is_asked = 1, False
 
 
 def _code(code):

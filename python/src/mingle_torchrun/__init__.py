@@ -175,7 +175,7 @@ class MingleRendezvous(RendezvousHandler):
                     world = self._world = mingle.RunningWorld(**self._options, listener=TAKES_SOCKET)
                     # A signal is an exception of torch, and ends the process with code 1.
                     atexit.register(world.close)
-                node = world.next(code=AGAIN, holds_port=True)
+                node = world.next(code=AGAIN)
             except mingle.Error as error:
                 raise ERRORS.get(error.code, RendezvousError)(f"mingle: {error}") from error
             if node is None:
@@ -276,7 +276,7 @@ class MingleRendezvous(RendezvousHandler):
         over = world.over
         if over is not None and over.how == "exited" and over.code == AGAIN:
             # The others wait for this agent.
-            world.next(holds_port=True, timeout=LAST)
+            world.next(timeout=LAST)
         world.fail(CLOSED)
 
 

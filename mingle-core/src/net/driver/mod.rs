@@ -56,6 +56,13 @@ pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
     driver.rendezvous().await
 }
 
+/// What has become of a node that looked for others.
+enum Met {
+    World(Box<Assignment>),
+    /// Nobody that it has met is left: it looks for others as at the start.
+    Nobody(Box<Driver>),
+}
+
 /// The sockets of one rendezvous, and the node that uses them. Dropping it closes them all.
 struct Driver {
     settings: Rendezvous,
@@ -108,7 +115,17 @@ impl Driver {
     }
 
     /// Takes part until the world has formed, or has failed to.
-    async fn rendezvous(mut self) -> Result<Assignment, Error> {
+    async fn rendezvous(self) -> Result<Assignment, Error> {
+        let mut driver = self;
+        loop {
+            match Box::pin(driver.meet()).await? {
+                Met::World(assignment) => return Ok(*assignment),
+                Met::Nobody(lost) => driver = *lost,
+            }
+        }
+    }
+
+    async fn meet(mut self) -> Result<Met, Error> {
         let sessions = self.sessions()?;
         // On the heap: the node is large.
         let mut node = Box::new(self.node(sessions.as_ref().map_or(0, Connections::port))?);
@@ -128,10 +145,10 @@ impl Driver {
                 let job = self.settings.job.clone();
                 let stay = |sessions| RunningWorld::first(self, sessions, desk, &formed);
                 let running = sessions.map(stay).transpose()?;
-                Ok(Assignment { job, formed, interface, listener, running })
+                Ok(Met::World(Box::new(Assignment { job, formed, interface, listener, running })))
             }
             (None, Some(sessions), Some(leader)) => {
-                Box::pin(RunningWorld::guest(self, sessions, desk, leader)?.meet()).await
+                RunningWorld::guest(self, sessions, desk, leader)?.meet().await
             }
             (None, ..) => unreachable!("only a node that stays waits for a seat"),
         }

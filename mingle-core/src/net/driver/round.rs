@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
-use super::{Driver, connections, open_links};
+use super::{Driver, Met, connections, open_links};
 use crate::model::{HostName, Peer, Rank};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
@@ -34,7 +34,7 @@ pub(super) const QUIET: Duration = Duration::from_secs(2);
 
 impl RunningWorld {
     /// Waits until the next world has formed.
-    pub(super) async fn meet(mut self) -> Result<Assignment, Error> {
+    pub(super) async fn meet(mut self) -> Result<Met, Error> {
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
         // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
@@ -43,7 +43,7 @@ impl RunningWorld {
             self.advance().await;
             if let Some(formed) = self.formed.take() {
                 self.driver.connections.close_all(formed.rank == Rank(0)).await;
-                return Ok(self.assignment(formed));
+                return Ok(Met::World(Box::new(self.assignment(formed))));
             }
             while let Some(change) = self.changes.pop_front() {
                 if let Change::Cause(over) = change {
@@ -58,7 +58,7 @@ impl RunningWorld {
             // either.
             let has_met_leader = self.world.reign().epoch.origin != 0;
             let leader = self.world.leader().filter(|_| has_met_leader);
-            let has_leader = leader.is_some_and(|leader| self.world.leads() || self.world.hears(leader.id));
+            let has_leader = leader.is_some_and(|leader| self.world.is_there(leader.id));
             if has_leader {
                 leaderless = None;
                 let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
@@ -71,7 +71,7 @@ impl RunningWorld {
             }
             self.is_lost |= self.gives_way();
             if self.is_lost {
-                return Box::pin(self.look_for_others(has_met)).await;
+                return self.look_for_others(has_met);
             }
             self.ask_if_too_few(now);
             self.say_progress(&mut said);
@@ -219,7 +219,7 @@ impl RunningWorld {
     }
 
     /// Nobody is left: as at the start.
-    async fn look_for_others(self, has_waited: bool) -> Result<Assignment, Error> {
+    fn look_for_others(self, has_waited: bool) -> Result<Met, Error> {
         let mut driver = *self.driver;
         drop(self.sessions);
         if has_waited {
@@ -228,7 +228,7 @@ impl RunningWorld {
         }
         driver.hang_up_all();
         driver.renew()?;
-        driver.rendezvous().await
+        Ok(Met::Nobody(Box::new(driver)))
     }
 }
 
@@ -240,16 +240,14 @@ impl Driver {
         self.keep_seed_file();
     }
 
-    /// Listens on this node's port, and returns whether it does. While the port is taken it does not, unless
-    /// that `must` be: it takes another port then, if this one is not given.
+    /// Listens on this node's port, or on another if it is taken; and returns whether it does. A port that is
+    /// given may be taken for a while, unless this node `must` listen now.
     pub(super) async fn listen(&mut self, must: bool) -> Result<bool, Error> {
-        let own = match listen_again(&self.links.own) {
-            Ok(listeners) => listeners,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !must => return Ok(false),
-            Err(source) => match self.settings.network.master_port {
-                Some(port) => return Err(Error::PortTaken { port, source }),
-                None => self.listen_elsewhere().await?,
-            },
+        let own = match (listen_again(&self.links.own), self.settings.network.master_port) {
+            (Ok(listeners), _) => listeners,
+            (Err(_), None) => self.listen_elsewhere().await?,
+            (Err(error), _) if error.kind() == io::ErrorKind::AddrInUse && !must => return Ok(false),
+            (Err(source), Some(port)) => return Err(Error::PortTaken { port, source }),
         };
         self.open_files.get_or_insert_with(OpenFiles::raise);
         (self.connections, self.path_port) = connections(&self.settings, own, self.port)?;
@@ -272,12 +270,6 @@ impl Driver {
 
 /// The ranges of ranks that are in this list, which is ordered.
 fn ranges(ranks: &[u32]) -> Vec<RankRange> {
-    let mut ranges: Vec<RankRange> = Vec::new();
-    for &rank in ranks {
-        match ranges.last_mut() {
-            Some(range) if range.last.checked_add(1) == Some(rank) => range.last = rank,
-            _ => ranges.push(RankRange { first: rank, last: rank }),
-        }
-    }
-    ranges
+    let end = ranks.last().map_or(0, |last| last.saturating_add(1));
+    RankRange::missing((0..end).filter(|rank| !ranks.contains(rank)), end, usize::MAX)
 }

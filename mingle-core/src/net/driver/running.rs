@@ -6,10 +6,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::interfaces::{GRACE, own_endpoints, usable};
+use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
-use super::{Driver, SMALL};
+use super::{Driver, Met, SMALL};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
@@ -38,7 +38,6 @@ const RETRY: Duration = Duration::from_millis(50);
 /// belongs to the job.
 /// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the
 /// others. Dropping it leaves the world without a message, as a crash does.
-#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(crate) struct RunningWorld {
     pub(super) driver: Box<Driver>,
     pub(super) sessions: Connections,
@@ -57,10 +56,6 @@ pub(crate) struct RunningWorld {
     pub(super) is_lost: bool,
     /// This node may end.
     pub(super) may_end: bool,
-    /// This node has said that its command has failed.
-    has_failed: bool,
-    /// This node leaves the job.
-    leaves: bool,
     /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
     pub(crate) restarts_left: Option<u32>,
     /// How many nodes wait for a seat, as the leader has said last.
@@ -136,8 +131,6 @@ impl RunningWorld {
             formed: None,
             is_lost: false,
             may_end: false,
-            has_failed: false,
-            leaves: false,
             restarts_left: None,
             waiting: 0,
             asks: None,
@@ -152,7 +145,6 @@ impl RunningWorld {
         let members = formed.roster.as_ref().map(Roster::members).unwrap_or_default();
         self.members = members.iter().map(Member::peer).collect();
         self.rank = Some(formed.rank);
-        (self.has_failed, self.leaves) = (false, false);
         self.changes.clear();
         self.waiting = 0;
         (self.asks, self.settles) = (None, None);
@@ -255,14 +247,14 @@ impl RunningWorld {
             }
             WorldChange::Over(cause) => {
                 let over = self.over(cause);
-                if !self.has_failed || over.rank != self.rank {
+                if !self.world.has_failed() || over.rank != self.rank {
                     self.changes.push_back(Change::Over(over));
                 }
                 self.ended = Some(cause);
                 let is_failure = matches!(cause.end, End::Exited(_) | End::Killed(_));
                 if is_failure && self.driver.settings.world.is_range() {
                     self.settles = Some(clock() + SETTLES);
-                } else if !self.leaves {
+                } else if !self.world.has_left() {
                     self.changes.push_back(Change::Notified);
                 }
             }
@@ -289,7 +281,7 @@ impl RunningWorld {
             WorldChange::Released => {}
             WorldChange::MayEnd => {
                 self.may_end = true;
-                let is_over = self.world.is_over() || self.leaves;
+                let is_over = self.world.is_over() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
             WorldChange::Lost => {
@@ -375,7 +367,10 @@ impl RunningWorld {
             .fold(self.driver.links.due(Duration::ZERO), Instant::min);
         tokio::select! {
             biased;
-            () = self.driver.links.readable() => self.read(),
+            () = self.driver.links.readable() => if self.read() {
+                // A flood of datagrams must not starve the connections.
+                tokio::task::yield_now().await;
+            },
             event = self.sessions.next() => if let Some(event) = event {
                 self.hear_session(event);
             },
@@ -407,7 +402,8 @@ impl RunningWorld {
         self.world.set_arrival(now, arrival);
     }
 
-    fn read(&mut self) {
+    /// Returns whether there may be more to read.
+    fn read(&mut self) -> bool {
         let (world, desk) = (&self.world, &mut self.desk);
         let rank = self.rank.map(Rank::get);
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
@@ -415,7 +411,7 @@ impl RunningWorld {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
             desk.handle_datagram(now, from, datagram, rank, sign);
-        });
+        })
     }
 
     /// How long after now this world may end so that newcomers get a seat.
@@ -446,8 +442,6 @@ impl RunningWorld {
     /// Reports that this node's command has failed, or with [`End::Left`] that it has ended and this node
     /// leaves the job. [`RunningWorld::next`] then reports [`Change::Notified`], once the others know.
     pub(crate) fn fail(&mut self, end: End) {
-        self.has_failed = true;
-        self.leaves |= end == End::Left;
         self.world.ended(self.driver.now(), Some(end));
     }
 
@@ -459,9 +453,7 @@ impl RunningWorld {
     /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
     /// form the next world. Returns when they have read that, after 3 seconds at most.
     pub(crate) async fn leave(&mut self) {
-        if !self.leaves {
-            self.fail(End::Left);
-        }
+        self.fail(End::Left);
         loop {
             self.advance().await;
             if self.may_end {
@@ -475,20 +467,14 @@ impl RunningWorld {
     /// timeout starts again. The nodes of the next world get this `metadata`.
     ///
     /// # Errors
-    /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits for it, unless this process itself `holds_port`, and then takes another
-    /// port unless [`Network::master_port`](crate::Network::master_port) is set.
-    pub(crate) async fn again(mut self, metadata: Metadata, holds_port: bool) -> Result<Assignment, Error> {
-        let Driver { settings, links, began, .. } = &mut *self.driver;
-        settings.attributes.metadata = metadata;
-        *began = clock();
-        // An interface that has lost its link since may have it again.
-        if !settings.is_alone() {
-            links.change(usable(settings).await?)?;
-        }
-        let waits = !holds_port || settings.network.master_port.is_some();
-        let until = clock() + if waits { GRACE } else { Duration::ZERO };
-        // While it waits for the port, this node answers the others.
+    /// As [`Rendezvous::join`](crate::Rendezvous::join). If the command, or a process that it has left
+    /// behind, still holds the port, this takes another. If the port is
+    /// [given](crate::Network::master_port), this waits for 5 seconds until it is free.
+    pub(crate) async fn again(mut self, metadata: Metadata) -> Result<Assignment, Error> {
+        self.driver.settings.attributes.metadata = metadata;
+        self.driver.began = clock();
+        let until = clock() + GRACE;
+        // While it waits for a port, this node answers the others.
         while !self.may_end && !self.driver.listen(clock() >= until).await? {
             self.advance().await;
             // It is time for another attempt, or something was heard.
@@ -496,7 +482,10 @@ impl RunningWorld {
         }
         self.follow_addresses();
         self.world.stopped(self.driver.now());
-        Box::pin(self.meet()).await
+        match Box::pin(self.meet()).await? {
+            Met::World(assignment) => Ok(*assignment),
+            Met::Nobody(driver) => driver.rendezvous().await,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::assignment::Assignment;
 use super::clock::clock;
@@ -26,6 +26,8 @@ use row::Row;
 
 pub use row::{Outlook, Restarts, duration};
 
+/// How long a node that leaves tells the others how its command has ended, before it says that it leaves.
+const TELLS: Duration = Duration::from_secs(2);
 /// From here on a limit is none.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -100,8 +102,6 @@ struct Part {
     is_notified: bool,
     /// This node's command has stopped.
     is_stopped: bool,
-    /// This process itself still listens on the port of that world.
-    holds_port: bool,
     /// How many nodes wait for a seat.
     waiting: u32,
 }
@@ -265,16 +265,9 @@ impl Session {
         self.world.is_stopped = true;
     }
 
-    /// Does the same as [`stopped`](Self::stopped). If `holds_port`, this process itself still listens on the
-    /// port of the last world, so the next world takes another port at once.
-    pub fn stopped_with_port(&mut self, holds_port: bool) {
-        self.world.holds_port = holds_port;
-        self.stopped();
-    }
-
     /// Leaves the job, once this node's command has ended: the other nodes form the next world without
     /// waiting for this node. If the world still runs, it is over for all nodes, with this end. Returns when
-    /// the other nodes have read the end, or after about 3 seconds.
+    /// the other nodes have read the end, or after about 5 seconds.
     pub async fn leave(&mut self, end: End) {
         let (State::Runs(mut running) | State::Pauses(mut running, _) | State::Leaves(mut running, _)) =
             std::mem::replace(&mut self.state, State::Ended(None))
@@ -284,10 +277,14 @@ impl Session {
         if end != End::Left || self.world.failed.is_none() {
             running.fail(end);
         }
-        while !self.world.is_notified {
-            let change = running.next().await;
-            self.hear(&change);
-        }
+        // If this node is cut off, nobody reads how its command has ended.
+        let notified = async {
+            while !self.world.is_notified {
+                let change = running.next().await;
+                self.hear(&change);
+            }
+        };
+        let _ = timeout(TELLS, notified).await;
         running.leave().await;
     }
 
@@ -470,7 +467,7 @@ impl Session {
         let mut metadata = self.settings.attributes.metadata.clone();
         self.row.write(&mut metadata);
         self.happenings.push_back(Happening::Restarting(running.generation()));
-        self.state = State::Meets(Box::pin(running.again(metadata, self.world.holds_port)));
+        self.state = State::Meets(Box::pin(running.again(metadata)));
     }
 }
 

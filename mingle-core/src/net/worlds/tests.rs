@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::Poll;
 
 use super::*;
@@ -40,7 +41,7 @@ async fn any(sessions: &mut [&mut Session]) -> (usize, Result<Happening, Error>)
             .find_map(|(at, poll)| if let Poll::Ready(done) = poll { Some((at, done)) } else { None })
             .map_or(Poll::Pending, Poll::Ready)
     });
-    tokio::time::timeout(Duration::from_secs(30), first).await.expect("something happens")
+    timeout(Duration::from_secs(30), first).await.expect("something happens")
 }
 
 /// Waits until each of these has formed, or has ended with an error. All are driven on meanwhile, as the node
@@ -68,6 +69,17 @@ async fn two(job: Rendezvous) -> [Session; 2] {
     let (mut one, mut other) = (job.clone().session(), job.session());
     let (first, _) = tokio::join!(formed(&mut one), formed(&mut other));
     if first.formed.rank.get() == 0 { [one, other] } else { [other, one] }
+}
+
+/// A port that the kernel gives to no other test, and this to none twice.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(23_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn fails(session: &mut Session, code: u8) {
@@ -130,7 +142,7 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
         formed(&mut session).await;
         // Nothing happens in it but that the restarts are forgotten.
         while session.world.forgets.is_some() {
-            let _ = tokio::time::timeout(Duration::from_millis(60), session.next()).await;
+            let _ = timeout(Duration::from_millis(60), session.next()).await;
         }
         assert_eq!(session.faults, 0);
         fails(&mut session, 1);
@@ -192,6 +204,33 @@ async fn a_node_that_leaves_takes_its_farewell() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_succeeded_and_then_fails_ends_the_world_with_its_code() {
+    let [mut first, mut second] = two(restarts("regrets", 2, 0)).await;
+    second.succeed();
+    while timeout(Duration::from_millis(60), any(&mut [&mut first, &mut second])).await.is_ok() {}
+    let heard = async {
+        loop {
+            if let Happening::Running(Change::Over(over)) = first.next().await.unwrap() {
+                return over;
+            }
+        }
+    };
+    let (over, ()) = tokio::join!(heard, second.leave(End::Exited(3)));
+    assert_eq!((over.rank, over.end), (Some(Rank(1)), End::Exited(3)));
+}
+
+#[tokio::test]
+async fn a_node_leaves_within_6_seconds_although_its_leader_reads_nothing() {
+    let [mut first, mut second] = two(restarts("unheard", 2, 0)).await;
+    second.succeed();
+    while timeout(Duration::from_millis(60), any(&mut [&mut first, &mut second])).await.is_ok() {}
+    // From here on nothing drives the leader, as if its process were stopped.
+    let begun = clock();
+    second.leave(End::Exited(3)).await;
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
     let mut session = Rendezvous { grows: true, ..job("grows", 1) }.session();
     formed(&mut session).await;
@@ -204,8 +243,7 @@ async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
 
 #[tokio::test]
 async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
-    // The kernel gives this port to no other test.
-    let free = (23_000..24_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
+    let free = free_port();
     let mut job = job("given port", 1);
     job.network.master_port = Some(free);
     let mut session = job.session();
@@ -217,9 +255,13 @@ async fn a_given_port_that_is_still_held_at_a_restart_ends_the_node() {
 }
 
 #[tokio::test]
-async fn a_node_whose_command_still_holds_its_port_answers_the_others() {
-    let [mut first, mut second] = two(job("holds", 2)).await;
-    let _held = TcpListener::bind(first.world.own.as_ref().unwrap().1.address).unwrap();
+async fn a_node_whose_command_still_holds_its_given_port_answers_the_others() {
+    let free = free_port();
+    let mut given = job("holds", 2);
+    given.network.master_port = Some(free);
+    let (mut first, mut second) = (given.session(), job("holds", 2).session());
+    let _ = tokio::join!(formed(&mut first), formed(&mut second));
+    let _held = TcpListener::bind(("127.0.0.1", free)).unwrap();
     fails(&mut first, 1);
     let leaves = async {
         let begun = clock();

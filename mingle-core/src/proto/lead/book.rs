@@ -202,7 +202,7 @@ impl Book {
     }
 
     pub(super) fn add_standby(&mut self, id: NodeId) {
-        if !self.is_standby(id) {
+        if !self.standbys.contains(&id) {
             self.standbys.push(id);
         }
     }
@@ -221,10 +221,6 @@ impl Book {
             !taken.contains(id) && links.is_there(*id) && holder.is_none_or(|holder| holder == of)
         };
         self.standbys.iter().copied().find(fits)
-    }
-
-    pub(super) fn is_standby(&self, id: NodeId) -> bool {
-        self.standbys.contains(&id)
     }
 
     pub(super) fn standbys(&self) -> &[NodeId] {

@@ -745,20 +745,17 @@ impl World {
     fn count(&self, phase: Phase, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
         let Reign { waiting, here, ref absent, .. } = self.reign;
         let told = (waiting, here, absent.clone());
+        let is_over = matches!(phase, Phase::Over(_) | Phase::Round(_));
         let spares = self.spares();
-        let waiting = u32::try_from(spares.len()).unwrap_or(u32::MAX);
-        let counted = if matches!(phase, Phase::Over(_) | Phase::Round(_)) {
-            let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
-                members.iter().partition(|member| self.is_back(member));
-            let mut ranks: BTreeSet<u32> = back.iter().map(|member| member.rank).collect();
-            let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
-            let has_seat = |id: &&NodeId| given(id).is_none_or(|rank| ranks.insert(rank.get()));
-            let here = back.len() + spares.iter().filter(has_seat).count();
-            let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
-            (waiting, u32::try_from(here).unwrap_or(u32::MAX), absent)
-        } else {
-            (waiting, 0, Vec::new())
-        };
+        let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
+            members.iter().filter(|_| is_over).partition(|member| self.is_back(member));
+        let mut ranks: BTreeSet<u32> = back.iter().map(|member| member.rank).collect();
+        let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
+        let has_seat = |id: &&NodeId| is_over && given(id).is_none_or(|rank| ranks.insert(rank.get()));
+        let here = back.len() + spares.iter().filter(has_seat).count();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
+        let counted = (number(spares.len()), number(here), absent);
         let due = lead.counted + Scale(self.settings.size.max().get()).announce_delay();
         if counted == told {
             return told;

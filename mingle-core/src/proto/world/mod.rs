@@ -302,7 +302,8 @@ impl World {
         }
     }
 
-    fn has_left(&self) -> bool {
+    /// Whether this node leaves the job.
+    pub(crate) fn has_left(&self) -> bool {
         matches!(self.command, Command::Leaves | Command::Quits)
     }
 
@@ -310,10 +311,14 @@ impl World {
         self.epoch
     }
 
-    /// This node's command has ended. With [`End::Left`] the node leaves the job.
+    /// This node's command has ended. With [`End::Left`] the node leaves the job. A caller whose command had
+    /// succeeded may still fail.
     pub(crate) fn ended(&mut self, now: Time, end: Option<End>) {
         self.at(now);
-        if self.command == Command::Runs || end == Some(End::Left) {
+        if self.has_left() {
+            return;
+        }
+        if matches!(self.command, Command::Runs | Command::Succeeded) || end == Some(End::Left) {
             self.command = match end {
                 Some(End::Left) if self.over.is_some() => Command::Quits,
                 Some(End::Left) => Command::Leaves,
@@ -529,7 +534,8 @@ impl World {
         self.left.retain(|id, _| is_member(*id));
     }
 
-    fn is_there(&self, id: NodeId) -> bool {
+    /// Whether this node has a session with a process that is there.
+    pub(crate) fn is_there(&self, id: NodeId) -> bool {
         id == self.own.id || self.peers.is_there(id)
     }
 
@@ -882,7 +888,7 @@ impl World {
             self.peers.say(self.now, host, &status);
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
-        if self.walk.is_none() && self.hears_the_leader() {
+        if self.walk.is_none() && self.has_read_all(self.reign.leader.id) {
             let guests = self.peers.iter().filter(|(_, peer)| {
                 (peer.known.arrival.is_some() && peer.known.status.is_some()) || peer.known.is_behind
             });

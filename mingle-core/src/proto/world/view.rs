@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Time, World, WorldLead};
-use crate::model::{NodeId, WorldSize};
+use crate::model::WorldSize;
 use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, WorldSaid};
 
 impl World {
@@ -85,14 +85,14 @@ impl World {
         self.over.is_some()
     }
 
+    /// Whether this node's command has failed, or the node leaves.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.command, Command::Failed(_)) || self.has_left()
+    }
+
     /// Whether this node's command has ended well.
     pub(crate) fn has_succeeded(&self) -> bool {
         self.command == Command::Succeeded
-    }
-
-    /// Whether a session with this process is open.
-    pub(crate) fn hears(&self, id: NodeId) -> bool {
-        self.is_there(id)
     }
 
     /// No world follows this one, and the nodes that wait for a seat may end. Does nothing on a node that

@@ -76,11 +76,6 @@ impl World {
         while self.goes_on() {}
     }
 
-    /// Whether the leader's process has read all that this node has said.
-    pub(super) fn hears_the_leader(&self) -> bool {
-        self.has_read_all(self.reign.leader.id)
-    }
-
     /// All are released, so nobody needs a leader any more.
     fn says_farewell(&self) -> bool {
         self.farewell.is_some() && !self.has_left()

@@ -119,8 +119,8 @@ impl<'a> Attended<'a> {
     }
 
     pub(super) fn on_limit(&mut self) {
-        if !self.crew.runs() && !self.is_clearing {
-            // It has stopped in time, and the other nodes do not know yet.
+        if !self.crew.runs() && (!self.is_clearing || self.flushes.is_some()) {
+            // All has stopped in time. The other nodes do not know yet, or a reader is slow.
             self.limit = Instant::now() + LONGEST;
         } else if !std::mem::replace(&mut self.has_killed, true) {
             self.crew.signal(Signal::SIGKILL);

@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Stops,
     /// It has ended, and the process leaves the job.
     Leaves,
-    /// The same, and the world was over before.
+    /// The same, and the world was over before, or the command has failed.
     Quits,
 }
 

@@ -320,7 +320,7 @@ impl World {
         }
         if matches!(self.command, Command::Runs | Command::Succeeded) || end == Some(End::Left) {
             self.command = match end {
-                Some(End::Left) if self.over.is_some() => Command::Quits,
+                Some(End::Left) if self.over.is_some() || self.has_failed() => Command::Quits,
                 Some(End::Left) => Command::Leaves,
                 Some(end) => Command::Failed(end),
                 None => Command::Succeeded,

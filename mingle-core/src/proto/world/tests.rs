@@ -1792,6 +1792,23 @@ fn a_leader_that_gives_the_job_up_and_leaves_at_once_frees_the_nodes_that_wait()
 }
 
 #[test]
+fn a_node_that_has_failed_and_leaves_before_anybody_has_read_that_is_the_cause_by_its_failure() {
+    let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
+    let led = net.leader().unwrap();
+    let failed = (led + 1) % 3;
+    net.run_until(Time::from_secs(5));
+    net.trouble(Trouble::Stop(led, Duration::from_secs(3)));
+    net.trouble(Trouble::Fail(failed));
+    net.run_until(net.now + Duration::from_secs(2));
+    let (now, world) = (net.now, net.hosts[failed].world.as_mut().unwrap());
+    world.ended(now, Some(End::Left));
+    net.carry_out(failed);
+    net.run_until(now + Duration::from_millis(1500));
+    let cause = net.hosts[led].world.as_ref().unwrap().over.unwrap();
+    assert!(matches!(cause.end, End::Exited(_) | End::Killed(_)), "{cause:?}");
+}
+
+#[test]
 fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round() {
     let (mut world, _) = follower(3);
     let ms = Time::from_millis;

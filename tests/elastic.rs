@@ -320,7 +320,7 @@ fn without_grow_a_node_that_comes_late_waits_until_another_dies() {
 fn growth_where_no_world_can_grow_is_refused_with_a_cure() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (more, wanted) in [
-        (&["--world", "3"][..], "give a range, such as --world 1:3"),
+        (&["--world", "3"][..], "give a range, such as --world 2:8"),
         (&["--world", "2:3", "--max-restarts", "0"], "give --max-restarts as well"),
         (&["--world", "2:3", "--paths", "master"], "leave --paths master away"),
         (&["--world", "2:3", "--format", "tf-config"], "choose another --format"),

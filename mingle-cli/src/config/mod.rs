@@ -153,7 +153,7 @@ impl Settings {
         let problem: &str = if !grows {
             return Ok(());
         } else if !world.is_range() {
-            &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
+            "a world of one size has no room to grow; give a range, such as --world 2:8"
         } else if !stays {
             "nobody stays to take nodes in; give --max-restarts as well"
         } else if attributes.paths == Paths::Master {

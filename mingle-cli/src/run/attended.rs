@@ -135,18 +135,13 @@ impl<'a> Attended<'a> {
     /// What follows, once the command has ended and the other nodes know that. Stops the processes that it
     /// left behind before.
     pub(super) fn after_command(&mut self) -> Option<After> {
-        if self.ended.is_some() {
+        if self.ended.is_some() || !self.is_notified || self.crew.runs() {
             return self.ended;
         }
-        if !self.is_notified || self.crew.runs() {
-            return None;
-        }
-        let after = self.after();
         // Processes left behind would hold ports and GPUs, or are still saving their state.
-        let matters = matches!(after, After::Stopped) && self.session.outlook().is_restart() || self.is_over;
-        let left = if matters { self.crew.left() } else { Vec::new() };
+        let left = self.crew.left();
         if left.is_empty() {
-            return Some(after);
+            return Some(self.after());
         }
         if !std::mem::replace(&mut self.is_clearing, true) {
             crew::signal_all(&left, Signal::SIGTERM);

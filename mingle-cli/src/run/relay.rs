@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::exit::Stop;
+use crate::stderr;
 use crate::stdout::Stdout;
 
 /// A longer line is cut.
@@ -74,6 +75,11 @@ impl Relay {
                 let whole = if read == 0 { lines.end() } else { lines.add(&chunk[..read]) };
                 let written = write(&whole);
                 busy.fetch_sub(1, Ordering::AcqRel);
+                if let Err(error) = &written
+                    && error.kind() != io::ErrorKind::BrokenPipe
+                {
+                    stderr::say(format_args!("cannot write the output of rank {rank}: {error}"));
+                }
                 // If nobody reads any more, the worker gets SIGPIPE, as without a relay.
                 if read == 0 || written.is_err() {
                     break;

@@ -1668,6 +1668,35 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
 }
 
 #[test]
+fn a_ready_member_that_the_leader_names_as_its_heir_before_it_knows_of_the_commit_leads() {
+    let (mut world, others) = connected_follower(3);
+    let (leader, ms) = (others[0], Time::from_millis);
+    let mut number = 0;
+    let mut read = |world: &mut World, said: WorldSaid| {
+        number += 1;
+        let body = said.encode();
+        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
+        actions(world);
+    };
+    let plan = world.plan.as_deref().unwrap().clone();
+    let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
+    let phase = Phase::Round(FirstCause { rank: Some(2), end: End::Exited(1) });
+    let under_way = Reign { phase, rounds: 2, ..world.reign.clone() };
+    read(&mut world, WorldSaid::Reign(under_way.clone()));
+    world.stopped(ms(12));
+    read(&mut world, WorldSaid::Plan(Plan { round, epoch, terms: plan.terms }));
+    world.proved(ms(15), round, Vec::new(), None);
+    actions(&mut world);
+    let phase = Phase::Over(FirstCause { rank: Some(0), end: End::Left });
+    let (own, round) = (world.own.clone(), Some(round));
+    let heir = Reign { epoch, term: 1, leader: own, round, phase, rounds: 0, ..under_way };
+    read(&mut world, WorldSaid::Reign(heir));
+    world.advance(ms(30));
+    actions(&mut world);
+    assert!(world.leads() && world.epoch == epoch, "{:?}", world.reign);
+}
+
+#[test]
 fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that_was_stopped() {
     let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);

@@ -55,6 +55,11 @@ impl World {
             self.walk = None;
             return;
         }
+        if self.reign.leader.id == self.own.id && self.current_plan().is_some() && !self.has_left() {
+            // The former leader has named this node before it knew that its world has formed.
+            self.succeed(self.reign.term);
+            return self.decide();
+        }
         let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.now);
         match &self.walk {
             None if is_lost => {

@@ -1539,6 +1539,17 @@ fn a_world_forms_without_a_node_whose_paths_are_broken_and_never_ends_for_that_n
     }
 }
 
+/// The command of the leader's host fails; and the leader, as it is as soon as this holds of it.
+fn fails_until(net: &mut Net, holds: impl Fn(&World) -> bool) -> (usize, World) {
+    let led = net.leader().unwrap();
+    net.run_until(Time::from_secs(5));
+    net.trouble(Trouble::Fail(led));
+    while !holds(net.hosts[led].world.as_ref().unwrap()) {
+        net.run_until(net.now + Duration::from_micros(20));
+    }
+    (led, net.hosts[led].world.clone().unwrap())
+}
+
 /// What a world asks for, and the last dial of it: its number and that of the session.
 fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
     let actions: Vec<Action> = std::iter::from_fn(|| world.poll_action()).collect();
@@ -1719,13 +1730,7 @@ fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that
     assert_eq!(is_in_round, [(false, false), (true, true), (false, false)]);
 
     let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
-    let led = net.leader().unwrap();
-    net.run_until(Time::from_secs(5));
-    net.trouble(Trouble::Fail(led));
-    while !net.hosts[led].world.as_ref().unwrap().is_in_round() {
-        net.run_until(net.now + Duration::from_micros(100));
-    }
-    let mut world = net.hosts[led].world.clone().unwrap();
+    let (_, mut world) = fails_until(&mut net, World::is_in_round);
     world.advance(net.now + Duration::from_secs(5));
     assert!(!world.is_in_round() && !matches!(world.reign.phase, Phase::Runs), "{:?}", world.reign);
 }
@@ -1733,13 +1738,7 @@ fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that
 #[test]
 fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_knew() {
     let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
-    let led = net.leader().unwrap();
-    net.run_until(Time::from_secs(5));
-    net.trouble(Trouble::Fail(led));
-    while !net.hosts[led].world.as_ref().unwrap().is_in_round() {
-        net.run_until(net.now + Duration::from_micros(100));
-    }
-    let mut world = net.hosts[led].world.clone().unwrap();
+    let (led, mut world) = fails_until(&mut net, World::is_in_round);
     let id = net.hosts[(led + 1) % 3].id;
     let status = world.peers.get(id).unwrap().known.status.clone().unwrap();
     let doubted = world.epoch.next().unwrap();
@@ -1758,19 +1757,10 @@ fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_
 
 #[test]
 fn a_round_is_over_for_a_leader_whose_world_ends_before_its_own_command_has_begun() {
-    let led_by_another = |seed| {
-        let net = Net::new(seed, Size::new(3).unwrap().into(), 3, 0, 0.0);
-        let led = net.leader().unwrap();
-        (led > 0).then_some((net, led))
-    };
-    let (mut net, led) = (0..).find_map(led_by_another).unwrap();
-    net.run_until(Time::from_secs(5));
-    net.trouble(Trouble::Fail(led));
+    let mut nets = (0..).map(|seed| Net::new(seed, Size::new(3).unwrap().into(), 3, 0, 0.0));
+    let mut net = nets.find(|net| net.leader() > Some(0)).unwrap();
     let awaits_first = |lead: &WorldLead| lead.leads_commands() && lead.is_in_round();
-    while !net.hosts[led].world.as_ref().unwrap().lead.as_ref().is_some_and(awaits_first) {
-        net.run_until(net.now + Duration::from_micros(20));
-    }
-    let mut world = net.hosts[led].world.clone().unwrap();
+    let (_, mut world) = fails_until(&mut net, |world| world.lead.as_ref().is_some_and(awaits_first));
     let (round, epoch) = (world.plan.as_ref().unwrap().round, world.epoch);
     assert!(world.may_form(round) && round.leader == world.own.id);
     world.at(net.now);

@@ -281,19 +281,40 @@ fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others(
         let warning = format!("within 15 s by multicast, and {here}");
         fails(&walled, 5, &[&warning, &format!("nobody else was heard by multicast, and {here}")]);
         for other in [first, last] {
-            let apart = "does not join: it does not hear this node, or cannot connect to it";
+            let apart = "does not join node0: the two do not hear each other, or cannot connect";
             fails(
                 &other,
                 5,
                 &[
                     "mingle: warning: node1 (10.77.0.11:",
                     apart,
-                    &format!("in the firewall of node1, {cure}"),
+                    &format!("in the firewalls of node1 and node0, {cure}"),
                     "time: node1 (10.77.0.11:",
                 ],
             );
         }
     }
+}
+
+#[test]
+fn a_pair_between_which_nothing_passes_is_named_on_all_nodes() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.firewall(0, &["ip saddr 10.77.0.11"]);
+    lab.firewall(1, &["ip saddr 10.77.0.10"]);
+    let lines = ["--rank 0", "", ""].map(|rank| line_with("cut pair", 3, &format!("--timeout 22s {rank}")));
+    let [first, cut, last] = [0, 1, 2].map(|node| lab.spawn(node, &lines[node])).map(Proc::finish);
+    let apart = "does not join node0: the two do not hear each other, or cannot connect; ";
+    let cure = "in the firewalls of node1 and node0, accept UDP 29499, ";
+    for outcome in [first, last] {
+        let warning = "mingle: warning: node1 (10.77.0.11:";
+        fails(&outcome, 5, &[warning, &format!("{apart}{cure}"), "time: node1 (10.77.0.11:"]);
+    }
+    let silent = "leads, but does not answer this node; ";
+    fails(
+        &cut,
+        5,
+        &["still waiting after 15 s: node0 (10.77.0.10:", silent, "in the firewall of node0, accept UDP"],
+    );
 }
 
 #[test]

@@ -50,10 +50,9 @@ pub(crate) fn class(error: &Error) -> (u8, &'static str) {
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) => match report.cause() {
-                Cause::Misfit if report.misfits.iter().all(Misfit::is_of_twins) => (NETWORK, "deadline"),
-                Cause::Misfit => (CONFLICT, "deadline"),
+                Cause::Misfit if !report.misfits.iter().all(Misfit::is_of_network) => (CONFLICT, "deadline"),
                 Cause::Secret => (SECRET, "deadline"),
-                Cause::Unproved | Cause::Unreached | Cause::Apart | Cause::Unanswered => {
+                Cause::Misfit | Cause::Unproved | Cause::Unreached | Cause::Apart | Cause::Unanswered => {
                     (NETWORK, "deadline")
                 }
                 Cause::NobodyHeard if report.is_deaf => (NETWORK, "deadline"),
@@ -265,11 +264,12 @@ fn about_deadline(report: &Report) -> Option<String> {
             Some(path) => about_paths(std::slice::from_ref(&**path)),
             None => "give the proofs more time by --timeout".to_owned(),
         },
-        Cause::Misfit => {
-            let cures: BTreeSet<&str> = report.misfits.iter().map(about_misfit).collect();
+        Cause::Misfit | Cause::Apart => {
+            let cure = |misfit| about_misfit(misfit, report.elsewhere.as_ref());
+            let cures: BTreeSet<String> = report.misfits.iter().map(cure).collect();
             cures.into_iter().collect::<Vec<_>>().join("; ")
         }
-        Cause::Unreached | Cause::Apart | Cause::Unanswered => walled(report),
+        Cause::Unreached | Cause::Unanswered => walled(report),
         Cause::Version => SAME_VERSION.to_owned(),
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
@@ -283,8 +283,7 @@ fn about_deadline(report: &Report) -> Option<String> {
 
 /// The advice where a leader was heard, and no connection opens.
 fn walled(report: &Report) -> String {
-    let leaders = report.unreached.iter().map(|(leader, _)| leader);
-    let leader = leaders.chain(&report.apart).chain(&report.unanswered).next();
+    let leader = report.unreached.as_ref().map(|(leader, _)| leader).or(report.unanswered.as_ref());
     let firewall = leader.map_or_else(|| OWN_FIREWALL.to_owned(), firewall_of);
     accept_in(&firewall, report.elsewhere.as_ref())
 }
@@ -312,15 +311,17 @@ fn about_silence(tried: Tried) -> String {
             format!("multicast does not pass here: {SEEDS}, a shared --seed-dir, or in one subnet --broadcast")
         }
     };
-    format!("if the others have started, {ways}; see 'mingle doctor'")
+    format!("if the others wait, too, {ways}; see 'mingle doctor'")
 }
 
-fn about_misfit(misfit: &Misfit) -> &'static str {
-    match misfit.reason {
-        Unfit::World(_) => SAME_WORLD,
-        Unfit::Rank(_) => OWN_RANK,
-        Unfit::Address(_) => "give each host an address of its own",
-        _ => OTHER_USER,
+fn about_misfit(misfit: &Misfit, elsewhere: Option<&Elsewhere>) -> String {
+    let of = |leader: &Peer| format!("in the firewalls of {} and {}", misfit.host, leader.host);
+    match &misfit.reason {
+        Unfit::Apart(leader) => accept_in(&of(leader), elsewhere),
+        Unfit::World(_) => SAME_WORLD.to_owned(),
+        Unfit::Rank(_) => OWN_RANK.to_owned(),
+        Unfit::Address(_) => "give each host an address of its own".to_owned(),
+        _ => OTHER_USER.to_owned(),
     }
 }
 
@@ -328,14 +329,13 @@ fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
         Warning::NobodyHeard { is_deaf: true, .. } => accept_in(OWN_FIREWALL, None),
         Warning::Unconnectable { elsewhere, .. } => accept_in(OWN_FIREWALL, elsewhere.as_ref()),
-        Warning::Apart { candidate: node, elsewhere }
-        | Warning::Unreached { leader: node, elsewhere, .. } => {
+        Warning::Unreached { leader: node, elsewhere, .. } => {
             accept_in(&firewall_of(node), elsewhere.as_ref())
         }
         Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => about_jobs(jobs).to_owned(),
         Warning::NobodyHeard { tried, .. } => about_silence(*tried),
         Warning::Waiting { report, .. } => return about_deadline(report),
-        Warning::Misfit { node, .. } => about_misfit(node).to_owned(),
+        Warning::Misfit { node, elsewhere, .. } => about_misfit(node, elsewhere.as_ref()),
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
         Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),
         Warning::AlreadyRunning { .. } => "if this is another job, choose another --job-id".to_owned(),
@@ -422,7 +422,7 @@ mod tests {
             (code, text.as_str()),
             (
                 3,
-                "no world of 4 in time: nobody else was heard by multicast; if the others have started, multicast \
+                "no world of 4 in time: nobody else was heard by multicast; if the others wait, too, multicast \
                  does not pass here: give every node --seed with the addresses of one or two nodes, a shared --seed-dir, \
                  or in one subnet --broadcast; see 'mingle doctor'"
             )

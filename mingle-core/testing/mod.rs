@@ -331,9 +331,10 @@ impl Source<'_> {
     }
 
     fn misfit(&mut self) -> Misfit {
-        let reason = match self.byte() % 3 {
+        let reason = match self.byte() % 4 {
             0 => Unfit::World(self.size()),
             1 => Unfit::User(self.user()),
+            2 => Unfit::Apart(self.peer()),
             _ => Unfit::Rank(Rank(self.rank())),
         };
         Misfit { host: self.host(), address: self.endpoint(), reason }
@@ -495,7 +496,7 @@ impl Draw for Part {
             1 => Some(Answer::Broken(Broken::draw(from))),
             _ => None,
         };
-        Self { round: from.round(), answer }
+        Self { round: from.round(), answer, misfit: from.flag().then(|| from.misfit()) }
     }
 }
 

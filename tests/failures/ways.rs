@@ -148,7 +148,7 @@ fn cure(title: &str, lab: &Lab, others: Vec<Proc>) -> Vec<Proc> {
             lab.at(0, "mkdir /run/seeds");
             alone("--seed-dir /run/seeds")
         }
-        "This host's own firewall" | "A firewall on another node" => {
+        "This host's own firewall" | "A node that does not join" => {
             open(1);
             nodes(lab, 2, &[""; 2])
         }
@@ -377,7 +377,7 @@ ways! {
         (vec![node], vec![])
     };
 
-    another_host_has_a_firewall: "A firewall on another node", 2, |lab| {
+    another_host_has_a_firewall: "A node that does not join", 2, |lab| {
         lab.firewall(1, &["ct state new"]);
         let walled = lab.spawn(1, &args(2, ""));
         (nodes(lab, 2, &[""]), vec![walled])

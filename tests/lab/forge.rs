@@ -238,9 +238,9 @@ impl Body {
             .0
     }
 
-    /// It is in no round.
+    /// It is in no round, and has heard no misfit.
     pub fn part() -> Vec<u8> {
-        Self::of(PART).number(0).bytes(&[0]).0
+        Self::of(PART).number(0).bytes(&[0, 0]).0
     }
 
     /// A node wants the rank of another.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostName, Rank, User, WorldSize, deserialize_unicast};
+use super::{HostName, Peer, Rank, User, WorldSize, deserialize_unicast};
 
 /// A node that uses the job ID, but that no leader of this job can seat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub enum Unfit {
     Rank(Rank),
     /// A node on the host of this name has the same address and port, and both nodes are heard.
     Address(HostName),
+    /// The node goes on leading, and does not join this leader.
+    Apart(Peer),
 }
 
 impl Misfit {
@@ -40,9 +42,23 @@ impl Misfit {
         Self { host, address, reason: Unfit::Address(other) }
     }
 
+    /// A node that leads on, and does not join this leader.
+    pub(crate) fn apart(node: Peer, leader: Peer) -> Self {
+        Self { host: node.host, address: node.address, reason: Unfit::Apart(leader) }
+    }
+
     /// Whether two hosts have the same address.
     pub fn is_of_twins(&self) -> bool {
         matches!(self.reason, Unfit::Address(_))
+    }
+
+    /// Whether the node wants what the others want, and the network keeps it from them.
+    pub fn is_of_network(&self) -> bool {
+        matches!(self.reason, Unfit::Address(_) | Unfit::Apart(_))
+    }
+
+    pub(crate) fn is_apart(&self) -> bool {
+        matches!(self.reason, Unfit::Apart(_))
     }
 
     /// Whether both are of one host and one reason, so that users need not be told twice.
@@ -62,6 +78,13 @@ impl fmt::Display for Misfit {
             }
             Unfit::Address(other) => {
                 write!(f, "{host} and {other} have the same IP address, {}", address.ip())
+            }
+            Unfit::Apart(leader) => {
+                let leader = &leader.host;
+                write!(
+                    f,
+                    "{host} ({address}) does not join {leader}: the two do not hear each other, or cannot connect"
+                )
             }
         }
     }

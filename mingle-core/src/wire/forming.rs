@@ -69,11 +69,13 @@ pub(crate) struct Join {
     pub(crate) patience: Option<u32>,
 }
 
-/// How far a member is in the round of this number.
+/// How far a member is in the round of this number, and what it has heard that the leader may not have heard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) round: u64,
     pub(crate) answer: Option<Answer>,
+    /// A node that the member hears, and that cannot be seated.
+    pub(crate) misfit: Option<Misfit>,
 }
 
 /// What comes of a member's proofs.

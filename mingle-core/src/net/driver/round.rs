@@ -128,13 +128,15 @@ impl RunningWorld {
 
     fn deadline_report(&self) -> Report {
         let Reign { here, absent, .. } = self.world.reign();
+        let are_silent = *here <= 1;
         let heard = |(rank, peer): (u32, &Peer)| {
-            let is_other = self.rank != Some(Rank(rank));
-            is_other.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
+            let is_named = self.rank != Some(Rank(rank)) && (are_silent || !absent.contains(&rank));
+            is_named.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
         };
         Report {
             joined: *here,
             heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
+            are_silent,
             missing: ranges(absent),
             ..Report::new(self.driver.settings.world, self.driver.settings.rank)
         }

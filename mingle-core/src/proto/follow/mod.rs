@@ -12,7 +12,7 @@ use super::report::{Event, Formed, Progress};
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::{NodeId, Roster};
+use crate::model::{Misfit, NodeId, Roster};
 use crate::wire::{
     Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
 };
@@ -165,6 +165,12 @@ impl Follow {
     fn say_part(&mut self, shared: &mut Shared) {
         shared.say(self.leader_id(), &Said::Part(self.part.clone()));
         self.set_doubt(shared);
+    }
+
+    /// Tells the leader, which may not have heard it, of a node that cannot be seated.
+    pub(crate) fn tell_of(&mut self, misfit: &Misfit, shared: &mut Shared) {
+        self.part.misfit = Some(misfit.clone());
+        self.say_part(shared);
     }
 
     /// Asks a leader that has not welcomed this node to announce itself to it, and sets the timer for the
@@ -320,7 +326,7 @@ impl Follow {
         let is_proved = prepare.master == self.leader_id()
             && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
         self.round = Some(Participation::start(prepare, formed, is_proved, shared));
-        self.part = Part { round: prepare.round, answer: None };
+        (self.part.round, self.part.answer) = (prepare.round, None);
         self.set_doubt(shared);
         self.take_roster(shared);
         self.proceed(shared);

@@ -286,6 +286,7 @@ impl Lead {
 
     /// How far a member is.
     pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
+        self.hear_misfit(part, shared);
         let Phase::Proving(round) = &mut self.rounds.phase else { return };
         match &part.answer {
             _ if round.plan.number != part.round => {}

@@ -7,7 +7,7 @@ use super::Lead;
 use crate::model::{Misfit, NodeId, Peer, Unfit};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Join, Refusal, Trouble, decode_traits};
+use crate::wire::{Join, Part, Refusal, Trouble, decode_traits};
 
 /// Of how many troubles members learn at once, in the life of this node; later ones they learn as they join.
 const TOLD: usize = 16;
@@ -23,9 +23,7 @@ impl Lead {
     }
 
     fn admit(&mut self, from: NodeId, join: Join, shared: &mut Shared) -> Result<(), Option<Refusal>> {
-        if let Some((refusal, reason)) = self.contradiction(&join, shared) {
-            let (host, address) = (join.node.host, join.node.endpoints.preferred());
-            self.tell_of(Trouble::Misfit(Misfit { host, address, reason }), shared);
+        if let Some(refusal) = self.contradiction(&join, shared) {
             return Err(Some(refusal));
         }
         if let Some(refusal) = self.left_out.refusal(from, shared.now) {
@@ -60,13 +58,11 @@ impl Lead {
     }
 
     /// Why this node can never be seated beside those that are here.
-    fn contradiction(&self, join: &Join, shared: &Shared) -> Option<(Refusal, Unfit)> {
-        let reason = shared.unfit(join.world, &join.node.attributes.user)?;
-        let refusal = match reason {
+    fn contradiction(&self, join: &Join, shared: &Shared) -> Option<Refusal> {
+        Some(match shared.unfit(join.world, &join.node.attributes.user)? {
             Unfit::World(_) => Refusal::WorldDiffers(shared.config.world),
             _ => Refusal::UserDiffers(shared.config.node.attributes.user.clone(), self.book.seated),
-        };
-        Some((refusal, reason))
+        })
     }
 
     /// All members learn of this, each by another welcome.
@@ -82,6 +78,14 @@ impl Lead {
         self.told.push(trouble);
         self.has_news = true;
         shared.timers.set_earlier(Timer::Welcome, shared.now);
+    }
+
+    /// A member has heard a node that cannot be seated: all learn it, unless that node has a seat by now.
+    pub(super) fn hear_misfit(&mut self, part: &Part, shared: &mut Shared) {
+        let Some(misfit) = part.misfit.as_ref().filter(|_| !self.is_decided()) else { return };
+        if misfit.address != shared.peer().address && !self.book.has_address(misfit.address) {
+            self.tell_of(Trouble::Misfit(misfit.clone()), shared);
+        }
     }
 
     /// These nodes were given the rank of this holder, which answers.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, Unfit, WorldSize};
 use crate::proto::config::Config;
 use crate::proto::report::{Heard, OtherJob, RankRange, Report, Tried};
 use crate::proto::timer::Time;
@@ -88,26 +88,22 @@ pub(super) struct Here {
 /// A candidate that neither joins nor is joined.
 #[derive(Debug, Clone)]
 struct Apart {
-    peer: Peer,
+    at: SocketAddr,
     since: Time,
     heard: Time,
-    /// The user knows.
-    is_told: bool,
 }
 
 impl Apart {
     fn is_heard(&self, now: Time) -> bool {
         now <= self.heard + PAUSE
     }
-
-    fn is_long(&self) -> bool {
-        self.heard >= self.since + APART
-    }
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     pub(super) nodes: BTreeMap<NodeId, Heard>,
+    /// When any node was heard last.
+    heard: Option<Time>,
     /// For each of their addresses, who was heard there.
     latest: BTreeMap<SocketAddr, Turns>,
     /// A node that is said to be where another is that is there, since when, and when that was said last.
@@ -216,7 +212,7 @@ impl Memory {
 
     /// Whether nothing of this job was heard.
     pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.heard.is_none()
             && self.versions.is_empty()
             && self.unauthentic.is_empty()
             && self.running.is_none()
@@ -277,6 +273,12 @@ impl Memory {
         is_news
     }
 
+    /// The last node that wants something else than this one, for a leader that has just been joined.
+    pub(super) fn last_misfit(&self) -> Option<Misfit> {
+        let differs = |(misfit, is_over): &&(Misfit, bool)| !is_over && !misfit.is_of_network();
+        self.misfits.iter().rev().find(differs).map(|(misfit, _)| misfit.clone())
+    }
+
     /// A path could not be proved. Returns whether that is news.
     pub(super) fn broken(&mut self, path: &BrokenPath) -> bool {
         let was = self.broken.replace(path.clone());
@@ -285,7 +287,15 @@ impl Memory {
 
     /// A node of this host wants what this one wants: what another node there wanted explains nothing more.
     pub(super) fn fits(&mut self, host: &HostName) {
-        let is_of = |misfit: &Misfit| misfit.host == *host && !misfit.is_of_twins();
+        self.explains_no_more(|misfit| misfit.host == *host && !misfit.is_of_network());
+    }
+
+    /// A node of this host has joined.
+    pub(super) fn is_here(&mut self, host: &HostName) {
+        self.explains_no_more(|misfit| misfit.host == *host && !misfit.is_of_twins());
+    }
+
+    fn explains_no_more(&mut self, is_of: impl Fn(&Misfit) -> bool) {
         for (_, is_over) in self.misfits.iter_mut().filter(|(misfit, _)| is_of(misfit)) {
             *is_over = true;
         }
@@ -318,7 +328,7 @@ impl Memory {
     }
 
     /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
-    /// done so for [`APART`] by now, which is told once.
+    /// done so for [`APART`] by now.
     pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
         let is_twin =
             |misfit: &Misfit| misfit.is_of_twins() && misfit.address == candidate.endpoints.preferred();
@@ -331,13 +341,22 @@ impl Memory {
                 return false;
             }
         }
-        let new = || Apart { peer: candidate.peer(), since: now, heard: now, is_told: false };
-        let apart = self.apart.entry(candidate.id).or_insert_with(new);
+        let apart = self.apart.entry(candidate.id).or_insert(Apart {
+            at: candidate.endpoints.preferred(),
+            since: now,
+            heard: now,
+        });
         if !apart.is_heard(now) {
             apart.since = now;
         }
         apart.heard = now;
-        apart.is_long() && !std::mem::replace(&mut apart.is_told, true)
+        apart.heard >= apart.since + APART
+    }
+
+    /// Whether this candidate was heard by this node itself, and is silent.
+    fn has_ended(&self, candidate: &Misfit, now: Time) -> bool {
+        let mut heard = self.apart.values().filter(|apart| apart.at == candidate.address).peekable();
+        heard.peek().is_some() && !heard.any(|apart| apart.is_heard(now))
     }
 
     /// It has joined this node, or this node follows it.
@@ -347,14 +366,9 @@ impl Memory {
         }
     }
 
-    /// The candidates that are still heard, and have been apart for long.
-    fn still_apart(&self, now: Time) -> Vec<Peer> {
-        let is_apart = |apart: &&Apart| apart.is_heard(now) && apart.is_long();
-        self.apart.values().filter(is_apart).map(|apart| apart.peer.clone()).collect()
-    }
-
     /// This node was heard, in whatever it says.
     pub(super) fn hear(&mut self, id: NodeId, now: Time) {
+        self.heard = Some(now);
         self.unanswered.iter_mut().for_each(|failed| failed.hear(id, now));
         self.unreached.iter_mut().for_each(|failed| failed.hear(id, now));
     }
@@ -403,27 +417,32 @@ impl Memory {
         let Here { joined, missing, members, absent } = here;
         // The hosts may have got other addresses meanwhile.
         let is_shared = self.shared_address.is_some_and(|heard| now <= heard + APART);
-        let explains = |misfit: &Misfit, is_over: bool| !is_over && (is_shared || !misfit.is_of_twins());
+        let explains = |misfit: &Misfit, is_over: bool| match misfit.reason {
+            _ if is_over => false,
+            Unfit::Address(_) => is_shared,
+            Unfit::Apart(_) => !self.has_ended(misfit, now),
+            _ => true,
+        };
         let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
-        let apart = self.still_apart(now);
+        let misfits: Vec<Misfit> = misfits.map(|(misfit, _)| misfit.clone()).collect();
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
         let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
-        let is_cut =
-            unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some() || !apart.is_empty();
+        let is_cut = unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some();
+        let is_apart = misfits.iter().any(Misfit::is_apart);
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
+            are_silent: joined <= 1 && self.heard.is_some_and(|heard| now > heard + PAUSE),
             missing,
             absent,
-            misfits: misfits.map(|(misfit, _)| misfit.clone()).collect(),
+            misfits,
             tried: self.tried.unwrap_or(config.tried),
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
             has_ipv6_alone: config.node.endpoints.are_ipv6(),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().filter(|_| joined >= config.world.min().get()).map(Box::new),
-            elsewhere: self.elsewhere.clone().filter(|_| is_cut),
-            apart,
+            elsewhere: self.elsewhere.clone().filter(|_| is_cut || is_apart),
             unreached,
             unanswered,
             unconnectable: self.unconnectable,
@@ -474,7 +493,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Unfit, User};
+    use crate::model::User;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))
@@ -572,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_apart_for_10_s_without_a_pause_is_told_once_and_invented_ones_make_room() {
+    fn a_candidate_apart_for_10_s_is_the_cause_while_it_is_heard_and_invented_ones_make_room() {
         let mut memory = Memory::default();
         let candidate = |number: u8| Candidate {
             id: NodeId([number; 16]),
@@ -588,10 +607,17 @@ mod tests {
         };
         assert!(told(&mut memory, 0..9).is_empty());
         // It is silent for more than a pause, and begins anew.
-        assert_eq!(told(&mut memory, 20..60), [30]);
-        assert_eq!(memory.still_apart(second(61)).len(), 1);
+        assert_eq!(told(&mut memory, 20..33), [30, 31, 32]);
+        let leader = Peer { host: HostName::new("b"), address: address(2) };
+        assert!(memory.misfit(&Misfit::apart(candidate(1).peer(), leader)));
+        memory.fits(&HostName::new("a"));
+        let config = Config::plain(crate::proto::tests::tag(), 4, 2, address(2));
+        let causes = |memory: &Memory, now| memory.report(&config, second(now)).misfits.len();
+        assert_eq!((causes(&memory, 36), causes(&memory, 37)), (1, 0), "it has ended");
+        memory.is_here(&HostName::new("a"));
+        assert_eq!(causes(&memory, 36), 0);
         memory.together(candidate(1).id);
-        assert!(memory.still_apart(second(61)).is_empty());
+        assert!(told(&mut memory, 33..42).is_empty());
         for number in 2..=255 {
             assert!(!memory.apart(&candidate(number), second(60)));
         }
@@ -643,7 +669,7 @@ mod tests {
     #[test]
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
-            |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
+            |memory| memory.hear(NodeId([1; 16]), Time::ZERO),
             |memory| assert!(memory.version(9, address(1))),
             |memory| assert!(!memory.unauthentic(address(1).ip(), false, Time::ZERO)),
             |memory| assert!(memory.running(address(1))),

@@ -27,6 +27,8 @@ impl Node {
                 if recipient == Recipient::All && self.follows(to.candidate.id) {
                     self.seek.hear_relay(&self.shared);
                 }
+                // Somebody hears that it leads.
+                self.memory.hear(to.candidate.id, self.shared.now);
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
             }
             Message::Running(running) => self.on_running(source, &running),
@@ -62,7 +64,7 @@ impl Node {
         if differs {
             let (host, theirs) = (running.host.clone(), running.user.clone());
             let reason = Unfit::User(theirs.clone());
-            self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
+            self.learn_misfit(&Misfit { host: host.clone(), address: source, reason });
             let is_alone =
                 self.lead.book.seated <= 1 && !self.follow.as_ref().is_some_and(|follow| follow.joined);
             if is_sure && is_alone {
@@ -88,17 +90,14 @@ impl Node {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.joined {
                 self.memory.named(&announce.count.newest);
-                announce.count.newest.iter().for_each(|host| self.memory.fits(host));
+                announce.count.newest.iter().for_each(|host| self.memory.is_here(host));
             }
             self.memory.together(candidate.id);
             self.note_most(false);
             return;
         }
         if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
-            let elsewhere = self.shared.config.node.elsewhere(&candidate.endpoints);
-            self.memory.elsewhere.clone_from(&elsewhere);
-            let candidate = candidate.peer();
-            self.shared.event(Event::Warning(Warning::Apart { candidate, elsewhere }));
+            self.hear_apart(candidate);
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
@@ -126,10 +125,8 @@ impl Node {
             _ if endpoints.contains(&source) => self.memory.twins(id, source, now),
             _ => None,
         };
-        let Some(twins) = twins else { return };
-        self.hear_misfit(&twins);
-        if self.leads() {
-            self.lead.tell_of(Trouble::Misfit(twins), &mut self.shared);
+        if let Some(twins) = twins {
+            self.learn_misfit(&twins);
         }
     }
 
@@ -145,22 +142,46 @@ impl Node {
             self.memory.fits(host);
             return true;
         };
-        self.hear_misfit(&Misfit { host: host.clone(), address: source, reason });
+        self.learn_misfit(&Misfit { host: host.clone(), address: source, reason });
         false
     }
 
-    /// A node cannot be seated beside this one.
-    pub(super) fn hear_misfit(&mut self, misfit: &Misfit) {
-        if self.memory.misfit(misfit) {
-            let (node, ours) = (misfit.clone(), self.shared.config.world);
-            self.shared.event(Event::Warning(Warning::Misfit { node, ours }));
+    /// This candidate leads on. The leader may not hear it, and it may not hear the leader.
+    fn hear_apart(&mut self, candidate: &Candidate) {
+        let joined = self.follow.as_ref().filter(|follow| follow.joined);
+        let leader = joined.map_or_else(|| self.shared.peer(), |follow| follow.leader.candidate.peer());
+        self.learn_misfit(&Misfit::apart(candidate.peer(), leader));
+    }
+
+    /// This node has heard that a node cannot be seated: all that have joined learn it.
+    pub(super) fn learn_misfit(&mut self, misfit: &Misfit) {
+        let is_news = self.hear_misfit(misfit);
+        if self.leads() {
+            self.lead.tell_of(Trouble::Misfit(misfit.clone()), &mut self.shared);
+        } else if let Some(follow) = self.follow.as_mut().filter(|follow| is_news && follow.joined) {
+            follow.tell_of(misfit, &mut self.shared);
         }
+    }
+
+    /// A node cannot be seated beside this one. Returns whether that is news.
+    fn hear_misfit(&mut self, misfit: &Misfit) -> bool {
+        let is_news = self.memory.misfit(misfit);
+        if is_news {
+            let (node, ours) = (misfit.clone(), self.shared.config.world);
+            let elsewhere = Some(node.address).filter(|_| node.is_apart());
+            let elsewhere = elsewhere.and_then(|address| self.shared.config.node.elsewhere(&[address]));
+            if elsewhere.is_some() {
+                self.memory.elsewhere.clone_from(&elsewhere);
+            }
+            self.shared.event(Event::Warning(Warning::Misfit { node, ours, elsewhere }));
+        }
+        is_news
     }
 
     /// The leader, this node or another, knows what keeps the world from forming.
     pub(super) fn hear_trouble(&mut self, trouble: &Trouble) {
         match trouble {
-            Trouble::Misfit(misfit) => self.hear_misfit(misfit),
+            Trouble::Misfit(misfit) => _ = self.hear_misfit(misfit),
             Trouble::Broken(path) if self.memory.broken(path) => {
                 let failure = Failure::PathsBroken { paths: vec![path.clone()], more: 0 }.into();
                 self.shared.event(Event::Warning(Warning::TryAgain { failure }));

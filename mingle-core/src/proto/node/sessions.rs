@@ -145,7 +145,7 @@ impl Node {
         match said {
             Said::Welcome(welcome) => {
                 welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
-                welcome.count.newest.iter().for_each(|host| self.memory.fits(host));
+                welcome.count.newest.iter().for_each(|host| self.memory.is_here(host));
                 self.memory.named(&welcome.count.newest);
                 self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
                 self.note_most(false);
@@ -169,8 +169,11 @@ impl Node {
         let address = join.node.endpoints.preferred();
         self.memory.node(from, &join.node.host, address, join.node.rank.map(Rank::get));
         self.hear_at(&join.node.host, from, address, &join.node.endpoints);
-        self.hear_wish(&join.node.host, address, join.world, &join.node.attributes.user);
-        self.memory.together(from);
+        let fits = self.hear_wish(&join.node.host, address, join.world, &join.node.attributes.user);
+        if fits {
+            self.memory.together(from);
+            self.memory.is_here(&join.node.host);
+        }
         match self.follow.as_ref().filter(|follow| follow.joined) {
             Some(follow) => {
                 let introduction = follow.leader.clone();

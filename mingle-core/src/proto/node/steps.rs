@@ -69,7 +69,7 @@ impl Node {
         if is_here && self.memory.twin(candidate.id, self.shared.now) {
             let address = candidate.endpoints.preferred();
             let twins = Misfit::of_twins(&candidate.host, &own.host, address);
-            self.hear_misfit(&twins);
+            self.learn_misfit(&twins);
         }
         is_here
     }
@@ -92,6 +92,7 @@ impl Node {
         if act(follow, &mut self.shared) {
             self.seek.blocklist.forgive(follow.leader_id());
             self.memory.joined(follow.leader_id());
+            self.memory.last_misfit().iter().for_each(|misfit| follow.tell_of(misfit, &mut self.shared));
             self.redirect_members();
         }
     }

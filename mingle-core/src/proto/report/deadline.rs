@@ -8,6 +8,7 @@ use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, Peer, Rank, WorldSiz
 use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The size of the world that was asked for.
@@ -18,6 +19,8 @@ pub struct Report {
     pub joined: u32,
     /// Other nodes that this node heard or that a leader named, at most [`Report::NAMES`].
     pub heard: Vec<Heard>,
+    /// Whether this node, which is alone, has heard other nodes, and none of them lately.
+    pub are_silent: bool,
     /// Given ranks that are known to be missing.
     pub missing: Vec<RankRange>,
     /// The hosts that are missing. Known only if this node led and its seeds name all hosts.
@@ -37,7 +40,8 @@ pub struct Report {
     pub running: Option<SocketAddr>,
     /// Other protocol versions that this node heard, each with a node that speaks the version.
     pub versions: Vec<(u8, SocketAddr)>,
-    /// Nodes that could not be seated beside this node: they want another world, or run as another user.
+    /// Nodes that could not be seated beside this node: they want another world, run as another user, or
+    /// lead on and join nobody.
     pub misfits: Vec<Misfit>,
     /// How this node has looked for other nodes.
     pub tried: Tried,
@@ -52,8 +56,6 @@ pub struct Report {
     pub without_multicast: Vec<String>,
     /// A path that could not be proved although all nodes were here.
     pub broken: Option<Box<BrokenPath>>,
-    /// Candidates that this node heard until the end, and that neither joined a leader nor were joined.
-    pub apart: Vec<Peer>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
     /// sender sent. Only the first senders are kept, since addresses can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
@@ -73,7 +75,7 @@ pub enum Cause {
     Misfit,
     /// This node heard a leader, but could not reach it over TCP; or other nodes could not reach this node.
     Unreached,
-    /// A node that this node hears leads a group of its own.
+    /// A node that is heard leads a group of its own.
     Apart,
     /// A node speaks another version of the protocol.
     Version,
@@ -100,6 +102,7 @@ impl Report {
             rank,
             joined: 1,
             heard: Vec::new(),
+            are_silent: false,
             missing: Vec::new(),
             absent: Vec::new(),
             unreached: None,
@@ -116,7 +119,6 @@ impl Report {
             has_ipv6_alone: false,
             without_multicast: Vec::new(),
             broken: None,
-            apart: Vec::new(),
             unauthentic: Vec::new(),
             unauthentic_others: 0,
         }
@@ -128,9 +130,9 @@ impl Report {
         let causes = [
             (Cause::Running, self.running.is_some() && is_alone),
             (Cause::Unproved, self.joined >= self.world.min().get() || self.broken.is_some()),
-            (Cause::Misfit, !self.misfits.is_empty()),
+            (Cause::Misfit, self.misfits.iter().any(|misfit| !misfit.is_apart())),
             (Cause::Unreached, self.unreached.is_some() || self.unconnectable.is_some()),
-            (Cause::Apart, !self.apart.is_empty()),
+            (Cause::Apart, !self.misfits.is_empty()),
             (Cause::Version, !self.versions.is_empty()),
             (Cause::Secret, !self.unauthentic.is_empty()),
             (Cause::Unanswered, self.unanswered.is_some()),
@@ -157,7 +159,6 @@ impl Report {
         if let Some(endpoint) = self.unconnectable {
             write!(f, "other nodes were heard, and none of them could connect to {endpoint} over TCP; ")?;
         }
-        self.apart.iter().try_for_each(|peer| write!(f, "{peer}{APART}; "))?;
         for (version, from) in &self.versions {
             write_version(f, *version, *from)?;
             f.write_str("; ")?;
@@ -187,6 +188,11 @@ impl Report {
         }
         write!(f, "{} of {world} nodes {are} here", self.joined)?;
         self.write_heard(f)?;
+        if self.are_silent {
+            f.write_str(
+                "; none of them is heard any more: they have ended, or have formed a world without this node",
+            )?;
+        }
         OtherJob::write_all(&self.jobs, f)?;
         if !self.absent.is_empty() {
             self.write_absent(f)
@@ -290,9 +296,6 @@ pub(super) fn write_silence(
     OtherJob::write_all(jobs, f)
 }
 
-/// What a candidate does that is heard, and neither joins nor is joined.
-pub(super) const APART: &str = " does not join: it does not hear this node, or cannot connect to it";
-
 /// A job that forms on the link, as its leader's notice says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherJob {
@@ -385,7 +388,8 @@ mod tests {
             report.unreached = Some((peer(), Vec::new()));
         };
         assert_eq!(cause(misfit), Cause::Misfit);
-        assert_eq!(cause(|report| report.apart.push(peer())), Cause::Apart);
+        let apart = |report: &mut Report| report.misfits.push(Misfit::apart(peer(), peer()));
+        assert_eq!(cause(apart), Cause::Apart);
         assert_eq!(cause(|report| report.nobody_leads = true), Cause::NobodyLeads);
         assert_eq!(
             cause(|report| (report.nobody_leads, report.unreached) = (true, Some((peer(), Vec::new())))),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{APART, lacking, write_silence, write_unreached, write_version};
+use super::deadline::{lacking, write_silence, write_unreached, write_version};
 use super::{Failure, OtherJob, Report};
 use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
@@ -36,13 +36,6 @@ pub enum Warning {
         /// What this node knows.
         report: Box<Report>,
     },
-    /// Another candidate goes on leading, and neither joins a leader nor is joined. Reported once.
-    Apart {
-        /// The other candidate.
-        candidate: Peer,
-        /// The candidate's address, if it is in none of this host's networks.
-        elsewhere: Option<Elsewhere>,
-    },
     /// This node hears a leader, but cannot reach it over TCP. Reported once for each leader.
     Unreached {
         /// The leader.
@@ -70,6 +63,8 @@ pub enum Warning {
         node: Misfit,
         /// The size that this node expects.
         ours: WorldSize,
+        /// The address of a node that does not join, if the address is in none of this host's networks.
+        elsewhere: Option<Elsewhere>,
     },
     /// A node speaks another version of the protocol. Reported once for each version.
     VersionDiffers {
@@ -200,7 +195,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_fact(f)?;
         match self {
-            Self::Apart { elsewhere: Some(address), .. }
+            Self::Misfit { elsewhere: Some(address), .. }
             | Self::Unreached { elsewhere: Some(address), .. }
             | Self::Unconnectable { elsewhere: Some(address), .. } => write!(f, "; {address}"),
             _ => Ok(()),
@@ -219,7 +214,6 @@ impl Warning {
                 write!(f, "still waiting after {} s: ", after.as_secs())?;
                 report.write_known(f, "are")
             }
-            Self::Apart { candidate, .. } => write!(f, "{candidate}{APART}"),
             Self::Unreached { leader, endpoints, .. } => write_unreached(f, leader, endpoints),
             Self::Unconnectable { endpoint, .. } => write!(
                 f,
@@ -229,7 +223,7 @@ impl Warning {
                 f,
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
-            Self::Misfit { node, ours } => match node.reason {
+            Self::Misfit { node, ours, .. } => match node.reason {
                 Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),
                 _ => write!(f, "{node}"),
             },

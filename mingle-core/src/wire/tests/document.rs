@@ -236,7 +236,7 @@ fn commit() -> Commit {
 }
 
 fn ready() -> Said {
-    Said::Part(Part { round: 250, answer: Some(Answer::Ready) })
+    Said::Part(Part { round: 250, answer: Some(Answer::Ready), misfit: None })
 }
 
 /// A frame of each kind that is said until a world has formed, but refusals.
@@ -247,9 +247,10 @@ fn frames() -> Vec<(&'static str, Said)> {
     let reason = Unfit::Rank(Rank(1));
     let misfit = Misfit { host: HostName::new("c"), address: address(3), reason };
     let trouble = Some(Trouble::Misfit(misfit));
+    let apart = Misfit::apart(peer("d", 4), peer("a", 1));
     vec![
         ("Join", Said::Join(Box::new(join()))),
-        ("Part", Said::Part(Part { round: 1, answer: Some(broken) })),
+        ("Part", Said::Part(Part { round: 1, answer: Some(broken), misfit: Some(apart) })),
         ("Welcome", Said::Welcome(Welcome { count: count(), trouble, void: 251 })),
         ("Prepare", Said::Prepare(prepare())),
         ("Roster", Said::Roster(1, roster())),

@@ -154,7 +154,7 @@ fn of_paths() -> [Said; 3] {
 }
 
 fn part(answer: Option<Answer>) -> Said {
-    Said::Part(Part { round: u64::MAX, answer })
+    Said::Part(Part { round: u64::MAX, answer, misfit: Some(largest_misfit()) })
 }
 
 fn largest_count() -> Count {
@@ -165,13 +165,13 @@ fn largest_count() -> Count {
     }
 }
 
+fn largest_misfit() -> Misfit {
+    Misfit { host: longest_name(), address: v6(u16::MAX), reason: Unfit::User(longest_user()) }
+}
+
 /// Every frame until a world has formed, each at its largest.
 fn largest_frames() -> Vec<Said> {
-    let trouble = Some(Trouble::Misfit(Misfit {
-        host: longest_name(),
-        address: v6(u16::MAX),
-        reason: Unfit::User(longest_user()),
-    }));
+    let trouble = Some(Trouble::Misfit(largest_misfit()));
     let void = u64::MAX;
     let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
     let mut largest = vec![

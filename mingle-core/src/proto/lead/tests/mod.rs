@@ -126,7 +126,7 @@ fn is_prepare(said: &Said) -> bool {
 
 /// The member says how far it is in this round.
 fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer })
+    Said::Part(Part { round, answer, misfit: None })
 }
 
 fn ready() -> Said {

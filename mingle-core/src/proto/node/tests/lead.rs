@@ -1,16 +1,17 @@
 //! A leader: its seats, its rounds, and the nodes that are gone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
     joining, leading, node, patient, ready, rounds, said, says, to_all, welcome,
 };
-use crate::model::WorldSize;
+use crate::model::{HostName, Misfit, Peer, WorldSize};
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews};
-use crate::wire::{Candidate, Message, Said, Solicit};
+use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
+use crate::wire::{Candidate, Message, Part, Said, Solicit, Welcome};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -41,9 +42,36 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
     assert!(commits(&all));
 }
 
+#[test]
+fn what_a_member_hears_of_a_node_that_does_not_fit_all_learn_unless_it_has_joined() {
+    let mut node = hand(patient(4));
+    node.run(Time::from_millis(1));
+    join(&mut node, 3);
+    join(&mut node, 4);
+    let told = |host: &str, last: u8| {
+        let there = Peer { host: HostName::new(host), address: endpoint(last) };
+        let misfit = Some(Misfit::apart(there, Peer { host: HostName::new("host-1"), address: endpoint(1) }));
+        Said::Part(Part { round: 0, answer: None, misfit })
+    };
+    let warned = |outputs: &[Output]| {
+        let warns = |output: &&Output| matches!(output, Output::Event(Event::Warning(Warning::Misfit { node, .. })) if node.is_apart());
+        outputs.iter().filter(warns).count()
+    };
+    let has_trouble = |said: &Said| matches!(said, Said::Welcome(Welcome { trouble: Some(_), .. }));
+    let mut all = hear_from(&mut node, 3, &told("host-4", 4));
+    all.extend(node.run(Time::from_secs(1)));
+    assert!(warned(&all) == 0 && !says(&all, has_trouble), "node 4 has a seat");
+    let mut all = hear_from(&mut node, 3, &told("host-9", 9));
+    all.extend(node.run(Time::from_secs(2)));
+    let learn = said(&all).into_iter().filter(|(_, said)| has_trouble(said)).map(|(to, _)| to);
+    assert_eq!((warned(&all), learn.collect()), (1, BTreeSet::from([3, 4])));
+    let again = hear_from(&mut node, 4, &told("host-9", 9));
+    assert_eq!(warned(&again), 0);
+}
+
 /// Node 3 asks this node to lead it.
 fn knock(node: &mut Hand) -> Vec<Output> {
-    let solicit = Solicit { rank: None, host: crate::model::HostName::new("host-3") };
+    let solicit = Solicit { rank: None, host: HostName::new("host-3") };
     hear_datagram(node, 3, &Message::Solicit(solicit))
 }
 

@@ -238,7 +238,7 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
 }
 
 fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer })
+    Said::Part(Part { round, answer, misfit: None })
 }
 
 fn ready(round: u64) -> Said {

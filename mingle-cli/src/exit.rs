@@ -107,7 +107,7 @@ impl fmt::Display for Stop {
             }
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
             Self::Command(name, error) => write!(f, "cannot start {name}: {error}"),
-            Self::Ended(_, message) => f.write_str(message.as_deref().unwrap_or("the command has failed")),
+            Self::Ended(_, message) => f.write_str(message.as_deref().unwrap_or("the command has ended")),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
         }
     }

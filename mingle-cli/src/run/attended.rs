@@ -11,7 +11,7 @@ use super::crew::{self, Crew, FirstFailure};
 use super::parent::Run;
 use crate::config::LONGEST;
 use crate::events::Journal;
-use crate::exit::of_command;
+use crate::exit::Stop;
 use crate::signals::ENDING;
 use crate::{advice, join, stderr};
 
@@ -203,7 +203,6 @@ impl<'a> Attended<'a> {
     /// The code for a signal is that which a shell gives for a process that this signal has ended, even if
     /// the command has ended with another code.
     fn after(&self) -> After {
-        let code = |signal| of_command(End::Killed(u8::try_from(signal as i32).unwrap_or(0)));
-        self.asked.map_or(After::Stopped, |signal| After::Ends(code(signal)))
+        self.asked.map_or(After::Stopped, |signal| After::Ends(Stop::Signal(signal).code().get()))
     }
 }

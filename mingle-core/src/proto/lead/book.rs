@@ -130,11 +130,6 @@ impl Book {
         self.get(*other).map(|entry| &entry.node.host)
     }
 
-    /// Whether a node with a seat has this preferred endpoint.
-    pub(super) fn has_address(&self, endpoint: SocketAddr) -> bool {
-        self.addresses.contains_key(&endpoint)
-    }
-
     /// The node with a seat that has the address and port of this one: two processes cannot have the same.
     pub(super) fn ghost(&self, of: NodeId) -> Option<NodeId> {
         let preferred = self.get(of)?.node.endpoints.preferred();

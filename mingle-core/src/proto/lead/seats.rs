@@ -83,7 +83,8 @@ impl Lead {
     /// A member has heard a node that cannot be seated: all learn it, unless that node has a seat by now.
     pub(super) fn hear_misfit(&mut self, part: &Part, shared: &mut Shared) {
         let Some(misfit) = part.misfit.as_ref().filter(|_| !self.is_decided()) else { return };
-        if misfit.address != shared.peer().address && !self.book.has_address(misfit.address) {
+        let has_seat = self.book.other_at(misfit.address, shared.me()).is_some();
+        if misfit.address != shared.peer().address && !has_seat {
             self.tell_of(Trouble::Misfit(misfit.clone()), shared);
         }
     }

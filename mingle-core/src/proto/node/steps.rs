@@ -112,7 +112,10 @@ impl Node {
         self.memory.elsewhere.clone_from(&elsewhere);
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
-                self.memory.not_answered(id, peer.clone(), self.shared.now);
+                // No firewall keeps its answers away where its host refuses.
+                if !self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused()) {
+                    self.memory.not_answered(id, peer.clone(), self.shared.now);
+                }
                 self.seek.blocklist.add(id, GaveUp::Silent, self.shared.now);
             }
             GaveUp::Unreached => {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{Cause, Config, Event, Output, Warning};
+use crate::proto::{Cause, Config, Event, Failed, Order, Output, Warning};
 use crate::wire::{Refusal, Said};
 
 #[test]
@@ -40,20 +40,29 @@ fn a_member_that_runs_out_of_time_does_not_say_that_its_leader_is_out_of_reach()
 }
 
 #[test]
-fn a_node_whose_leader_never_answered_names_it_at_the_deadline_with_its_rank() {
-    let config = Config { timeout: Some(Duration::from_secs(3)), ..config(2) };
-    let mut node = hand(config);
-    node.outputs();
-    node.handle_datagram(
-        Time::ZERO,
-        endpoint(1),
-        &super::to_all(LEADER, &announce(candidate(LEADER, 1, true))),
-    );
-    let all = node.run(Time::from_secs(3));
-    let report = deadline(&all);
-    assert!(report.unanswered.is_some(), "{report:?}");
-    let ranks: Vec<_> = report.heard.iter().map(|heard| (heard.address, heard.rank)).collect();
-    assert_eq!(ranks, [(Some(endpoint(1)), Some(0))]);
+fn a_node_whose_leader_never_answered_names_it_at_the_deadline_but_not_where_its_host_refuses() {
+    for refuses in [false, true] {
+        let mut node = hand(Config { timeout: Some(Duration::from_secs(3)), ..config(2) });
+        node.outputs();
+        let heard = super::to_all(LEADER, &announce(candidate(LEADER, 1, true)));
+        node.handle_datagram(Time::ZERO, endpoint(1), &heard);
+        let (mut all, mut dials) = (Vec::new(), 0);
+        for tenth in 0..=30 {
+            let outputs = node.run(Time::from_millis(100 * tenth));
+            for output in outputs.iter().filter(|_| refuses) {
+                if let Output::Carry(Order::Dial { peer: LEADER, dial, .. }) = output {
+                    dials += 1;
+                    node.handle_dial_failed(Time::from_millis(100 * tenth), LEADER, *dial, Failed::Refused);
+                }
+            }
+            all.extend(outputs);
+        }
+        let report = deadline(&all);
+        assert_eq!(report.unanswered.is_none(), refuses, "{report:?}");
+        assert_eq!(dials > 0, refuses);
+        let ranks: Vec<_> = report.heard.iter().map(|heard| (heard.address, heard.rank)).collect();
+        assert_eq!(ranks, [(Some(endpoint(1)), Some(0))]);
+    }
 }
 
 /// Node 2 of a world of one of these sizes, after 50 ms in which it has announced itself.

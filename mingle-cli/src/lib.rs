@@ -116,9 +116,9 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
     };
     match low.command {
         Some(Action::Run(args)) => return run::run(*args, started),
-        Some(Action::Rdma(args)) => return Stdout::check().and_then(|()| rdma::run(&args)),
-        Some(Action::Doctor(args)) => return Stdout::check().and_then(|()| doctor::run(args)),
-        Some(Action::Watch(args)) => return Stdout::check().and_then(|()| watch::run(args)),
+        Some(Action::Rdma(args)) => return rdma::run(&args),
+        Some(Action::Doctor(args)) => return doctor::run(args),
+        Some(Action::Watch(args)) => return watch::run(args),
         Some(Action::Install(args)) => return install::run(&args),
         Some(Action::Completions(args)) => return completions::run(&args),
         Some(Action::Man(args)) => return man::run(&args),

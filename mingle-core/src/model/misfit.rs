@@ -83,7 +83,7 @@ impl fmt::Display for Misfit {
                 let leader = &leader.host;
                 write!(
                     f,
-                    "{host} ({address}) does not join {leader}: the two do not hear each other, or cannot connect"
+                    "{host} ({address}) does not join {leader}: one does not hear the other, or cannot connect"
                 )
             }
         }

@@ -286,7 +286,9 @@ impl Lead {
 
     /// How far a member is.
     pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
-        self.hear_misfit(part, shared);
+        if let Some(misfit) = &part.misfit {
+            self.hear_misfit(from, misfit, shared);
+        }
         let Phase::Proving(round) = &mut self.rounds.phase else { return };
         match &part.answer {
             _ if round.plan.number != part.round => {}

@@ -7,7 +7,7 @@ use super::Lead;
 use crate::model::{Misfit, NodeId, Peer, Unfit};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Join, Part, Refusal, Trouble, decode_traits};
+use crate::wire::{Join, Refusal, Trouble, decode_traits};
 
 /// Of how many troubles members learn at once, in the life of this node; later ones they learn as they join.
 const TOLD: usize = 16;
@@ -80,12 +80,21 @@ impl Lead {
         shared.timers.set_earlier(Timer::Welcome, shared.now);
     }
 
-    /// A member has heard a node that cannot be seated: all learn it, unless that node has a seat by now.
-    pub(super) fn hear_misfit(&mut self, part: &Part, shared: &mut Shared) {
-        let Some(misfit) = part.misfit.as_ref().filter(|_| !self.is_decided()) else { return };
-        let has_seat = self.book.other_at(misfit.address, shared.me()).is_some();
-        if misfit.address != shared.peer().address && !has_seat {
-            self.tell_of(Trouble::Misfit(misfit.clone()), shared);
+    /// A node that has joined has heard a node that cannot be seated: all learn it, unless that node, or for
+    /// what it wants another node of its host, has a seat by now.
+    pub(super) fn hear_misfit(&mut self, from: NodeId, misfit: &Misfit, shared: &mut Shared) {
+        let (trouble, me) = (Trouble::Misfit(misfit.clone()), shared.peer());
+        let is_seated = match misfit.reason {
+            Unfit::Address(_) => false,
+            Unfit::Apart(_) => {
+                misfit.address == me.address || self.book.other_at(misfit.address, shared.me()).is_some()
+            }
+            _ => self.hosts().any(|(host, _)| *host == misfit.host) || misfit.host == me.host,
+        };
+        // What all were told may be over.
+        let is_told = self.told.iter().any(|told| told.repeats(&trouble));
+        if self.knows(from) && !self.frozen && !self.is_decided() && !is_seated && !is_told {
+            self.tell_of(trouble, shared);
         }
     }
 

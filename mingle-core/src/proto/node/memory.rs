@@ -48,20 +48,20 @@ struct Stranger {
 struct NotJoined<T> {
     id: NodeId,
     what: T,
-    /// When it was heard last.
-    heard: Time,
+    /// When it was heard last; none if its host has refused since, so that it may have ended.
+    heard: Option<Time>,
 }
 
 impl<T: Clone> NotJoined<T> {
     fn hear(&mut self, id: NodeId, now: Time) {
         if self.id == id {
-            self.heard = now;
+            self.heard = Some(now);
         }
     }
 
     /// A candidate that is silent has ended, and explains nothing.
     fn cause(&self, now: Time) -> Option<T> {
-        (now <= self.heard + PAUSE).then(|| self.what.clone())
+        self.heard.is_some_and(|heard| now <= heard + PAUSE).then(|| self.what.clone())
     }
 }
 
@@ -378,15 +378,18 @@ impl Memory {
         self.unconnectable = None;
         self.unreached = None;
         self.unanswered = None;
+        // Of another leader.
+        self.explains_no_more(Misfit::is_apart);
         if self.leaders.len() < NODES {
             self.leaders.insert(leader);
         }
     }
 
     /// A leader that this node had joined has ended; of any other, something keeps the answers away.
-    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, now: Time) {
+    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, refuses: bool, now: Time) {
         if !self.leaders.contains(&id) {
-            self.unanswered = Some(NotJoined { id, what: candidate, heard: now });
+            let heard = (!refuses).then_some(now);
+            self.unanswered = Some(NotJoined { id, what: candidate, heard });
         }
     }
 
@@ -398,7 +401,7 @@ impl Memory {
         endpoints: Vec<SocketAddr>,
         now: Time,
     ) -> bool {
-        let was = self.unreached.replace(NotJoined { id, what: (leader, endpoints), heard: now });
+        let was = self.unreached.replace(NotJoined { id, what: (leader, endpoints), heard: Some(now) });
         was.is_none_or(|was| was.id != id)
     }
 

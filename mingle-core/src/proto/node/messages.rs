@@ -148,8 +148,11 @@ impl Node {
 
     /// This candidate leads on. The leader may not hear it, and it may not hear the leader.
     fn hear_apart(&mut self, candidate: &Candidate) {
-        let joined = self.follow.as_ref().filter(|follow| follow.joined);
-        let leader = joined.map_or_else(|| self.shared.peer(), |follow| follow.leader.candidate.peer());
+        let leader = match &self.follow {
+            Some(follow) if follow.joined => follow.leader.candidate.peer(),
+            None if self.leads() => self.shared.peer(),
+            _ => return,
+        };
         self.learn_misfit(&Misfit::apart(candidate.peer(), leader));
     }
 
@@ -165,7 +168,9 @@ impl Node {
 
     /// A node cannot be seated beside this one. Returns whether that is news.
     fn hear_misfit(&mut self, misfit: &Misfit) -> bool {
-        let is_news = self.memory.misfit(misfit);
+        // A node that was apart learns it as well.
+        let is_own = misfit.is_apart() && self.shared.config.node.endpoints.contains(&misfit.address);
+        let is_news = !is_own && self.memory.misfit(misfit);
         if is_news {
             let (node, ours) = (misfit.clone(), self.shared.config.world);
             let elsewhere = Some(node.address).filter(|_| node.is_apart());

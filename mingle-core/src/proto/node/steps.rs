@@ -10,7 +10,7 @@ use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Seek;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Candidate, Commit, Introduction, Refusal};
+use crate::wire::{Candidate, Commit, Introduction, Refusal, Trouble};
 
 /// How long a node stands aside after it was last told that the job runs. It asks once a
 /// second meanwhile, and each question is answered.
@@ -77,7 +77,9 @@ impl Node {
     /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead.
     /// What has kept the world from forming still does.
     pub(super) fn leave(&mut self, mut follow: Follow) {
-        self.lead.trouble = follow.trouble.take();
+        // But for who was apart from that leader.
+        let is_past = |trouble: &Trouble| matches!(trouble, Trouble::Misfit(misfit) if misfit.is_apart());
+        self.lead.trouble = follow.trouble.take().filter(|trouble| !is_past(trouble));
         follow.stop(&mut self.shared);
         self.follow = None;
         self.lead.thaw();
@@ -112,10 +114,8 @@ impl Node {
         self.memory.elsewhere.clone_from(&elsewhere);
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
-                // No firewall keeps its answers away where its host refuses.
-                if !self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused()) {
-                    self.memory.not_answered(id, peer.clone(), self.shared.now);
-                }
+                let refuses = self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused());
+                self.memory.not_answered(id, peer.clone(), refuses, self.shared.now);
                 self.seek.blocklist.add(id, GaveUp::Silent, self.shared.now);
             }
             GaveUp::Unreached => {

@@ -190,7 +190,7 @@ impl Report {
         self.write_heard(f)?;
         if self.are_silent {
             f.write_str(
-                "; none of them is heard any more: they have ended, or have formed a world without this node",
+                "; none of them is heard any more: they have ended, have formed a world without this node, or are out of reach",
             )?;
         }
         OtherJob::write_all(&self.jobs, f)?;

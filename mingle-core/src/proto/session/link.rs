@@ -351,7 +351,7 @@ impl PeerLink {
 
     /// Whether no connection is open, and the host has refused as often as it has addresses.
     pub(crate) fn is_refused(&self) -> bool {
-        !self.is_there() && self.refusals.count >= self.addresses.len()
+        !self.is_there() && self.refusals.count >= self.addresses.len().max(1)
     }
 
     /// Whether the process accepts no connections any more, though one is open: it has stopped accepting, or

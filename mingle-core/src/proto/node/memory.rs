@@ -617,8 +617,11 @@ mod tests {
         let config = Config::plain(crate::proto::tests::tag(), 4, 2, address(2));
         let causes = |memory: &Memory, now| memory.report(&config, second(now)).misfits.len();
         assert_eq!((causes(&memory, 36), causes(&memory, 37)), (1, 0), "it has ended");
+        let mut others = memory.clone();
         memory.is_here(&HostName::new("a"));
         assert_eq!(causes(&memory, 36), 0);
+        others.joined(NodeId([7; 16]));
+        assert_eq!(causes(&others, 36), 0, "it was apart from another leader");
         memory.together(candidate(1).id);
         assert!(told(&mut memory, 33..42).is_empty());
         for number in 2..=255 {

@@ -61,12 +61,16 @@ fn what_a_member_hears_of_a_node_that_does_not_fit_all_learn_unless_it_has_joine
     let mut all = hear_from(&mut node, 3, &told("host-4", 4));
     all.extend(node.run(Time::from_secs(1)));
     assert!(warned(&all) == 0 && !says(&all, has_trouble), "node 4 has a seat");
+    let all = hear_from(&mut node, 8, &told("host-9", 9));
+    assert!(warned(&all) == 0 && node.lead.trouble.is_none(), "node 8 has not joined");
     let mut all = hear_from(&mut node, 3, &told("host-9", 9));
     all.extend(node.run(Time::from_secs(2)));
     let learn = said(&all).into_iter().filter(|(_, said)| has_trouble(said)).map(|(to, _)| to);
     assert_eq!((warned(&all), learn.collect()), (1, BTreeSet::from([3, 4])));
+    join(&mut node, 9);
+    assert!(node.lead.trouble.is_none());
     let again = hear_from(&mut node, 4, &told("host-9", 9));
-    assert_eq!(warned(&again), 0);
+    assert!(warned(&again) == 0 && node.lead.trouble.is_none(), "it has a seat by now");
 }
 
 /// Node 3 asks this node to lead it.

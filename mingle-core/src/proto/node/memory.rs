@@ -350,13 +350,13 @@ impl Memory {
             apart.since = now;
         }
         apart.heard = now;
-        apart.heard >= apart.since + APART
+        now >= apart.since + APART
     }
 
     /// Whether this candidate was heard by this node itself, and is silent.
     fn has_ended(&self, candidate: &Misfit, now: Time) -> bool {
-        let mut heard = self.apart.values().filter(|apart| apart.at == candidate.address).peekable();
-        heard.peek().is_some() && !heard.any(|apart| apart.is_heard(now))
+        let heard = self.apart.values().filter(|apart| apart.at == candidate.address);
+        heard.max_by_key(|apart| apart.heard).is_some_and(|apart| !apart.is_heard(now))
     }
 
     /// It has joined this node, or this node follows it.
@@ -430,8 +430,8 @@ impl Memory {
         let misfits: Vec<Misfit> = misfits.map(|(misfit, _)| misfit.clone()).collect();
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
         let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
-        let is_cut = unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some();
         let is_apart = misfits.iter().any(Misfit::is_apart);
+        let is_cut = is_apart || unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some();
         Report {
             joined: joined.max(1),
             heard: if members.is_empty() { self.heard(&config.node.host) } else { members },
@@ -445,7 +445,7 @@ impl Memory {
             has_ipv6_alone: config.node.endpoints.are_ipv6(),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().filter(|_| joined >= config.world.min().get()).map(Box::new),
-            elsewhere: self.elsewhere.clone().filter(|_| is_cut || is_apart),
+            elsewhere: self.elsewhere.clone().filter(|_| is_cut),
             unreached,
             unanswered,
             unconnectable: self.unconnectable,

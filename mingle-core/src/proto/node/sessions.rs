@@ -144,10 +144,11 @@ impl Node {
     fn on_leader(&mut self, said: Said) {
         match said {
             Said::Welcome(welcome) => {
+                // What was said of another leader is over for a node that joins, before this leader's word.
+                self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
                 welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
                 welcome.count.newest.iter().for_each(|host| self.memory.is_here(host));
                 self.memory.named(&welcome.count.newest);
-                self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
                 self.note_most(false);
             }
             Said::Prepare(prepare) if self.lead.is_overdue() => {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, close, commit, commits, config, deadline, hand, has_formed, hear,
-    hear_datagram, hear_from, is_ready, join, joined, patient, ready, rounds, running, said, says,
+    hear_datagram, hear_from, here, is_ready, join, joined, patient, ready, rounds, running, said, says,
 };
+use crate::model::{HostName, Misfit, Peer};
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Cause, Config, Event, Failed, Order, Output, Warning};
-use crate::wire::{Refusal, Said};
+use crate::wire::{Candidate, Refusal, Said, Trouble, Welcome};
 
 #[test]
 fn a_node_that_has_ended_does_nothing() {
@@ -37,6 +38,20 @@ fn a_member_that_runs_out_of_time_does_not_say_that_its_leader_is_out_of_reach()
         let report = deadline(&all);
         assert_eq!(report.unreached.is_none(), joins, "{report:?}");
     }
+}
+
+#[test]
+fn a_late_member_names_at_its_deadline_who_is_apart_as_its_leader_has_said_by_its_first_welcome() {
+    let mut node = hand(Config { timeout: Some(Duration::from_secs(1)), ..config(3) });
+    let mut all = node.outputs();
+    let leader = Candidate { world: node.shared.config.world, ..candidate(LEADER, 1, false) };
+    all.extend(hear_datagram(&mut node, 1, &announce(leader)));
+    node.open(Time::ZERO, 1, &all);
+    let at = |host: &str, last| Peer { host: HostName::new(host), address: endpoint(last) };
+    let trouble = Some(Trouble::Misfit(Misfit::apart(at("host-9", 9), at("host-1", 1))));
+    hear(&mut node, &Said::Welcome(Welcome { count: here(2), trouble, void: 0 }));
+    let all = node.run(Time::from_secs(1));
+    assert_eq!(deadline(&all).cause(), Cause::Apart);
 }
 
 #[test]

@@ -54,8 +54,11 @@ fn what_a_member_hears_of_a_node_that_does_not_fit_all_learn_unless_it_has_joine
         Said::Part(Part { round: 0, answer: None, misfit })
     };
     let warned = |outputs: &[Output]| {
-        let warns = |output: &&Output| matches!(output, Output::Event(Event::Warning(Warning::Misfit { node, .. })) if node.is_apart());
-        outputs.iter().filter(warns).count()
+        let misfit = |output: &Output| match output {
+            Output::Event(Event::Warning(Warning::Misfit { node, .. })) => node.is_apart(),
+            _ => false,
+        };
+        outputs.iter().filter(|output| misfit(output)).count()
     };
     let has_trouble = |said: &Said| matches!(said, Said::Welcome(Welcome { trouble: Some(_), .. }));
     let mut all = hear_from(&mut node, 3, &told("host-4", 4));

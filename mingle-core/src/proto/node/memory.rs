@@ -327,12 +327,12 @@ impl Memory {
         self.jobs = jobs;
     }
 
-    /// A candidate announces itself to all, and this node follows another or leads. Returns whether it has
-    /// done so for [`APART`] by now.
+    /// A candidate leads on, and this node follows another or leads itself. Returns whether it has done so
+    /// for [`APART`] by now, and nothing else is known to keep it away.
     pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
-        let is_twin =
-            |misfit: &Misfit| misfit.is_of_twins() && misfit.address == candidate.endpoints.preferred();
-        if self.misfits.iter().any(|(misfit, _)| is_twin(misfit)) {
+        let explains =
+            |misfit: &Misfit| !misfit.is_apart() && misfit.address == candidate.endpoints.preferred();
+        if self.misfits.iter().any(|(misfit, is_over)| !is_over && explains(misfit)) {
             return false;
         }
         if self.apart.len() >= SOURCES && !self.apart.contains_key(&candidate.id) {
@@ -430,6 +430,8 @@ impl Memory {
         let misfits: Vec<Misfit> = misfits.map(|(misfit, _)| misfit.clone()).collect();
         let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
         let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
+        let unanswered =
+            unanswered.filter(|leader| misfits.iter().all(|misfit| misfit.address != leader.address));
         let is_apart = misfits.iter().any(Misfit::is_apart);
         let is_cut = is_apart || unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some();
         Report {

@@ -29,6 +29,7 @@ impl Node {
                 }
                 // Somebody hears that it leads.
                 self.memory.hear(to.candidate.id, self.shared.now);
+                self.hear_apart(&to.candidate);
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
             }
             Message::Running(running) => self.on_running(source, &running),
@@ -96,7 +97,7 @@ impl Node {
             self.note_most(false);
             return;
         }
-        if recipient == Recipient::All && fits && self.memory.apart(candidate, self.shared.now) {
+        if recipient == Recipient::All && fits {
             self.hear_apart(candidate);
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
@@ -146,8 +147,14 @@ impl Node {
         false
     }
 
-    /// This candidate leads on. The leader may not hear it, and it may not hear the leader.
+    /// This candidate leads on. If it does so for long, the leader does not hear it, or it does not hear the
+    /// leader, or no connection opens between the two.
     fn hear_apart(&mut self, candidate: &Candidate) {
+        let is_own = candidate.id == self.shared.me() || self.follows(candidate.id);
+        let differs = candidate.world != self.shared.config.world;
+        if is_own || differs || !self.memory.apart(candidate, self.shared.now) {
+            return;
+        }
         let leader = match &self.follow {
             Some(follow) if follow.joined => follow.leader.candidate.peer(),
             None if self.leads() => self.shared.peer(),
@@ -175,9 +182,7 @@ impl Node {
             let (node, ours) = (misfit.clone(), self.shared.config.world);
             let elsewhere = Some(node.address).filter(|_| node.is_apart());
             let elsewhere = elsewhere.and_then(|address| self.shared.config.node.elsewhere(&[address]));
-            if elsewhere.is_some() {
-                self.memory.elsewhere.clone_from(&elsewhere);
-            }
+            self.memory.elsewhere = elsewhere.clone().or(self.memory.elsewhere.take());
             self.shared.event(Event::Warning(Warning::Misfit { node, ours, elsewhere }));
         }
         is_news

@@ -130,8 +130,9 @@ impl Seek {
         is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
     }
 
-    /// A member that learns of another candidate gives the worse of that and its leader a hint to the better
-    /// one, where the worse has evidently not heard it.
+    /// A member that learns of another candidate introduces that and its leader to each other, where they
+    /// have evidently not heard each other: the worse is to follow the better, and if it cannot, both are to
+    /// know.
     fn introduce(
         &mut self,
         candidate: &Candidate,
@@ -145,11 +146,8 @@ impl Seek {
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
             return;
         }
-        if ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate) {
-            let better = Introduction { candidate: candidate.clone(), source };
-            shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(better));
-        } else {
-            shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
-        }
+        let other = Introduction { candidate: candidate.clone(), source };
+        shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(other));
+        shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
     }
 }

@@ -1,17 +1,18 @@
 //! A follower: the candidates that it follows, its session, and the leader that it asks.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, config, hear, hear_datagram, is_join, is_solicit, joined, patient, said,
     sent, to_all, welcome,
 };
-use crate::model::{Endpoints, HostName};
+use crate::model::{Endpoints, HostName, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::tests::{endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Ending, Event, Output};
-use crate::wire::{Introduction, Message, Refusal, Said, Solicit};
+use crate::wire::{Candidate, Introduction, Message, Part, Refusal, Said, Solicit};
 
 #[test]
 fn a_node_follows_a_redirect_only_to_a_better_leader() {
@@ -100,5 +101,30 @@ fn a_hint_of_a_leader_has_as_many_members_as_its_welcome() {
     match &sent(&hear_datagram(&mut node, 3, &solicit))[..] {
         [(_, Message::Hint(to))] => assert_eq!((to.candidate.id, to.candidate.members), (LEADER, 3)),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_member_introduces_its_leader_and_a_candidate_that_leads_on_to_each_other_and_tells_that_they_are_apart()
+{
+    // The better of two is told as well: it follows nobody, and would not learn why it is alone.
+    for is_better in [false, true] {
+        let (mut node, _) = joined(patient(3));
+        let other = Candidate { world: WorldSize::of(3), ..candidate(id(7), 7, is_better) };
+        let mut all = Vec::new();
+        for tenths in 0..=105 {
+            let now = Time::from_millis(100 * tenths);
+            node.handle_datagram(now, endpoint(7), &to_all(id(7), &announce(other.clone())));
+            all.extend(node.outputs());
+            all.extend(node.run(now));
+        }
+        let hints = sent(&all).into_iter().filter_map(|(to, message)| match message {
+            Message::Hint(hint) => Some((to, hint.candidate.id)),
+            _ => None,
+        });
+        let hints: BTreeSet<_> = hints.collect();
+        assert_eq!(hints, [(endpoint(1), id(7)), (endpoint(7), LEADER)].into(), "{is_better}");
+        let is_apart = |said: &Said| matches!(said, Said::Part(Part { misfit: Some(misfit), .. }) if misfit.address == endpoint(7));
+        assert!(said(&all).iter().any(|(_, said)| is_apart(said)), "{is_better}");
     }
 }

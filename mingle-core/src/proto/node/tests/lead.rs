@@ -11,7 +11,7 @@ use crate::model::{HostName, Misfit, Peer, WorldSize};
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
-use crate::wire::{Candidate, Message, Part, Said, Solicit, Welcome};
+use crate::wire::{Candidate, Introduction, Message, Part, Said, Solicit, Welcome};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -40,6 +40,27 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
     assert!(!commits(&all));
     all.extend(node.run(now));
     assert!(commits(&all));
+}
+
+#[test]
+fn a_leader_that_hears_of_another_in_hints_alone_for_ten_seconds_knows_that_they_are_apart() {
+    for hints in [90, 105] {
+        let mut node = hand(patient(4));
+        node.run(Time::from_millis(1));
+        let other = Candidate { world: WorldSize::of(4), ..candidate(id(7), 7, false) };
+        let hint = Message::Hint(Introduction { candidate: other, source: endpoint(7) });
+        let mut all = Vec::new();
+        for tenths in 0..=hints {
+            all.extend(node.run(Time::from_millis(1 + 100 * tenths)));
+            all.extend(hear_datagram(&mut node, 3, &hint));
+        }
+        let apart = all.iter().filter_map(|output| match output {
+            Output::Event(Event::Warning(Warning::Misfit { node, .. })) => Some(node.address),
+            _ => None,
+        });
+        let apart: Vec<_> = apart.collect();
+        assert_eq!(apart, if hints > 100 { vec![endpoint(7)] } else { vec![] }, "{hints}");
+    }
 }
 
 #[test]

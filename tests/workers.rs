@@ -110,6 +110,44 @@ fn a_signal_to_mingle_stops_all_workers() {
 }
 
 #[test]
+fn a_drained_node_has_the_stop_timeout_and_no_longer_although_a_worker_fails_meanwhile() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "[ $RANK = 0 ] && trap 'sleep 2; exit 3' TERM || trap '' TERM
+        echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, "2", &["--stop-timeout", "3s"], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.matches("started").count() == 2));
+    let asked = Instant::now();
+    node.signal("TERM");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    let took = outcome.ended - asked;
+    assert!((Duration::from_secs(3)..Duration::from_millis(4500)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn if_a_worker_cannot_start_those_that_have_started_are_killed() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    lab.shell(0, "sh", "printf '#!/bin/sh\\nsleep 1000\\n' >/run/starts-0; chmod +x /run/starts-0");
+    let mut command = lab.command(0, MINGLE);
+    command.args(["run", "-j", "workers", "-w", "1", "--workers", "2", "--", "/run/starts-{rank}"]);
+    let outcome = lab.start(0, command).finish();
+    assert_eq!(outcome.status.code(), Some(127), "{}", outcome.render());
+    assert!(outcome.stderr.contains("cannot start /run/starts-{rank}: "), "{}", outcome.render());
+    let is_gone = "for i in $(seq 100); do pgrep -f /run/starts-[0] >/dev/null || { echo gone; exit; }; sleep 0.1; done";
+    assert_eq!(lab.shell(0, "sh", is_gone).stdout, "gone\n");
+}
+
+#[test]
+fn output_that_is_lost_after_the_last_worker_has_ended_well_is_a_failure() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let line = format!("{MINGLE} run -j full -w 1 --workers 1 -- echo result >/dev/full; echo \"code $?\"");
+    let outcome = lab.shell(0, "sh", &line);
+    assert_eq!(outcome.stdout, "code 1\n", "{}", outcome.render());
+    assert!(outcome.stderr.contains("cannot write the output of rank 0: "), "{}", outcome.render());
+}
+
+#[test]
 fn a_worker_that_an_interrupt_ends_takes_those_along_that_ignore_it() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let script = "[ $RANK = 0 ] && trap 'exit 3' INT || trap '' INT

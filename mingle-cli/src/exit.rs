@@ -47,14 +47,10 @@ impl Stop {
 
     /// What programs are told.
     pub(crate) fn document(&self) -> Value {
-        json!({ "code": self.code(), "kind": self.kind(), "message": self.to_string() })
+        json!({ "code": self.code(), "kind": self.class().1, "message": self.to_string() })
     }
 
-    /// A name for programs, which stays when the messages change.
-    pub(crate) fn kind(&self) -> &'static str {
-        self.class().1
-    }
-
+    /// The exit code, and a name for programs, which stays when the messages change.
     fn class(&self) -> (u8, &'static str) {
         match self {
             Self::Usage(_) => (advice::USAGE, "usage"),
@@ -189,7 +185,7 @@ mod tests {
         // The hook is the process's, and so would be the other tests'.
         drop(panic::take_hook());
         let stop = ended.unwrap_err();
-        assert_eq!((stop.code().get(), stop.kind()), (1, "bug"));
+        assert_eq!((stop.code().get(), stop.class().1), (1, "bug"));
         assert!(stop.to_string().ends_with("number 7"), "{stop}");
     }
 
@@ -211,7 +207,7 @@ mod tests {
             (Unfit::NoRoster(Format::HOSTFILE).into(), 1, "format"),
             (Stop::System("start the runtime", denied()), 1, "system"),
         ] {
-            assert_eq!((stop.code().get(), stop.kind()), (code, kind), "{stop}");
+            assert_eq!((stop.code().get(), stop.class().1), (code, kind), "{stop}");
         }
     }
 }

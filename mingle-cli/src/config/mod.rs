@@ -86,8 +86,6 @@ impl Settings {
         let attributes = &mut rendezvous.attributes;
         attributes.slots = slots.unwrap_or_else(|| slots_of_host(&fabric, environment));
         let (format, template) = reader.read(low.format, "format", format)?.unwrap_or((Format::SH, None));
-        let outputs = reader.outputs(low.output)?;
-        let same = reader.same(low.same)?;
         attributes.requires_same = reader.flag(low.require_same, "require-same")?;
         if world.max().get() > 1 {
             attributes.user = reader.user();
@@ -102,12 +100,12 @@ impl Settings {
             rendezvous,
             warnings,
             fabric,
-            same,
+            same: reader.same(low.same)?,
             provenance: provenance.text(),
             slots_given: slots.is_some(),
             format,
             template,
-            outputs,
+            outputs: reader.outputs(low.output)?,
             events: reader.read(low.events, "events", str::parse)?,
             quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {

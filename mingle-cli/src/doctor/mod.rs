@@ -172,8 +172,7 @@ fn subject(args: DoctorArgs, reader: &Reader<'_>) -> Result<Subject, Stop> {
         network.seeds = seeds;
     }
     // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
-    let (_, warnings) = reader.secret(None)?;
-    stderr::warn(warnings);
+    stderr::warn(reader.secret(None)?.1);
     let limit = reader.time(args.timeout, "timeout", WAIT)?;
     let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
     Ok((job.map_or_else(trial, Ok)?, world, network, limit))

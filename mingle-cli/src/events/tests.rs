@@ -171,7 +171,7 @@ fn a_bug_is_reported_like_every_other_failure() {
     let mut config = Settings::scheduled(low, &|_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
     let ended: Result<(), Stop> = Journal::during(&mut config, Instant::now(), |_, _| panic!("number {}", 7));
-    assert_eq!(ended.unwrap_err().kind(), "bug");
+    assert_eq!(ended.unwrap_err().document()["kind"], "bug");
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();

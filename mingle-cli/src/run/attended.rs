@@ -1,6 +1,7 @@
 //! Reacts to changes of the world, to signals, and to ends of processes: while the command runs, and until
 //! the processes that it left behind have stopped.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mingle_core::{Change, End, Happening, Session};
@@ -79,6 +80,14 @@ impl<'a> Attended<'a> {
         relay.has_written(Instant::now() >= until)
     }
 
+    /// What follows in the end: output that is lost is a failure of this node, which its command cannot know.
+    pub(super) fn in_the_end(&self, after: After) -> After {
+        match (after, &self.crew.relay) {
+            (After::Ends(0), Some(relay)) if relay.lost.load(Ordering::Acquire) => After::Ends(advice::OTHER),
+            _ => after,
+        }
+    }
+
     pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) {
         join::tell(self.session, happening, self.run.config, journal);
         match happening {
@@ -124,7 +133,7 @@ impl<'a> Attended<'a> {
             self.limit = Instant::now() + LONGEST;
         } else if !std::mem::replace(&mut self.has_killed, true) {
             self.crew.signal(Signal::SIGKILL);
-            crew::signal_all(&self.crew.left(), Signal::SIGKILL);
+            crew::signal_all(&self.crew.mark.processes(), Signal::SIGKILL);
             self.limit = Instant::now() + HANGS;
         } else {
             stderr::say(format_args!("warning: a process that the command left behind survives SIGKILL"));
@@ -139,7 +148,7 @@ impl<'a> Attended<'a> {
             return self.ended;
         }
         // Processes left behind would hold ports and GPUs, or are still saving their state.
-        let left = self.crew.left();
+        let left = self.crew.mark.processes();
         if left.is_empty() {
             return Some(self.after());
         }

@@ -50,7 +50,8 @@ pub(super) struct Crew {
     pub(super) failure: Option<FirstFailure>,
     /// Whether each has a process group of its own.
     is_apart: bool,
-    mark: Mark,
+    /// The mark of all processes of the run, those that the command leaves behind too.
+    pub(super) mark: Mark,
     /// The relay of their output, if they are workers.
     pub(super) relay: Option<Relay>,
 }
@@ -143,7 +144,8 @@ impl Crew {
             // In the shared group, only the processes of the command.
             let own = getpgrp().as_raw();
             let of_group = |pid: &Pid| Stat::of(pid.as_raw()).is_some_and(|stat| stat.group == own);
-            let others = self.left().into_iter().filter(|pid| self.running.iter().all(|(of, _)| of != pid));
+            let others =
+                self.mark.processes().into_iter().filter(|pid| self.running.iter().all(|(of, _)| of != pid));
             signal_all(&others.filter(of_group).collect::<Vec<_>>(), signal);
         }
     }
@@ -173,11 +175,6 @@ impl Crew {
                 self.failure = self.failure.or(failed);
             }
         }
-    }
-
-    /// All processes of the run that still exist, those that the command left behind too.
-    pub(super) fn left(&self) -> Vec<Pid> {
-        self.mark.processes()
     }
 }
 

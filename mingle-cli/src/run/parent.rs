@@ -133,7 +133,7 @@ async fn attend(
                 After::Stopped => attended.session.stopped(),
                 After::Ends(_) => attended.session.leave(End::Left).await,
             }
-            return Ok(after);
+            return Ok(attended.in_the_end(after));
         }
     }
 }

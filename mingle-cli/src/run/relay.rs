@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::Child;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -28,12 +28,14 @@ pub(super) struct Relay {
     open: Arc<AtomicUsize>,
     /// The number of pipes whose lines are being written.
     busy: Arc<AtomicUsize>,
+    /// Whether lines could not be written although somebody reads them, as on a full disk.
+    pub(super) lost: Arc<AtomicBool>,
 }
 
 impl Relay {
     pub(super) fn new() -> Result<Self, Stop> {
         let stdout = Arc::new(Mutex::new(Stdout::stream()?));
-        Ok(Self { stdout, open: Arc::default(), busy: Arc::default() })
+        Ok(Self { stdout, open: Arc::default(), busy: Arc::default(), lost: Arc::default() })
     }
 
     /// Relays what the worker of this rank writes.
@@ -61,7 +63,7 @@ impl Relay {
         mut from: impl Read + Send + 'static,
         mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) {
-        let (open, busy) = (Arc::clone(&self.open), Arc::clone(&self.busy));
+        let Self { open, busy, lost, .. } = self.clone();
         open.fetch_add(1, Ordering::AcqRel);
         thread::spawn(move || {
             let mut lines = MarkedLines::new(rank);
@@ -78,6 +80,7 @@ impl Relay {
                 if let Err(error) = &written
                     && error.kind() != io::ErrorKind::BrokenPipe
                 {
+                    lost.store(true, Ordering::Release);
                     stderr::say(format_args!("cannot write the output of rank {rank}: {error}"));
                 }
                 // If nobody reads any more, the worker gets SIGPIPE, as without a relay.

@@ -77,8 +77,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
             None => (Station::of_all_jobs(&network), Box::new(Jobs::default())),
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
-        let warnings = listener.warnings();
-        stderr::warn(warnings.iter().map(advice::warning));
+        stderr::warn(listener.warnings().iter().map(advice::warning));
         watch(listener, scene, is_json, limit).await
     })
 }

@@ -6,6 +6,27 @@ use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::finish_all;
 use crate::lab::{Lab, MINGLE, Options};
 
+/// Another program holds the lock of the file /run/hosts until there is a file /run/free.
+fn locked(lab: &Lab) -> Proc {
+    let mut command = lab.command(0, "sh");
+    let script = "touch /run/hosts
+        exec flock /run/hosts sh -c 'echo held; until [ -e /run/free ]; do sleep 0.01; done'";
+    command.args(["-c", script]);
+    let lock = lab.start(0, command);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(lock.transcript.stdout.wait_until(deadline, |text| text.contains("held")));
+    lock
+}
+
+/// Starts `mingle run` with a script on one node, which gets so far that it waits for that lock, as it does
+/// for 5 s.
+fn waiting_for_the_lock(lab: &Lab, node: usize, more: &[&str]) -> Proc {
+    let more = [&["--output", "hosts=/run/hosts", "--events", "/run/events"], more].concat();
+    let proc = run(lab, node, &more, "echo started");
+    lab.shell(node, "sh", "until grep -q '\"event\":\"formed\"' /run/events; do sleep 0.01; done");
+    proc
+}
+
 /// Starts `mingle run` with a script on one node. The script's first argument is the rank.
 fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
     let mut command = lab.command(node, MINGLE);
@@ -62,6 +83,33 @@ fn if_no_world_forms_no_command_starts_and_stdout_stays_empty() {
     assert_eq!(outcome.status.code(), Some(127), "{}", outcome.render());
     assert!(outcome.stderr.contains("cannot start no-such-program"), "{}", outcome.render());
     assert!(outcome.ended - started < Duration::from_secs(20), "waited for other nodes");
+}
+
+#[test]
+fn a_signal_that_has_arrived_when_the_files_are_written_starts_no_command() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let lock = locked(&lab);
+    let node = waiting_for_the_lock(&lab, 0, &[]);
+    // When it goes on, the lock is free and the signal is there.
+    node.signal("STOP");
+    node.signal("TERM");
+    lab.shell(0, "sh", "touch /run/free");
+    lock.finish();
+    node.signal("CONT");
+    let outcome = node.finish();
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(143), ""), "{}", outcome.render());
+}
+
+#[test]
+fn a_node_that_is_drained_before_its_command_has_started_leaves_and_has_not_failed() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let _lock = locked(&lab);
+    let other = run(&lab, 0, &["--max-restarts", "1"], "sleep 1000");
+    let drained = waiting_for_the_lock(&lab, 1, &["--max-restarts", "1"]);
+    drained.signal("TERM");
+    let outcome = drained.finish();
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(143), ""), "{}", outcome.render());
+    other.expect_stderr(", leaves; all commands restart\n");
 }
 
 #[test]
@@ -128,7 +176,7 @@ fn a_node_whose_command_is_twice_the_first_to_fail_gives_its_seat_to_a_spare() {
 #[test]
 fn the_last_line_and_the_events_say_how_long_no_world_was_there_and_why() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "[ \"$MINGLE_GENERATION-$1\" = 0-1 ] && { sleep 1; exit 7; }; [ $MINGLE_GENERATION = 0 ] && sleep 100; exit 0";
+    let script = "[ \"$MINGLE_GENERATION-$1\" = 0-1 ] && { sleep 1; exit 7; }; [ $MINGLE_GENERATION = 0 ] && sleep 100; sleep 1";
     let start = |node: usize| {
         run(&lab, node, &["--max-restarts", "1", "--events", &format!("/run/events.{node}")], script)
     };
@@ -143,6 +191,9 @@ fn the_last_line_and_the_events_say_how_long_no_world_was_there_and_why() {
         assert!(events.contains(why), "{events}");
         let sum = events.lines().last().unwrap_or_default();
         assert!(sum.contains("\"event\":\"goodput\"") && sum.contains("\"worlds\":2"), "{sum}");
+        let (_, ran) = sum.split_once("\"ran_ms\":").unwrap();
+        let ran: u32 = ran.split(',').next().unwrap().parse().unwrap();
+        assert!(ran >= 2000, "a second in each world: {sum}");
     }
 }
 

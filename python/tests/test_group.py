@@ -248,6 +248,27 @@ class Use(unittest.TestCase):
             # The other nodes hear that this one has failed.
             self.assertIs(leaves.call_args.args[2], error)
 
+    def test_an_exception_of_on_event_comes_out_and_is_no_end_of_the_job(self):
+        def raises(event):
+            if event["event"] == "waiting":
+                raise ValueError("of on_event")
+
+        with self.assertRaisesRegex(ValueError, "of on_event"), group("event", on_event=raises) as one:
+            one._world._pending.append(("event", '{"event": "waiting", "nodes": 1}', None))
+            while one.goes_on():
+                with one.step():
+                    one._watch.is_over.wait(PATIENCE)
+
+    def test_a_state_that_was_taken_over_counts_with_the_steps_of_its_source(self):
+        with group("own") as one:
+            one.goes_on()
+            # This node came later than the state that it takes.
+            one.steps = 7
+            with one.step():
+                pass
+            one._meet()
+            self.assertEqual((one.is_new, one.steps), (True, 7))
+
     def test_a_child_that_leaves_the_block_leaves_the_group_of_its_parent_alone(self):
         with group("fork") as one:
             one.goes_on()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import fcntl
 import io
 import json
 import logging
@@ -201,6 +202,7 @@ class Module(unittest.TestCase):
             ("job_id= is missing", {"job_id": None}),
             ("see help(mingle.join)", {"world": None}),
             ("rdma=maybe: ", {"rdma": "maybe"}),
+            ("give more than half of 4 as the fewest nodes", {"world": "2:4", "timeout": 1}),
             ("multicast=off (or MINGLE_MULTICAST): ", {"multicast": "off"}),
             ("such as by multicast=:29498", {"master_port": 29499}),
         ]:
@@ -319,6 +321,9 @@ class Module(unittest.TestCase):
             mingle.join(job("log"), 1)
         self.assertRegex(logs.output[-1], "INFO:mingle:world of 1 formed in .* rank 0, master 127.0.0.1:")
         self.assertNotIn("mingle: ", logs.output[-1])
+        with self.assertLogs("mingle", logging.WARNING) as logs:
+            mingle.join(job("log"), 1, last_call="1s")
+        self.assertRegex(logs.output[0], "^WARNING:mingle:warning: last_call=1s is ignored: ")
 
     def test_a_warning_without_logging_names_mingle_and_speaks_python(self):
         said = io.StringIO()
@@ -467,6 +472,11 @@ class Running(unittest.TestCase):
             world._hear(event)
             heard = len(world.suspected), world.is_cut_off, world.over and world.over.how, len(world.gone)
             self.assertEqual(heard, (suspected, is_cut_off, how, gone), event)
+        self.assertEqual((world.over.rank, world.over.host), (0, "a"))
+        # And nothing of that in the next world.
+        world._hear({"event": "suspected", "rank": 0, "node": peer})
+        world.next()
+        self.assertEqual((world.suspected, world.gone, world.is_cut_off, world.over), ((), (), False, None))
 
     def test_the_next_world_takes_another_port_at_once_where_the_program_holds_the_last(self):
         worlds = self.worlds_of("port", 2)
@@ -551,6 +561,27 @@ class Running(unittest.TestCase):
         self.assertTrue(second.wait(PATIENCE))
         self.assertEqual((second.over.how, second.over.code), ("exited", 7))
 
+    def test_a_world_that_is_over_before_the_program_has_it_is_told_as_well(self):
+        events, over = [], threading.Event()
+
+        def hear(event):
+            events.append(event["event"])
+            if event["event"] == "over":
+                over.set()
+
+        with tempfile.NamedTemporaryFile() as hosts, ThreadPoolExecutor(2) as pool:
+            # Another program holds the file's lock, for which the node waits before the program has its world.
+            fcntl.flock(hosts, fcntl.LOCK_EX)
+            (slow,) = self.worlds_of("unheard", 1, 2, output=f"hosts={hosts.name}", on_event=hear)
+            (quick,) = self.worlds_of("unheard", 1, 2)
+            late = pool.submit(slow.next)
+            quick.next()
+            again = pool.submit(quick.next, code=7)
+            self.assertTrue(over.wait(PATIENCE), events)
+            fcntl.flock(hosts, fcntl.LOCK_UN)
+            self.assertEqual((late.result().generation, again.result().generation), (1, 1))
+        self.assertEqual([event for event in events if event in ("formed", "over")], ["formed", "over", "formed"])
+
     def test_what_has_happened_is_not_lost_where_on_event_raises(self):
         def raises(event):
             if event["event"] == "cut_off":
@@ -562,6 +593,13 @@ class Running(unittest.TestCase):
         with self.assertRaises(ValueError):
             world.is_cut_off
         self.assertEqual((world.is_cut_off, world.waiting), (True, 3))
+        # But where it ends this node's part, the listener of a world that the program has not got is closed.
+        listener = os.open("/dev/null", os.O_RDONLY)
+        world._pending += [("event", json.dumps({"event": "cut_off"}), None), ("formed", "{}", listener)]
+        with self.assertRaises(ValueError):
+            world.wait()
+        self.assertEqual(world.state, "left")
+        self.assertRaises(OSError, os.fstat, listener)
 
     def test_the_world_lives_in_an_event_loop(self):
         first, second = self.worlds_of("loop", 2)
@@ -598,11 +636,13 @@ class Running(unittest.TestCase):
         begin = f"world = mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}); world.next()\n"
         inside = f"with mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}) as world:\n    world.next()\n"
         function = f"def main():\n    {begin}"
+        hears = f"mingle.RunningWorld({job('ends')!r}, 2, on_event=lambda event: event['event'] == 'formed' and sys.exit(5))"
         signals = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: sys.exit(2))\nsignal.alarm(1)\nworld.wait()"
         for how, code, rest in [
             ("exited", 1, inside + "    raise KeyError"),
             ("exited", 3, inside + "    sys.exit(3)"),
             ("exited", 1, inside + "    sys.exit('text')"),
+            ("exited", 5, f"import asyncio\nworld = {hears}\nasyncio.run(world.next_async())"),
             ("left", None, inside + "    sys.exit()"),
             ("left", None, inside + "    raise KeyboardInterrupt"),
             ("exited", 1, begin + "raise KeyError"),
@@ -622,6 +662,32 @@ class Running(unittest.TestCase):
                     self.assertEqual((world.over.how, world.over.code, world.over.rank), (how, code, 1 - rank))
                     ended = other.wait(PATIENCE)
                     self.assertTrue(ended in (code, 0, -signal.SIGINT) or "close" in rest, ended)
+
+    def test_other_threads_run_while_this_node_waits_until_the_others_know_that_it_leaves(self):
+        other = python(
+            f"""
+            world = mingle.RunningWorld({job("stops")!r}, 2, timeout={PATIENCE})
+            world.next()
+            print("runs", flush=True)
+            world.wait()
+            """
+        )
+        (world,) = self.worlds_of("stops", 1, 2)
+        with other:
+            world.next()
+            self.assertEqual(other.stdout.readline(), "runs\n")
+            # It reads nothing any more, so that the farewell takes its 3 s.
+            other.send_signal(signal.SIGSTOP)
+            leaves = threading.Thread(target=world.close)
+            begun = last = time.monotonic()
+            longest = 0
+            leaves.start()
+            while leaves.is_alive():
+                leaves.join(0.05)
+                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            other.kill()
+        self.assertGreater(time.monotonic() - begun, 2)
+        self.assertLess(longest, 1.5)
 
     def test_an_object_that_is_dropped_leaves(self):
         first, second = self.worlds_of("dropped", 2)

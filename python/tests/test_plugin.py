@@ -175,6 +175,23 @@ class Plugin(unittest.TestCase):
         except ChildProcessError:
             handler.shutdown()
 
+    def test_an_agent_that_never_reaches_the_store_ends_at_its_timeout(self):
+        plugin = importlib.import_module("mingle_torchrun")
+        handler, now = create(timeout=60), time.monotonic()
+        handler._world = SimpleNamespace(state="running")
+        tries = []
+
+        def fails(*_, **__):
+            tries.append(len(tries))
+            self.assertLessEqual(len(tries), 6, "it tries for ever")
+            raise RuntimeError("no connection")
+
+        # Each try takes 10 s.
+        with mock.patch.object(plugin.time, "monotonic", lambda: now + 10 * len(tries)):
+            with mock.patch.object(plugin, "open_store", fails), self.assertRaisesRegex(RuntimeError, "no connection"):
+                handler._open(SimpleNamespace(rank=1, world=2))
+        self.assertEqual(len(tries), 6)
+
     def test_if_no_world_forms_the_timeout_has_a_reason(self):
         with self.assertRaisesRegex(RendezvousTimeoutError, "no world of 2"):
             create(f"{JOB}-alone", join_timeout=1).next_rendezvous()

@@ -98,6 +98,11 @@ class Torch(unittest.TestCase):
             mingle.torch.join = join
         self.assertEqual(stolen, [])
 
+    def test_a_timeout_in_the_url_counts_before_that_of_torch(self):
+        url = f"mingle://{job('timeout')}?{options(world_size=2, timeout='300ms')}"
+        with self.assertRaisesRegex(mingle.DeadlineError, "^no world of 2 in time: "):
+            next(dist.rendezvous(url))
+
     def test_what_is_wrong_is_said(self):
         for wanted, url, more in [
             ("how many processes", f"mingle://{job('x')}", {}),

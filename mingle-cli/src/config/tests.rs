@@ -56,6 +56,19 @@ fn the_help_names_the_defaults_of_the_library() {
 }
 
 #[test]
+fn a_time_of_0_is_for_ever_but_for_the_pause_before_a_restart() {
+    let mut args = RunArgs::default();
+    for time in [&mut args.stop_timeout, &mut args.restart_delay, &mut args.gone_after] {
+        *time = Some("0".to_owned());
+    }
+    let mut config = config(&["-j", "foo", "-w", "3:4", "--timeout", "0", "--last-call", "0"], &[]).unwrap();
+    config.set_restarts(&args, true).unwrap();
+    let Rendezvous { timeout, last_call, stop_timeout, gone_after, restarts, .. } = config.rendezvous;
+    assert_eq!((timeout, last_call, stop_timeout, gone_after), (None, LONGEST, LONGEST, LONGEST));
+    assert_eq!(restarts.delay, Duration::ZERO);
+}
+
+#[test]
 fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
     let with = |mut args: RunArgs, most: Option<&str>| {
         args.max_restarts = most.map(str::to_owned);

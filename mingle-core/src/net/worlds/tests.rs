@@ -190,6 +190,80 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
 }
 
 #[tokio::test]
+async fn a_node_at_fault_again_keeps_its_seat_if_another_was_between() {
+    let [mut first, mut second] = two(restarts("turns", 2, 9)).await;
+    let mut spare = restarts("turns", 2, 9).session();
+    for (turn, is_second) in (0..).zip([true, false, true]) {
+        while first.world.waiting == 0 || second.world.waiting == 0 {
+            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+        }
+        let [failing, other] = if is_second { [&mut second, &mut first] } else { [&mut first, &mut second] };
+        fails(failing, 17);
+        other.stopped();
+        while first.generation() == turn || second.generation() == turn {
+            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+        }
+    }
+    assert_eq!((first.generation(), second.generation()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_node_that_the_world_needs_keeps_its_seat_however_often_it_is_at_fault() {
+    let mut set = restarts("needed", 3, 9);
+    (set.world, set.last_call) = ("2:3".parse().unwrap(), Duration::from_millis(50));
+    let [mut first, mut second] = two(set).await;
+    for _ in 0..3 {
+        fails(&mut second, 17);
+        first.stopped();
+        assert!(settle(&mut [&mut first, &mut second]).await.iter().all(Option::is_none));
+    }
+    assert_eq!((first.world.nodes, first.generation()), (2, 3));
+}
+
+/// Drives all for so long, and until the last waits for a seat.
+async fn wait(sessions: &mut [&mut Session], time: Duration) {
+    let begun = clock();
+    while begun.elapsed() < time || sessions[0].world.waiting == 0 {
+        if let Ok((_, happening)) = timeout(Duration::from_millis(100), any(sessions)).await {
+            happening.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_has_waited_for_a_seat_and_is_left_alone_looks_for_others_as_long_as_at_its_start() {
+    let [mut first, mut second] = two(restarts("left alone", 2, 9)).await;
+    let time = Duration::from_secs(2);
+    let mut waits = Rendezvous { timeout: Some(time), ..restarts("left alone", 2, 9) }.session();
+    wait(&mut [&mut first, &mut second, &mut waits], time).await;
+    drop((first, second));
+    let left = clock();
+    let error = loop {
+        if let Err(error) = waits.next().await {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Failed(Failure::Deadline(_))), "{error}");
+    assert!(left.elapsed() >= time, "{:?}", left.elapsed());
+}
+
+#[tokio::test]
+async fn a_node_that_has_waited_for_long_follows_the_heir_of_a_leader_that_dies_and_looks_for_nobody_else() {
+    let [mut first, mut second] = two(restarts("heir", 2, 9)).await;
+    let mut waits = restarts("heir", 2, 9).session();
+    // Longer than a node that waits does without any leader.
+    wait(&mut [&mut first, &mut second, &mut waits], Duration::from_millis(10_500)).await;
+    drop(first);
+    second.stopped();
+    let mut looks = false;
+    while waits.world.own.is_none() {
+        let (at, happening) = any(&mut [&mut second, &mut waits]).await;
+        looks |= at == 1 && matches!(happening.unwrap(), Happening::Meeting(Event::Leading));
+    }
+    assert!(!looks);
+}
+
+#[tokio::test]
 async fn a_node_that_leaves_takes_its_farewell() {
     let [mut first, mut second] = two(restarts("leaves", 2, 0)).await;
     let heard = async {

@@ -241,9 +241,10 @@ fn a_later_job_removes_the_blocks_of_jobs_that_are_over_and_no_others() {
     let shell =
         start(&lab, 0, &format!("eval \"$({form} shell {output})\" && echo formed >&2; read -r _ </run/go"));
     shell.expect_stderr("world of 1 formed");
-    // So does the one above a program such as sudo.
-    let wrapped =
-        format!("eval \"$(timeout 60 {form} wrapped {output})\" && echo formed >&2; read -r _ </run/go");
+    // So does the one above programs such as sudo.
+    let wrapped = format!(
+        "eval \"$(timeout 60 timeout 60 {form} wrapped {output})\" && echo formed >&2; read -r _ </run/go"
+    );
     let wrapped = start(&lab, 0, &wrapped);
     wrapped.expect_stderr("world of 1 formed");
     let over = script(&lab, &format!("eval \"$({form} over {output})\"; exit $?"));

@@ -334,6 +334,26 @@ fn sigterm_continues_a_stopped_command_so_that_it_can_end() {
 }
 
 #[test]
+fn a_stopped_command_goes_on_when_mingle_is_continued() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "echo $$ >/run/command; echo started; kill -STOP $$; echo continued";
+    let node = run(&lab, 0, &["--max-restarts", "1"], script);
+    let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
+    assert!(lab.shell(0, "sh", stopped).status.success());
+    node.signal("CONT");
+    let outcome = node.finish();
+    assert_eq!(outcome.stdout, "started\ncontinued\n", "{}", outcome.render());
+}
+
+#[test]
+fn the_longest_job_id_has_a_hostfile() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let line = format!("{MINGLE} run -j '{}' -w 1 -- cat {{hostfile}}", "%".repeat(128));
+    let outcome = lab.shell(0, "sh", &line);
+    assert_eq!(outcome.stdout.lines().count(), 1, "{}", outcome.render());
+}
+
+#[test]
 fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_all() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // A command that fails before the other node knows of the world would leave that nothing to say.
@@ -460,10 +480,13 @@ fn a_replacement_counts_the_restarts_before_it() {
 #[test]
 fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    // A shell that waits for its child, a child in a session of its own, and one there that ignores SIGTERM.
+    // A shell that waits for its child, a child in a session of its own, one there that ignores SIGTERM, and
+    // one that is stopped: in the shell's own group the kernel would send SIGHUP to all of the group.
     let script = "trap 'echo saved >/run/saved; exit' TERM
         setsid sleep 1000 &
         setsid sh -c \"trap '' TERM; while :; do sleep 0.1; done\" &
+        setsid sh -c 'trap \"echo stopped >/run/stopped; exit\" TERM; kill -STOP $$' &
+        until grep -q '^State:.T' /proc/$!/status; do sleep 0.1; done
         echo started; while :; do sleep 0.1; done";
     // mingle is the first of its process group, and the whole group is killed.
     let mut command = lab.command(0, "setsid");
@@ -476,8 +499,8 @@ fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
     // Its outputs close when the last process that has them ends.
     let outcome = node.finish();
     assert!(outcome.stderr.contains("mingle was killed; its command is stopped"), "{}", outcome.render());
-    let saved = lab.shell(0, "sh", "cat /run/saved").stdout;
-    assert_eq!(saved, "saved\n", "it had time to stop");
+    let saved = lab.shell(0, "sh", "cat /run/saved /run/stopped").stdout;
+    assert_eq!(saved, "saved\nstopped\n", "both had time to stop");
 }
 
 #[test]

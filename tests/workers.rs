@@ -112,9 +112,9 @@ fn a_signal_to_mingle_stops_all_workers() {
 #[test]
 fn a_drained_node_has_the_stop_timeout_and_no_longer_although_a_worker_fails_meanwhile() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let script = "[ $RANK = 0 ] && trap 'sleep 2; exit 3' TERM || trap '' TERM
+    let script = "[ $RANK = 0 ] && trap 'sleep 3; exit 3' TERM || trap '' TERM
         echo started; while :; do sleep 0.1; done";
-    let node = run(&lab, 0, "2", &["--stop-timeout", "3s"], script);
+    let node = run(&lab, 0, "2", &["--stop-timeout", "4s"], script);
     let deadline = Instant::now() + Duration::from_secs(60);
     assert!(node.transcript.stdout.wait_until(deadline, |text| text.matches("started").count() == 2));
     let asked = Instant::now();
@@ -122,7 +122,7 @@ fn a_drained_node_has_the_stop_timeout_and_no_longer_although_a_worker_fails_mea
     let outcome = node.finish();
     assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
     let took = outcome.ended - asked;
-    assert!((Duration::from_secs(3)..Duration::from_millis(4500)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(4)..Duration::from_millis(6500)).contains(&took), "{took:?}");
 }
 
 #[test]
@@ -136,6 +136,19 @@ fn if_a_worker_cannot_start_those_that_have_started_are_killed() {
     assert!(outcome.stderr.contains("cannot start /run/starts-{rank}: "), "{}", outcome.render());
     let is_gone = "for i in $(seq 100); do pgrep -f /run/starts-[0] >/dev/null || { echo gone; exit; }; sleep 0.1; done";
     assert_eq!(lab.shell(0, "sh", is_gone).stdout, "gone\n");
+}
+
+#[test]
+fn a_reader_that_begins_seconds_after_the_last_worker_has_ended_gets_all_lines() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "head -c 200000 /dev/zero | tr '\\0' x";
+    let line = format!(
+        "{{ {MINGLE} run -j slow -w 1 --workers 1 -- sh -c \"{script}\"; echo \"code $?\" >&2; }} | {{ sleep 3; wc -c; }}"
+    );
+    let outcome = lab.shell(0, "sh", &line);
+    // In four lines, each with the rank and an end.
+    assert_eq!(outcome.stdout.trim(), (200_000 + 4 * "[0] \n".len()).to_string(), "{}", outcome.render());
+    assert!(outcome.stderr.ends_with("code 0\n"), "{}", outcome.render());
 }
 
 #[test]

@@ -65,6 +65,20 @@ fn the_wait_for_an_address_counts_towards_the_deadline() {
 }
 
 #[test]
+fn a_node_whose_address_changes_keeps_its_deadline() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let proc = lab.spawn(0, &line_with("moves", 2, "--timeout 10s"));
+    proc.expect_stderr("looking for");
+    sleep_until(proc.started + Duration::from_secs(4));
+    lab.at(0, "ip addr flush dev eth0; ip addr add 10.77.0.110/24 brd + dev eth0");
+    let started = proc.started;
+    let outcome = proc.finish();
+    outcome.failed(3, &["the addresses of this host have changed", "nobody else was heard"]);
+    let took = outcome.ended - started;
+    assert!(took < Duration::from_secs(10) + limit(Duration::from_secs(2)), "{took:?}");
+}
+
+#[test]
 fn an_interface_that_appears_while_a_node_waits_is_used() {
     let Some(lab) = Options::nodes(4).start() else { return };
     // The only interface leads nowhere, and stays the preferred one.

@@ -76,11 +76,12 @@ impl Relay {
                 busy.fetch_add(1, Ordering::AcqRel);
                 let whole = if read == 0 { lines.end() } else { lines.add(&chunk[..read]) };
                 let written = write(&whole);
+                let is_lost = |error: &io::Error| error.kind() != io::ErrorKind::BrokenPipe;
+                lost.fetch_or(written.as_ref().is_err_and(is_lost), Ordering::AcqRel);
                 busy.fetch_sub(1, Ordering::AcqRel);
                 if let Err(error) = &written
-                    && error.kind() != io::ErrorKind::BrokenPipe
+                    && is_lost(error)
                 {
-                    lost.store(true, Ordering::Release);
                     stderr::say(format_args!("cannot write the output of rank {rank}: {error}"));
                 }
                 // If nobody reads any more, the worker gets SIGPIPE, as without a relay.
@@ -125,14 +126,13 @@ impl MarkedLines {
     fn add(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut whole = Vec::with_capacity(bytes.len() + self.mark.len());
         for &byte in bytes {
-            if self.rest.last() == Some(&b'\r') && byte != b'\n' {
+            let has_end = self.rest.last() == Some(&b'\r');
+            if byte != b'\n' && (has_end || self.rest.len() >= LONGEST) {
+                self.rest.extend((!has_end).then_some(b'\n'));
                 self.flush(&mut whole);
             }
             self.rest.push(byte);
             if byte == b'\n' {
-                self.flush(&mut whole);
-            } else if self.rest.len() >= LONGEST {
-                self.rest.push(b'\n');
                 self.flush(&mut whole);
             }
         }
@@ -194,5 +194,8 @@ mod tests {
         assert_eq!(all.len(), "[0] \n".len() + LONGEST);
         assert_eq!(lines.end(), b"[0] x\n");
         assert!(lines.end().is_empty());
+        // One that is just as long is whole.
+        let all = lines.add(&[&vec![b'x'; LONGEST][..], b"\n"].concat());
+        assert_eq!(all.len(), "[0] \n".len() + LONGEST);
     }
 }

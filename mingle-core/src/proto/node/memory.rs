@@ -380,6 +380,7 @@ impl Memory {
         self.unanswered = None;
         // Of another leader.
         self.explains_no_more(Misfit::is_apart);
+        self.apart.values_mut().for_each(|apart| apart.since = apart.heard);
         if self.leaders.len() < NODES {
             self.leaders.insert(leader);
         }

@@ -29,8 +29,8 @@ impl Node {
                 }
                 // Somebody hears that it leads.
                 self.memory.hear(to.candidate.id, self.shared.now);
-                self.hear_apart(&to.candidate);
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
+                self.hear_apart(&to.candidate);
             }
             Message::Running(running) => self.on_running(source, &running),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
@@ -102,7 +102,10 @@ impl Node {
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
-        self.on_candidate(candidate, source, learned);
+        // Whom its leader does not seat a member need not introduce.
+        if fits || !self.follow.as_ref().is_some_and(|follow| follow.joined) {
+            self.on_candidate(candidate, source, learned);
+        }
     }
 
     /// A node was heard that has these endpoints. If that at which it was heard is another node's as well,
@@ -150,9 +153,11 @@ impl Node {
     /// This candidate leads on. If it does so for long, the leader does not hear it, or it does not hear the
     /// leader, or no connection opens between the two.
     fn hear_apart(&mut self, candidate: &Candidate) {
-        let is_own = candidate.id == self.shared.me() || self.follows(candidate.id);
+        let id = candidate.id;
+        let has_joined = self.leads() && self.lead.knows(id);
+        let is_here = id == self.shared.me() || self.follows(id) || has_joined;
         let differs = candidate.world != self.shared.config.world;
-        if is_own || differs || !self.memory.apart(candidate, self.shared.now) {
+        if is_here || differs || !self.memory.apart(candidate, self.shared.now) {
             return;
         }
         let leader = match &self.follow {
@@ -200,13 +205,14 @@ impl Node {
         }
     }
 
-    /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
+    /// A candidate is known: this node follows it, or introduces it and its own leader to each other.
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
         let is_over = self.seek.formed_already || (self.follow.is_none() && self.lead.has_committed());
         if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
             return;
         }
-        if candidate.world == self.shared.config.world {
+        // One that is heard by others alone may never come.
+        if candidate.world == self.shared.config.world && learned != Learned::ByAnother {
             self.lead.hear_candidate(candidate.id, &self.shared);
         }
         let (seek, shared) = (&mut self.seek, &mut self.shared);

@@ -171,8 +171,8 @@ impl Report {
     /// Who was here, and who was not.
     fn write_present(&self, f: &mut fmt::Formatter<'_>, are: &str) -> fmt::Result {
         let world = self.world;
-        if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() && self.unreached.is_none()
-        {
+        let is_cut = self.unanswered.is_some() || self.unreached.is_some() || !self.misfits.is_empty();
+        if self.heard.is_empty() && self.joined <= 1 && !is_cut {
             write!(f, "nobody else was heard {}", self.tried)?;
             let lacks = !self.without_multicast.is_empty();
             if lacks {

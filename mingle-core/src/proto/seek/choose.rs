@@ -12,6 +12,9 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Introduction, Message};
 
+/// Of all members about so many a second tell the better of two leaders of the worse.
+const TELL_BETTER: u32 = 8;
+
 impl Seek {
     fn key(lead: &Lead, shared: &Shared) -> ElectionKey {
         let node = &shared.config.node;
@@ -146,8 +149,16 @@ impl Seek {
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
             return;
         }
-        let other = Introduction { candidate: candidate.clone(), source };
-        shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(other));
-        shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
+        let is_better = ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate);
+        // The better only has to know; of many members some tell it.
+        let members = follow.progress.as_ref().map_or(1, |progress| progress.joined.max(1));
+        let tells_better = shared.rng.random_range(0..members) < TELL_BETTER;
+        if is_better || tells_better {
+            let other = Introduction { candidate: candidate.clone(), source };
+            shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(other));
+        }
+        if !is_better || tells_better {
+            shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
+        }
     }
 }

@@ -317,6 +317,7 @@ fn a_pair_between_which_nothing_passes_is_named_on_all_nodes() {
             let cure = format!("in the firewalls of node{away} and node{here}, accept UDP 29499, ");
             let warning = format!("mingle: warning: {named}");
             fails(&outcome, 5, &[&warning, &format!("{apart}{cure}"), &format!("time: {named}")]);
+            assert!(!outcome.stderr.contains("nobody else was heard"), "{}", outcome.render());
         }
     }
 }

@@ -128,3 +128,17 @@ fn a_member_introduces_its_leader_and_a_candidate_that_leads_on_to_each_other_an
         assert!(said(&all).iter().any(|(_, said)| is_apart(said)), "{is_better}");
     }
 }
+
+#[test]
+fn a_member_introduces_nobody_whom_its_leader_would_not_seat() {
+    let (mut node, _) = joined(patient(3));
+    let mut all = Vec::new();
+    for tenths in 0..=30 {
+        let now = Time::from_millis(100 * tenths);
+        // It expects a world of two.
+        node.handle_datagram(now, endpoint(7), &to_all(id(7), &announce(candidate(id(7), 7, true))));
+        all.extend(node.outputs());
+        all.extend(node.run(now));
+    }
+    assert!(!sent(&all).iter().any(|(_, message)| matches!(message, Message::Hint(_))));
+}

@@ -636,13 +636,14 @@ class Running(unittest.TestCase):
         begin = f"world = mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}); world.next()\n"
         inside = f"with mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}) as world:\n    world.next()\n"
         function = f"def main():\n    {begin}"
-        hears = f"mingle.RunningWorld({job('ends')!r}, 2, on_event=lambda event: event['event'] == 'formed' and sys.exit(5))"
+        hears = f"mingle.RunningWorld({job('ends')!r}, 2, on_event=lambda event: event['event'] == 'cut_off' and sys.exit(5))"
+        cut_off = """world.next()\nworld._pending.append(("event", '{"event": "cut_off"}', None))\n"""
         signals = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: sys.exit(2))\nsignal.alarm(1)\nworld.wait()"
         for how, code, rest in [
             ("exited", 1, inside + "    raise KeyError"),
             ("exited", 3, inside + "    sys.exit(3)"),
             ("exited", 1, inside + "    sys.exit('text')"),
-            ("exited", 5, f"import asyncio\nworld = {hears}\nasyncio.run(world.next_async())"),
+            ("exited", 5, f"import asyncio\nworld = {hears}\n{cut_off}asyncio.run(world.wait_async())"),
             ("left", None, inside + "    sys.exit()"),
             ("left", None, inside + "    raise KeyboardInterrupt"),
             ("exited", 1, begin + "raise KeyError"),

@@ -13,8 +13,7 @@ fn locked(lab: &Lab) -> Proc {
         exec flock /run/hosts sh -c 'echo held; until [ -e /run/free ]; do sleep 0.01; done'";
     command.args(["-c", script]);
     let lock = lab.start(0, command);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    assert!(lock.transcript.stdout.wait_until(deadline, |text| text.contains("held")));
+    lock.expect_stdout("held");
     lock
 }
 
@@ -255,8 +254,7 @@ fn a_signal_goes_to_the_command_and_the_other_node_waits_for_a_replacement() {
     let script = "trap 'echo caught; exit 3' TERM; echo started; while :; do sleep 0.1; done";
     let mut procs = run_all(&lab, &["--max-restarts", "5", "--timeout", "3s"], script);
     for proc in &procs {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        assert!(proc.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+        proc.expect_stdout("started");
     }
     procs[1].signal("TERM");
     let outcome = procs.remove(1).finish();
@@ -303,14 +301,19 @@ fn a_drained_node_has_the_stop_timeout_and_no_longer() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let script = "trap '' TERM; trap 'echo int' INT; echo started; while :; do sleep 0.1; done";
     let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "300ms"], script);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    node.expect_stdout("started");
     // A command that survives Ctrl-C has been asked for nothing that it must do in time.
     node.signal("INT");
-    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("int")));
+    node.expect_stdout("int");
     node.signal("TERM");
     let outcome = node.finish();
     assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+}
+
+/// Waits until the process whose ID is in /run/command is stopped.
+fn until_stopped(lab: &Lab) {
+    let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
+    assert!(lab.shell(0, "sh", stopped).status.success());
 }
 
 #[test]
@@ -319,10 +322,8 @@ fn sigterm_continues_a_stopped_command_so_that_it_can_end() {
     let script =
         "trap 'echo caught; exit 0' TERM; echo $$ >/run/command; echo started; kill -STOP $$; sleep 1000";
     let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "0"], script);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
-    let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
-    assert!(lab.shell(0, "sh", stopped).status.success());
+    node.expect_stdout("started");
+    until_stopped(&lab);
     node.signal("TERM");
     let outcome = node.finish();
     assert_eq!(
@@ -338,8 +339,7 @@ fn a_stopped_command_goes_on_when_mingle_is_continued() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let script = "echo $$ >/run/command; echo started; kill -STOP $$; echo continued";
     let node = run(&lab, 0, &["--max-restarts", "1"], script);
-    let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
-    assert!(lab.shell(0, "sh", stopped).status.success());
+    until_stopped(&lab);
     node.signal("CONT");
     let outcome = node.finish();
     assert_eq!(outcome.stdout, "started\ncontinued\n", "{}", outcome.render());
@@ -493,8 +493,7 @@ fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
     command.args([MINGLE, "run", "-j", "train", "-w", "1", "--max-restarts", "1", "--stop-timeout", "1s"]);
     command.args(["--", "sh", "-c", script]);
     let node = lab.start(0, command);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    node.expect_stdout("started");
     lab.shell(0, "sh", &format!("kill -KILL -{}", node.id()));
     // Its outputs close when the last process that has them ends.
     let outcome = node.finish();

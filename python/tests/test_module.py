@@ -72,6 +72,18 @@ def waits(name):
     )
 
 
+def runs(name, then):
+    """Another Python in a world of two that stays; it says `runs` once it has the world, and then does this."""
+    return python(
+        f"""
+        world = mingle.RunningWorld({job(name)!r}, 2, timeout={PATIENCE})
+        world.next()
+        print("runs", flush=True)
+        {then}
+        """
+    )
+
+
 class Module(unittest.TestCase):
     def setUp(self):
         os.environ["MINGLE_INTERFACE"] = "lo"
@@ -500,15 +512,8 @@ class Running(unittest.TestCase):
         self.assertEqual(first.gone, ())
 
     def test_a_process_that_is_killed_is_gone_and_one_that_stalls_is_not(self):
-        other = python(
-            f"""
-            world = mingle.RunningWorld({job("kill")!r}, 2, timeout={PATIENCE})
-            world.next()
-            print("runs", flush=True)
-            # This holds Python's lock all the time.
-            sum(range(10**15))
-            """
-        )
+        # This holds Python's lock all the time.
+        other = runs("kill", "sum(range(10**15))")
         (world,) = self.worlds_of("kill", 1, 2)
         with other:
             rank = world.next().rank
@@ -665,14 +670,7 @@ class Running(unittest.TestCase):
                     self.assertTrue(ended in (code, 0, -signal.SIGINT) or "close" in rest, ended)
 
     def test_other_threads_run_while_this_node_waits_until_the_others_know_that_it_leaves(self):
-        other = python(
-            f"""
-            world = mingle.RunningWorld({job("stops")!r}, 2, timeout={PATIENCE})
-            world.next()
-            print("runs", flush=True)
-            world.wait()
-            """
-        )
+        other = runs("stops", "world.wait()")
         (world,) = self.worlds_of("stops", 1, 2)
         with other:
             world.next()

@@ -125,6 +125,12 @@ impl Proc {
         Self { child, started, transcript: Transcript { label, stdout, stderr } }
     }
 
+    /// Waits until stdout contains `text`.
+    pub fn expect_stdout(&self, text: &str) {
+        let found = self.transcript.stdout.wait_until(Instant::now() + PATIENCE, |all| all.contains(text));
+        assert!(found, "no {text:?} within {PATIENCE:?} on stdout of\n{}", self.transcript.render());
+    }
+
     /// Waits until stderr contains `text`.
     pub fn expect_stderr(&self, text: &str) {
         self.expect_stderr_within(PATIENCE, text);
@@ -171,13 +177,14 @@ impl Proc {
         let mut dead = vec![self.child.id()];
         let mut next = 0;
         while let Some(&pid) = dead.get(next) {
-            // A stopped process starts no others during the search for its children.
-            send_signal("STOP", pid);
+            // A stopped process starts no others during the search for its children. One that has ended
+            // meanwhile has none.
+            signal_if_alive("STOP", pid);
             dead.extend(children(pid));
             next += 1;
         }
         for pid in dead {
-            send_signal("KILL", pid);
+            signal_if_alive("KILL", pid);
         }
     }
 
@@ -210,8 +217,13 @@ impl Drop for Proc {
 
 /// Sends `signal` to a process by the shell's `kill`, which every system has.
 pub fn send_signal(signal: &str, pid: u32) {
+    assert!(signal_if_alive(signal, pid), "kill -{signal} {pid}");
+}
+
+/// The same to a process that may have ended. Returns whether it was there.
+fn signal_if_alive(signal: &str, pid: u32) -> bool {
     let script = format!("kill -{signal} {pid}");
-    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success(), "{script}");
+    Command::new("sh").args(["-c", &script]).status().unwrap().success()
 }
 
 /// The children of a process: proc(5) has the parent in the fourth field, after a name in parentheses.

@@ -76,14 +76,14 @@ impl Relay {
                 busy.fetch_add(1, Ordering::AcqRel);
                 let whole = if read == 0 { lines.end() } else { lines.add(&chunk[..read]) };
                 let written = write(&whole);
-                let is_lost = |error: &io::Error| error.kind() != io::ErrorKind::BrokenPipe;
-                lost.fetch_or(written.as_ref().is_err_and(is_lost), Ordering::AcqRel);
-                busy.fetch_sub(1, Ordering::AcqRel);
                 if let Err(error) = &written
-                    && is_lost(error)
+                    && error.kind() != io::ErrorKind::BrokenPipe
                 {
+                    lost.store(true, Ordering::Release);
                     stderr::say(format_args!("cannot write the output of rank {rank}: {error}"));
                 }
+                // Only now: whoever sees that nothing is being written also sees what was lost.
+                busy.fetch_sub(1, Ordering::AcqRel);
                 // If nobody reads any more, the worker gets SIGPIPE, as without a relay.
                 if read == 0 || written.is_err() {
                     break;

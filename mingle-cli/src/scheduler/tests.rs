@@ -32,7 +32,7 @@ fn provided(environment: Pairs<'_>) -> [Option<String>; 3] {
 
 fn refused<T: fmt::Debug>(result: Result<T, Stop>) -> String {
     let stop = result.unwrap_err();
-    assert_eq!(stop.code().get(), 2);
+    assert_eq!(stop.document()["kind"], "usage");
     stop.to_string()
 }
 

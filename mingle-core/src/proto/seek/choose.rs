@@ -12,7 +12,8 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Introduction, Message};
 
-/// Of all members about so many a second tell the better of two leaders of the worse.
+/// Of all members about so many a second tell the better of two leaders of the worse: enough that it hardly
+/// hears nothing for 4 s, which would look like the end of the other.
 const TELL_BETTER: u32 = 8;
 
 impl Seek {

@@ -240,7 +240,7 @@ fn a_node_that_hears_nobody_names_the_jobs_of_its_link() {
     let job = "job job (2 of 3 nodes, from 10.77.0.1";
     let own = "this job with another port or group of multicast, from 10.77.0.11";
     let check = "give every node the same --multicast, or none";
-    let warning = "nobody else was heard within 15 s by multicast; heard on this link: ";
+    let warning = "still waiting after 15 s: nobody else was heard by multicast; heard on this link: ";
     fails(
         &outcome,
         3,
@@ -257,7 +257,7 @@ fn where_all_nodes_are_on_one_host_each_names_the_job_whose_id_differs() {
         ["trainjob", "trainjbo"].map(|job| lab.spawn(0, &line_with(job, 2, "--interface lo --timeout 18s")));
     for (outcome, other) in finish_all(both.into()).iter().zip(["trainjbo", "trainjob"]) {
         let other = format!("heard on this link: job {other} (1 of 2 nodes, from 127.0.0.1)");
-        fails(outcome, 3, &["nobody else was heard within 15 s", &other, "differ in --job-id"]);
+        fails(outcome, 3, &["still waiting after 15 s: nobody else was heard", &other, "differ in --job-id"]);
         assert!(!outcome.stderr.contains("doctor: network interfaces"), "{}", outcome.render());
     }
 }
@@ -278,7 +278,7 @@ fn a_firewall_that_drops_all_that_is_new_is_named_by_its_host_and_by_the_others(
                     --master-port), and TCP 32768-60999 from the other nodes";
         let deaf = "this host drops even the multicast that it sends itself";
         let here = format!("{deaf}; in the firewall of this host, {cure}");
-        let warning = format!("within 15 s by multicast, and {here}");
+        let warning = format!("after 15 s: nobody else was heard by multicast, and {here}");
         fails(&walled, 5, &[&warning, &format!("nobody else was heard by multicast, and {here}")]);
         for other in [first, last] {
             let apart = "does not join node0: one does not hear the other, or cannot connect";

@@ -184,7 +184,7 @@ fn with_unregistered_groups_dropped_broadcast_or_seeds_form_a_world_and_the_warn
     for outcome in finish_all(neither) {
         outcome.failed(3, &["nobody else was heard", "multicast does not pass"]);
         let warnings = warnings(&outcome);
-        let silence = warnings.iter().find(|warning| warning.contains("within 15 s"));
+        let silence = warnings.iter().find(|warning| warning.contains("after 15 s"));
         assert!(
             silence.is_some_and(|text| text.contains("--seed with the addresses of one or two nodes")),
             "{}",

@@ -133,7 +133,7 @@ fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
         (vec!["--from", &wrong], "is not a line such as \"eth0 inet 10.1.2.3/24\""),
         (vec!["--save", &full_text], "the folder is not empty; give a new folder"),
         (vec!["--save", "/proc/nothing"], "give a new folder"),
-        (vec!["--format", "xml"], "the format is 'table', 'env' or 'json'"),
+        (vec!["--format", "xml"], "possible values: table, env, json"),
         (vec!["--watch", "0"], "--watch 0: give seconds, 0.1 to 3600"),
         (vec!["--watch", "soon"], "--watch soon: give seconds"),
         (vec!["--watch", "NaN"], "give seconds"),
@@ -142,7 +142,7 @@ fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
         (vec!["--save", &empty, "--from", &empty], "cannot be used with"),
         (vec!["--check-log", "/nonexistent"], "--check-log /nonexistent: "),
         (vec!["--check-log", "/dev/null"], "NCCL_DEBUG=INFO"),
-        (vec!["--check-log", "/dev/null", "--format", "xml"], "the format is 'table', 'env' or 'json'"),
+        (vec!["--check-log", "/dev/null", "--format", "xml"], "possible values: table, env, json"),
         (vec!["--frmo", "x"], "--from"),
         (vec!["extra"], "extra"),
     ] {

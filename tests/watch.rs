@@ -120,10 +120,13 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     assert_eq!(states(&seen), ["0 runs", "1 finished", "2 runs"], "{seen}");
     assert_eq!(seen["generation"], 1, "{seen}");
 
-    // Rank 1 has nothing to stop.
+    // Rank 1 has nothing to stop, and the others wait for another node.
     nodes[1].signal("TERM");
     let left = nodes.remove(1).finish_within(limit(Duration::from_secs(15)));
     assert_eq!(left.status.code(), Some(143), "{}", left.render());
+    shows(&lines, "job ran waits for nodes: 2 of 3 nodes answer, generation 1");
+    let seen = shot();
+    assert_eq!(states(&seen), ["0 waits", "2 waits"], "{seen}");
     for node in &nodes {
         node.signal("KILL");
     }
@@ -338,7 +341,7 @@ fn a_wrong_file_or_format_ends_the_run_before_it_starts() {
             "--events (or MINGLE_EVENTS) /nonexistent/x: cannot",
         ),
         (&["-j", "x", "-w", "2", "--events", "/dev/stdout"], "is stdout"),
-        (&["watch", "--format", "xml"], "--format xml"),
+        (&["watch", "--format", "xml"], "possible values: text, json"),
         (&["watch", "--secret-file", "/x"], "--job-id is missing"),
     ] {
         let output = lab::plain(MINGLE).args(args).output().unwrap();

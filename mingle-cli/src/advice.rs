@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
-use mingle_core::proto::{BrokenPath, Elsewhere, Fault, Misfit, OtherJob, Peer, Tried, Unfit};
+use mingle_core::proto::{BrokenPath, Elsewhere, Fault, Misfit, Peer, Tried, Unfit};
 use mingle_core::rdma::{Capability, Difference, RankDifference, Verdict};
 use mingle_core::{Error, Failure, Warning};
 
@@ -274,7 +274,8 @@ fn about_deadline(report: &Report) -> Option<String> {
         Cause::Secret => SAME_SECRET.to_owned(),
         Cause::NobodyHeard if !report.without_multicast.is_empty() => SEEDS.to_owned(),
         Cause::NobodyHeard if report.is_deaf => accept_in(OWN_FIREWALL, None),
-        Cause::NobodyHeard if !report.jobs.is_empty() => about_jobs(&report.jobs).to_owned(),
+        Cause::NobodyHeard if report.jobs.iter().any(|job| job.is_own) => SAME_GROUP.to_owned(),
+        Cause::NobodyHeard if !report.jobs.is_empty() => SAME_JOB.to_owned(),
         Cause::NobodyHeard => about_silence(report.tried),
         Cause::NobodyLeads => "start the node with rank 0, or leave --rank away on one node".to_owned(),
         _ => return None,
@@ -286,11 +287,6 @@ fn walled(report: &Report) -> String {
     let leader = report.unreached.as_ref().map(|(leader, _)| leader).or(report.unanswered.as_ref());
     let firewall = leader.map_or_else(|| OWN_FIREWALL.to_owned(), firewall_of);
     accept_in(&firewall, report.elsewhere.as_ref())
-}
-
-/// The advice where only these jobs were heard.
-fn about_jobs(jobs: &[OtherJob]) -> &'static str {
-    if jobs.iter().any(|job| job.is_own) { SAME_GROUP } else { SAME_JOB }
 }
 
 /// The advice where nobody was heard by what was tried.
@@ -327,13 +323,10 @@ fn about_misfit(misfit: &Misfit, elsewhere: Option<&Elsewhere>) -> String {
 
 fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
-        Warning::NobodyHeard { is_deaf: true, .. } => accept_in(OWN_FIREWALL, None),
         Warning::Unconnectable { elsewhere, .. } => accept_in(OWN_FIREWALL, elsewhere.as_ref()),
         Warning::Unreached { leader: node, elsewhere, .. } => {
             accept_in(&firewall_of(node), elsewhere.as_ref())
         }
-        Warning::NobodyHeard { jobs, .. } if !jobs.is_empty() => about_jobs(jobs).to_owned(),
-        Warning::NobodyHeard { tried, .. } => about_silence(*tried),
         Warning::Waiting { report, .. } => return about_deadline(report),
         Warning::Misfit { node, elsewhere, .. } => about_misfit(node, elsewhere.as_ref()),
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),

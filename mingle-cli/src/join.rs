@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use mingle_core::{Assignment, Change, End, Happening, Session};
+use mingle_core::{Assignment, Change, End, Event, Happening, Session};
 
 use crate::config::Settings;
 use crate::doctor;
@@ -64,7 +64,6 @@ pub(crate) async fn meet(
                 session.leave(End::Left).await;
                 return Err(Stop::Signal(signal));
             }
-            () = progress.tick() => continue,
         };
         match happening {
             Happening::Meeting(event) => progress.show(&event),
@@ -103,12 +102,16 @@ pub(crate) async fn unless_over<T>(
 
 /// Tells programs and people what has happened.
 pub(crate) fn tell(session: &Session, happening: &Happening, config: &Settings, journal: &mut Journal) {
-    if let Happening::Running(change) = happening {
-        journal.change(change);
+    match happening {
+        Happening::Meeting(event) => journal.event(event),
+        Happening::Running(change) => journal.change(change),
+        _ => {}
     }
-    if !config.quiet
-        && let Some(sentence) = session.sentence(happening)
-    {
+    let sentence = match happening {
+        Happening::Meeting(Event::Warning(warning)) => Some(format!("warning: {}", advice::warning(warning))),
+        _ => session.sentence(happening),
+    };
+    if let Some(sentence) = sentence.filter(|_| !config.quiet) {
         stderr::say(format_args!("{}", advice::name_options(&sentence)));
     }
 }

@@ -1,11 +1,12 @@
-//! Reads NCCL's configuration files, as NCCL would in a job of this user.
+//! Reads NCCL's configuration files, as NCCL would in a job of this user. Their values count as set by the
+//! user.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use mingle_core::env::NcclConf;
 use nix::unistd::{Uid, User};
 
 use crate::host::beginning;
@@ -15,27 +16,30 @@ const SITE: &str = "/etc/nccl.conf";
 /// The most bytes of a file.
 const LONGEST: u64 = 1 << 20;
 
-static CONF: LazyLock<NcclConf> = LazyLock::new(read);
+/// NCCL's variables in the files. NCCL reads the file of NCCL_CONF_FILE, or else `.nccl.conf` in HOME, and
+/// then `/etc/nccl.conf` (`initEnvFunc` in `src/misc/param.cc`).
+pub(crate) static CONF: LazyLock<BTreeMap<String, String>> = LazyLock::new(read);
 
-/// The value that a file gives to a variable of NCCL. NCCL reads the file of NCCL_CONF_FILE, or else
-/// `.nccl.conf` in HOME, and then `/etc/nccl.conf` (`initEnvFunc` in `src/misc/param.cc`).
-pub(crate) fn value(name: &str) -> Option<String> {
-    // The files are NCCL's: what they set for others comes too late for them.
-    name.starts_with("NCCL_").then(|| CONF.value(name).map(str::to_owned)).flatten()
-}
-
-/// NCCL's variables in the files.
-pub(crate) fn all() -> impl Iterator<Item = (String, String)> {
-    let of_nccl = CONF.iter().filter(|(name, _)| name.starts_with("NCCL_"));
-    of_nccl.map(|(name, value)| (name.to_owned(), value.to_owned()))
-}
-
-fn read() -> NcclConf {
+fn read() -> BTreeMap<String, String> {
     let given = std::env::var_os("NCCL_CONF_FILE").filter(|path| !path.is_empty());
     let user = given.map(Into::into).or_else(|| Some(home()?.join(".nccl.conf")));
-    let texts: Vec<String> =
-        [user.as_deref(), Some(Path::new(SITE))].into_iter().flatten().filter_map(text).collect();
-    NcclConf::new(texts.iter().map(String::as_str))
+    variables([user.as_deref(), Some(Path::new(SITE))].into_iter().flatten().filter_map(text))
+}
+
+/// NCCL's variables in these texts (`setEnvFile` there). What they set for others comes too late for them.
+/// The first value of a name counts.
+fn variables(texts: impl Iterator<Item = String>) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    for text in texts {
+        // NCCL removes no white space: neither around a name nor around a value. Since 2.30.3 it removes a
+        // carriage return at the end.
+        let lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+        let lines = lines.filter_map(|line| line.split_once('='));
+        for (name, value) in lines.filter(|(name, _)| name.starts_with("NCCL_")) {
+            variables.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    variables
 }
 
 /// NCCL before 2.30.3 asks for the home folder of the user, whatever HOME says. Images of NVIDIA say which
@@ -65,5 +69,21 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 
 /// As [`environment`], with values that are not UTF-8.
 pub(crate) fn environment_or_files(name: &str) -> Option<OsString> {
-    std::env::var_os(name).or_else(|| value(name).map(OsString::from))
+    std::env::var_os(name).or_else(|| CONF.get(name).map(OsString::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_nccl_reads_it() {
+        let texts = [
+            "#NCCL_A=1\n NCCL_A=2\nNCCL_B= 3 \nNCCL_C\n=4\nNCCL_D==e\nNCCL_D=f\nPATH=/",
+            "NCCL_B=5\r\nNCCL_G=6\r\nNCCL_H=7\r\r\n",
+        ];
+        let read = variables(texts.iter().map(|&text| text.to_owned()));
+        let expected = [("NCCL_B", " 3 "), ("NCCL_D", "=e"), ("NCCL_G", "6"), ("NCCL_H", "7\r")];
+        assert_eq!(read, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    }
 }

@@ -8,7 +8,6 @@ use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::Progress;
 use mingle_core::tools::host_name;
 use mingle_core::{Event, HostName, JobId, Warning, WorldSize};
-use tokio::time::{Instant, Interval, interval_at};
 
 use crate::advice;
 use crate::config::Settings;
@@ -24,28 +23,22 @@ pub(crate) struct ProgressView<'a> {
     pub(crate) journal: &'a mut Journal,
     lines: EventLines,
     config: &'a Settings,
-    live: Option<Live>,
-}
-
-/// The line that is redrawn every second, for the time in it.
-#[derive(Debug)]
-struct Live {
-    bar: ProgressBar,
-    redraw: Interval,
+    /// The line that is redrawn every second, for the time in it.
+    live: Option<ProgressBar>,
 }
 
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
         let lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
-        let live = if journal.timings.formed_ms.is_some() { None } else { Live::new(config) };
+        let live = if journal.timings.formed_ms.is_some() { None } else { live(config) };
         Self { journal, lines, config, live }
     }
 
     /// All nodes restart: the pause before is over.
     pub(crate) fn restart(&mut self, generation: u32) {
         self.journal.restart(generation);
-        self.live = Live::new(self.config);
+        self.live = live(self.config);
     }
 
     /// Shows what happened.
@@ -56,41 +49,28 @@ impl<'a> ProgressView<'a> {
             _ if self.config.quiet => {}
             // Progress is redrawn in place; lines that may explain a failure later stay on the screen.
             Some(live) if matches!(event, Event::Progress(_) | Event::Preparing { .. }) => {
-                live.bar.set_message(printable(&line).into_owned());
+                live.set_message(printable(&line).into_owned());
             }
-            Some(live) => live.bar.suspend(|| stderr::say(format_args!("{line}"))),
+            Some(live) => live.suspend(|| stderr::say(format_args!("{line}"))),
             None => stderr::say(format_args!("{line}")),
-        }
-    }
-
-    /// Redraws the live line, when it is due; never returns where there is none.
-    pub(crate) async fn tick(&mut self) {
-        match &mut self.live {
-            Some(live) => {
-                live.redraw.tick().await;
-                live.bar.tick();
-            }
-            None => std::future::pending().await,
         }
     }
 }
 
-impl Live {
-    fn new(config: &Settings) -> Option<Self> {
-        // The log's lines and a live line would overwrite each other.
-        if config.quiet || config.verbose > 0 || !stderr::is_live() {
-            return None;
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            // Cleared when dropped, so that nothing of it is left beside the next line.
-            .with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
-            bar.set_style(style);
-        }
-        let second = Duration::from_secs(1);
-        bar.set_message("looking for the other nodes");
-        Some(Self { bar, redraw: interval_at(Instant::now() + second, second) })
+fn live(config: &Settings) -> Option<ProgressBar> {
+    // The log's lines and a live line would overwrite each other.
+    if config.quiet || config.verbose > 0 || !stderr::is_live() {
+        return None;
     }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+        // Cleared when dropped, so that nothing of it is left beside the next line.
+        .with_finish(ProgressFinish::AndClear);
+    if let Ok(style) = ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar.set_message("looking for the other nodes");
+    bar.enable_steady_tick(Duration::from_secs(1));
+    Some(bar)
 }
 
 /// Turns events into lines; remembers the last one, so that only changes are shown.

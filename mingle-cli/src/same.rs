@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mingle_core::env::{MINGLE_SET, alike};
+use mingle_core::env::alike;
 use mingle_core::rdma::Machine;
 use mingle_core::{RankKey, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Settings;
 use crate::host::Host;
-use crate::nccl_conf;
+use crate::nccl_conf::CONF;
 use crate::slots::{AMD, NVIDIA};
 
 /// What this node compares.
@@ -30,7 +30,7 @@ pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
 fn environment() -> impl Iterator<Item = (String, String)> {
     let own = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
-    own.chain(nccl_conf::all().filter(|(name, _)| name != MINGLE_SET))
+    own.chain(CONF.clone())
 }
 
 /// How near the GPUs are to the ports that NCCL would use, such as `1 PIX 7 SYS`. Ports that are alike count

@@ -49,7 +49,18 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
                 formation.write_outputs(Holder::own()).await?;
                 Ok(variables)
             };
-            let (variables, early) = join::unless_over(written, &mut session, &mut signals).await?;
+            let stays = config.rendezvous.stays;
+            let (variables, early) = match join::unless_over(written, &mut session, &mut signals).await {
+                Ok(told) => told,
+                // The others learn by the caller's word how its part ends.
+                Err(Stop::Signal(_)) if stays => {
+                    return attend(config, (&mut session, Vec::new()), &words, journal).await.map(drop);
+                }
+                Err(stop) => {
+                    session.leave(End::Exited(stop.code().get())).await;
+                    return Err(stop);
+                }
+            };
             let Some(variables) = variables else {
                 // It was over before the caller could hear of it.
                 for happening in &early {
@@ -59,7 +70,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
                 continue;
             };
             formation.tell(&variables, generation, listener)?;
-            if !config.rendezvous.stays || !attend(config, (&mut session, early), &words, journal).await? {
+            if !stays || !attend(config, (&mut session, early), &words, journal).await? {
                 return Ok(());
             }
         }

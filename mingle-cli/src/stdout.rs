@@ -142,15 +142,6 @@ pub(crate) fn ascii(json: &str) -> String {
     text
 }
 
-/// Whether --format asks for a report for programs.
-pub(crate) fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
-    match format {
-        None | Some("text") => Ok(false),
-        Some("json") => Ok(true),
-        Some(other) => Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::Value;

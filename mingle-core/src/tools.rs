@@ -6,4 +6,4 @@ pub use crate::net::{
     Cast, HeldPorts, Judged, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
 };
 pub use crate::proto::observe::{Observed, Observer, Sighting};
-pub use crate::wire::{Notice, Reply, from_bytes, to_bytes};
+pub use crate::wire::{Doing, Notice, Reply, from_bytes, to_bytes};

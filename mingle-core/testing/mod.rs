@@ -22,7 +22,7 @@ use super::forming::{
 use super::message::{
     Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit,
 };
-use super::{Codec, Dropped, Header, fitting, read};
+use super::{Codec, Dropped, Header, read};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Link, Metadata, Misfit, NodeId, Paths,
     Peer, Rank, Roster, Unfit, User, World, WorldSize,
@@ -566,7 +566,6 @@ impl Draw for Broken {
 impl Draw for Commit {
     fn draw(from: &mut Source<'_>) -> Self {
         let (verdict, sameness) = (from.verdict(), from.sameness());
-        let sameness = fitting(sameness, &verdict);
         Self { round: from.round(), sameness, verdict, left_over: from.count() }
     }
 }

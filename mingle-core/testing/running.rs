@@ -1,6 +1,6 @@
 //! The bodies of the messages of running worlds.
 
-use super::super::message::{Reply, Running};
+use super::super::message::{Doing, Reply, Running};
 use super::{Draw, Source};
 use crate::model::{End, Lineage};
 
@@ -18,7 +18,7 @@ impl Draw for Reply {
             rank: from.rank(),
             world: from.rank(),
             host: from.host(),
-            has_finished: from.flag(),
+            doing: [Doing::Runs, Doing::Finished, Doing::Waits][usize::from(from.byte() % 3)],
             restarts_left: from.flag().then(|| u32::from(from.byte())),
             suspected: (0..from.byte() % 20).map(|_| from.rank()).collect(),
             waiting: from.rank(),

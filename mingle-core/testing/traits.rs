@@ -1,8 +1,5 @@
 //! Traits, and which of them differ.
 
-use mingle_rdma::Verdict;
-
-use super::super::fitting;
 use super::Source;
 use crate::model::{Sameness, Trait, Traits};
 
@@ -20,6 +17,6 @@ impl Source<'_> {
 
     pub(super) fn sameness(&mut self) -> Sameness {
         let ranks: Vec<Traits> = (0..self.up_to(5)).map(|_| self.traits()).collect();
-        fitting(Sameness::of(&ranks.iter().collect::<Vec<_>>()), &Verdict::default())
+        Sameness::of(&ranks.iter().collect::<Vec<_>>())
     }
 }

@@ -77,7 +77,15 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
 /// The parts of a quoted line that are in no literal. The line is cut at each value (a word with a digit in
 /// it, or one of `names`), and further where one literal may end and another begin.
 pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<String> {
-    let is_known = |part: &str| texts.iter().any(|text| text.contains(part));
+    let is_in = |part: &str| texts.iter().any(|text| text.contains(part));
+    // The value that is put in may be a literal as well.
+    let is_put_together = |part: &str| {
+        let mut ways = part.match_indices(' ').map(|(at, _)| (&part[..=at], &part[at + 1..]));
+        ways.any(|(text, value)| {
+            is_in(&format!("{text}\0")) && texts.iter().any(|text| text.starts_with(value))
+        })
+    };
+    let is_known = |part: &str| is_in(part) || is_put_together(part);
     let (mut parts, mut is_number) = (vec![String::new()], false);
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());

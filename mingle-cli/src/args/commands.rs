@@ -96,7 +96,7 @@ pub(crate) struct RdmaArgs {
     ///
     /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval.
     /// 'json' has everything that was found, with a reason for each port and GID that is not used.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["table", "env", "json"], hide_possible_values = true)]
     pub(crate) format: Option<String>,
 
     /// Show the host that was saved in this folder
@@ -159,7 +159,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) timeout: Option<String>,
 
     /// What is printed: text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"], hide_possible_values = true)]
     pub(crate) format: Option<String>,
 }
 
@@ -188,6 +188,6 @@ pub(crate) struct WatchArgs {
     pub(crate) timeout: Option<String>,
 
     /// What is printed: text as it goes, or json at the end [default: text]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"], hide_possible_values = true)]
     pub(crate) format: Option<String>,
 }

@@ -213,11 +213,15 @@ impl Settings {
 
     /// The session with the job, with what the formats need.
     pub(crate) fn session(&self) -> Session {
+        self.with_formats().session()
+    }
+
+    fn with_formats(&self) -> Rendezvous {
         let mut rendezvous = self.rendezvous.clone();
         rendezvous.own_ports = self.formats().all(Format::uses_own_ports);
         // The variables of a shell do not need the roster, so it is not transferred for them.
         rendezvous.attributes.wants_roster |= self.formats().any(Format::needs_roster);
-        rendezvous.session()
+        rendezvous
     }
 
     /// The formats in which the world is written, on stdout and to files.

@@ -466,3 +466,11 @@ fn a_range_that_may_split_needs_nodes_that_stay_and_the_users_consent() {
     let attended = check(3, false, "2:4").unwrap_err();
     assert!(attended.ends_with("--world 3:4, or --allow-split"), "{attended}");
 }
+
+#[test]
+fn paths_to_the_ports_of_the_kernel_are_proved_if_one_format_of_several_needs_them() {
+    let own_ports = |more: &[&str]| config(&[&GOOD, more].concat(), &[]).unwrap().with_formats().own_ports;
+    assert!(own_ports(&["--format", "tf-config"]));
+    assert!(!own_ports(&["--format", "tf-config", "-o", "hostfile=/tmp/hosts"]));
+    assert!(!own_ports(&["-o", "tf-config=/tmp/config"]));
+}

@@ -1,6 +1,5 @@
 //! Parses each value, or says what is wrong with it.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat, Template};
 use mingle_core::error::InvalidId;
+use mingle_core::tools::host_name;
 use mingle_core::{JobId, Network, Paths, Rank, World, WorldSize, env};
 
 use crate::exit::Stop;
@@ -15,8 +15,6 @@ use crate::fabric::Use;
 use crate::host::beginning;
 use crate::scheduler;
 
-/// The host's name, from the kernel.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
 /// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -49,8 +47,7 @@ pub(crate) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
     }
     let world = world.max();
     if text == "hostname" {
-        let host = fs::read_to_string(HOST_NAME).map_err(|error| format!("{HOST_NAME}: {error}"))?;
-        return rank_of_host(host.trim(), world);
+        return rank_of_host(host_name().as_str(), world);
     }
     let number = text.parse().map_err(|_| InvalidId::Number(text.to_owned()));
     number.and_then(|number| world.rank(number)).map_err(|e| {

@@ -50,7 +50,7 @@ use crate::host::HERE;
 use crate::runtime::runtime;
 use crate::scheduler::{HostList, Scheduler};
 use crate::stderr::{self, printable};
-use crate::stdout::{Stdout, wants_json};
+use crate::stdout::Stdout;
 use finding::{Finding, Severity};
 use live::Meeting;
 use matrix::Board;
@@ -66,7 +66,7 @@ const SHORT: usize = 6;
 
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
-    let is_json = wants_json(args.format.as_deref())?;
+    let is_json = args.format.as_deref() == Some("json");
     let (transfers, reader) = (args.bandwidth, Reader(&|name: &str| std::env::var_os(name)));
     let (job, world, network, limit) = subject(args, &reader)?;
     let runtime = runtime()?;

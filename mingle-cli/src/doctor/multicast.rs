@@ -20,39 +20,22 @@ struct Trial {
     by: Interface,
     /// The group; none is broadcast.
     to: Option<SocketAddr>,
-    /// Why the kernel has not sent it.
-    error: Option<String>,
     came_back: bool,
 }
 
 /// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to
 /// come back, each from an address of its interface. The findings on that, and on the interfaces that could
-/// not join the group.
+/// not join the group or send to it.
 pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadcasts: bool) -> Vec<Finding> {
     let failed = station.send_to_all(&encode(tag, &Message::News(me, Vec::new())));
     let mut tried = Vec::new();
     for by in station.interfaces() {
-        let error = |to: SocketAddr| {
-            failed.iter().find_map(|warning| match warning {
-                Warning::NotSent { group, interface, error }
-                    if *group == to.ip() && *interface == by.name =>
-                {
-                    Some(error.clone())
-                }
-                _ => None,
-            })
-        };
         let has_ipv4 = by.addresses.iter().any(|own| own.addr().is_ipv4());
         let tries = [station.group_of(by).map(Some), (broadcasts && has_ipv4).then_some(None)];
-        tried.extend(tries.into_iter().flatten().map(|to| Trial {
-            by: by.clone(),
-            to,
-            error: to.and_then(error),
-            came_back: false,
-        }));
+        tried.extend(tries.into_iter().flatten().map(|to| Trial { by: by.clone(), to, came_back: false }));
     }
     let deadline = Instant::now() + BACK;
-    while tried.iter().any(|trial| trial.error.is_none() && !trial.came_back) {
+    while tried.iter().any(|trial| !trial.came_back) {
         let Ok((from, cast, bytes)) = timeout_at(deadline, station.receive()).await else { break };
         let is_own = matches!(decode(tag, &bytes), Some(Message::News(id, _)) if id == me);
         for trial in tried.iter_mut().filter(|_| is_own) {
@@ -64,10 +47,10 @@ pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadca
     }
     let cure =
         "check whether it has MULTICAST (ip link), or exclude it with --interface; --seed needs no multicast";
-    let unjoined = |warning: &Warning| {
-        Finding::new(Severity::Warning, "group", "joining the group", advice::warning(warning), cure)
+    let warned = |warning: &Warning| {
+        Finding::new(Severity::Warning, "group", "multicast", advice::warning(warning), cure)
     };
-    station.warnings().iter().map(unjoined).chain(tried.iter().map(back)).collect()
+    station.warnings().iter().chain(&failed).map(warned).chain(tried.iter().map(back)).collect()
 }
 
 fn back(trial: &Trial) -> Finding {
@@ -83,17 +66,9 @@ fn back(trial: &Trial) -> Finding {
     if trial.came_back {
         return Finding::ok(check, looked, "came back");
     }
-    let (seen, cure) = match &trial.error {
-        Some(error) => (
-            format!("cannot be sent: {error}"),
-            "look for a firewall rule on output, or exclude the interface with --interface".to_owned(),
-        ),
-        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
-        // interface.
-        None => (
-            "did not come back: this host itself drops it".to_owned(),
-            format!("let {what} pass on this host, or give --seed on each node"),
-        ),
-    };
+    // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
+    // interface.
+    let seen = "did not come back: this host itself drops it";
+    let cure = format!("let {what} pass on this host, or give --seed on each node");
     Finding::new(Severity::Problem, check, looked, seen, cure)
 }

@@ -32,23 +32,6 @@ pub(super) fn behind_links(path: &Path) -> PathBuf {
     path
 }
 
-/// Writes a file that does not exist. If it does by now, that is an error.
-pub(super) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let linked = beside(path, bytes, None, |new| {
-        fs::hard_link(new, path)?;
-        let _ = fs::remove_file(new);
-        Ok(())
-    });
-    match linked {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
-            // The file system may have no links. If the folder or the disk is at fault, the error comes
-            // again.
-            beside(path, bytes, None, |new| fs::rename(new, path))
-        }
-        result => result,
-    }
-}
-
 /// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk
 /// is another error.
 pub(super) fn is_refused(error: &io::Error) -> bool {

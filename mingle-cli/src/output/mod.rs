@@ -16,7 +16,7 @@ mod hosts;
 pub(crate) mod writable;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,33 +95,24 @@ impl OutputFile {
 /// written without it.
 async fn write_block(path: &Path, block: &str, until: Instant) -> io::Result<()> {
     loop {
-        match OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                match file::create(&file::behind_links(path), block.as_bytes()) {
-                    // Another job was first.
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                    created => return created,
-                }
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        // A file that this user may only read can be locked and replaced as well.
+        let file = opened.or_else(|error| File::open(path).map_err(|_| error))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        let is_locked = match &lock {
+            Ok(file) => is_at(file, path)?,
+            Err((_, Errno::EWOULDBLOCK)) => false,
+            Err((_, error)) => {
+                // A file system without locks.
+                tracing::debug!(%error, path = %path.display(), "no lock");
+                true
             }
-            Err(error) => return Err(error),
-            Ok(file) => {
-                let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-                let is_locked = match &lock {
-                    Ok(file) => is_at(file, path)?,
-                    Err((_, Errno::EWOULDBLOCK)) => false,
-                    Err((_, error)) => {
-                        // A file system without locks.
-                        tracing::debug!(%error, path = %path.display(), "no lock");
-                        true
-                    }
-                };
-                if is_locked || Instant::now() >= until {
-                    return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
-                }
-                drop(lock);
-                sleep(AGAIN).await;
-            }
+        };
+        if is_locked || Instant::now() >= until {
+            return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
         }
+        drop(lock);
+        sleep(AGAIN).await;
     }
 }
 

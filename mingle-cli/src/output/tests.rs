@@ -1,5 +1,5 @@
 use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::file::is_refused;
@@ -108,6 +108,20 @@ fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
 }
 
 #[test]
+fn a_file_that_root_replaces_stays_its_owners() {
+    let folder = Folder::new("owner");
+    let output = folder.output("hostfile", "file");
+    fs::write(&output.path, "old").unwrap();
+    if chown(&output.path, Some(4321), Some(4322)).is_err() {
+        println!("skipped: only root gives files away");
+        return;
+    }
+    write(&output, "new").unwrap();
+    let now = fs::metadata(&output.path).unwrap();
+    assert_eq!((now.uid(), now.gid()), (4321, 4322));
+}
+
+#[test]
 fn a_link_to_a_file_that_does_not_exist_stays_a_link() {
     let folder = Folder::new("dangling");
     fs::create_dir(folder.0.join("inner")).unwrap();
@@ -127,10 +141,10 @@ fn a_link_to_a_file_that_does_not_exist_stays_a_link() {
 fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
     let missing = write(&folder.output("hostfile", "none/hosts"), "x").unwrap_err();
-    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     let itself = write(&OutputFile { format: Format::HOSTS, template: None, path: folder.0.clone() }, "x")
         .unwrap_err();
-    assert_eq!(itself.kind(), ErrorKind::IsADirectory);
+    assert_eq!(itself.kind(), io::ErrorKind::IsADirectory);
 }
 
 #[test]

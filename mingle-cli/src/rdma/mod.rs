@@ -24,23 +24,15 @@ use document::{advice, document};
 /// The longest interval for `--watch`, in seconds.
 const LONGEST: f64 = 3600.0;
 
-/// The form of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Table,
-    Env,
-    Json,
-}
-
 /// Runs the subcommand.
 pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
-    let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
+    let format = args.format.as_deref().unwrap_or("table");
     if let Some(seconds) = &args.watch {
         let every = interval(seconds)?;
         return watch::run(&HERE, every, &mut Stdout::stream()?).map_err(Stop::Stdout);
     }
     if let Some(file) = &args.check_log {
-        return check_log(file, form);
+        return check_log(file, format);
     }
     if let Some(folder) = &args.save {
         return save(folder);
@@ -50,10 +42,10 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
         Some(folder) => Machine::from_snapshot(folder)
             .map_err(|error| Stop::Usage(format!("--from {}: {error}", folder.display())))?,
     };
-    show(&machine, form)
+    show(&machine, format)
 }
 
-fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
+fn show(machine: &Machine, format: &str) -> Result<(), Stop> {
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
     let users = Users::new(|name| users_value(name, &[], environment));
@@ -63,10 +55,10 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     warnings.extend(rdma::unusable(machine));
     warnings.extend(dropped);
     let document = document(machine, &choice, &variables, &warnings);
-    match form {
-        Form::Table => Stdout::print(&table::text(&document))?,
-        Form::Env => Stdout::print(&env(&variables))?,
-        Form::Json => Stdout::json(&document)?,
+    match format {
+        "env" => Stdout::print(&env(&variables))?,
+        "json" => Stdout::json(&document)?,
+        _ => Stdout::print(&table::text(&document))?,
     }
     for kept in variables.kept() {
         stderr::say(format_args!("{} is already set and is kept", kept.name));
@@ -90,7 +82,7 @@ fn save(folder: &Path) -> Result<(), Stop> {
     Ok(())
 }
 
-fn check_log(file: &Path, form: Form) -> Result<(), Stop> {
+fn check_log(file: &Path, format: &str) -> Result<(), Stop> {
     let failed = |error: io::Error| Stop::Usage(format!("--check-log {}: {error}", file.display()));
     let report = if file == Path::new("-") {
         check_log::read(io::stdin().lock())
@@ -98,19 +90,10 @@ fn check_log(file: &Path, form: Form) -> Result<(), Stop> {
         File::open(file).and_then(|log| check_log::read(BufReader::new(log)))
     };
     let report = report.map_err(failed)?;
-    match form {
-        Form::Json => Stdout::json(&report.json()),
-        Form::Table => Stdout::print(&report.to_string()),
-        Form::Env => Err(Stop::Usage("--format env: a log has no variables; give table or json".to_owned())),
-    }
-}
-
-fn form(text: &str) -> Result<Form, Stop> {
-    match text {
-        "table" => Ok(Form::Table),
-        "env" => Ok(Form::Env),
-        "json" => Ok(Form::Json),
-        _ => Err(Stop::Usage(format!("--format {text}: the format is 'table', 'env' or 'json'"))),
+    match format {
+        "env" => Err(Stop::Usage("--format env: a log has no variables; give table or json".to_owned())),
+        "json" => Stdout::json(&report.json()),
+        _ => Stdout::print(&report.to_string()),
     }
 }
 

@@ -4,13 +4,12 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::str::Utf8Chunk;
 
-use mingle_core::env::{Format, InvalidTemplate, Template, Variables, job_to_env};
+use mingle_core::env::{Format, Template, Variables, job_to_env};
 use nix::unistd::{AccessFlags, eaccess, mkstemp};
 
 use super::crew::Worker;
@@ -40,14 +39,11 @@ const FIRST_LINE: u64 = 256;
 #[derive(Debug)]
 pub(super) struct Command {
     words: Vec<OsString>,
-    /// The parts of each word.
-    parts: Vec<Vec<Part>>,
+    /// What to fill in in each word; none for a word that is not UTF-8.
+    templates: Vec<Option<Template>>,
     /// The format of the world, whose launcher's arguments `{args}` stands for.
     format: Format,
 }
-
-/// The part of a word that is UTF-8, with the bytes behind it that are not.
-type Part = (Template, Vec<u8>);
 
 /// A file for the command. It is removed when dropped; a process that becomes the command does not drop it.
 #[derive(Debug)]
@@ -63,9 +59,11 @@ impl Command {
     /// The parser guarantees at least one argument. `{args}` needs a format with arguments, and `{port3}`
     /// three ports.
     pub(super) fn new(words: Vec<OsString>, format: Format, ports: usize) -> Result<Self, Stop> {
-        let parts = words.iter().map(|word| parts(word)).collect::<Result<Vec<_>, _>>();
-        let parts = parts.map_err(|error| Stop::Usage(format!("in a word of the command, at {error}")))?;
-        for (template, _) in parts.iter().flatten() {
+        let templates = words.iter().map(|word| word.to_str().map(Template::lenient).transpose());
+        let templates = templates.collect::<Result<Vec<_>, _>>();
+        let templates =
+            templates.map_err(|error| Stop::Usage(format!("in a word of the command, at {error}")))?;
+        for template in templates.iter().flatten() {
             check_ports(template, ports, "the command")?;
         }
         if !format.has_arguments() && words.iter().any(|word| word == ARGUMENTS) {
@@ -75,7 +73,7 @@ impl Command {
                 all.join(" or ")
             )));
         }
-        Ok(Self { words, parts, format })
+        Ok(Self { words, templates, format })
     }
 
     fn name(&self) -> &OsStr {
@@ -86,12 +84,12 @@ impl Command {
     pub(super) fn hostfile_format(&self) -> Option<Format> {
         let lists_all = self.format.is_text() && self.format.needs_roster();
         let format = if lists_all { self.format } else { Format::HOSTFILE };
-        self.parts.iter().flatten().any(|(template, _)| template.has(HOSTFILE)).then_some(format)
+        self.templates.iter().flatten().any(|template| template.has(HOSTFILE)).then_some(format)
     }
 
     /// Whether a word has values of all nodes.
     pub(super) fn lists_all(&self) -> bool {
-        self.parts.iter().flatten().any(|(template, _)| template.needs_roster())
+        self.templates.iter().flatten().any(Template::needs_roster)
     }
 
     /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
@@ -159,11 +157,13 @@ impl Command {
             _ => None,
         };
         let mut words = Vec::with_capacity(self.words.len());
-        for (word, parts) in self.words.iter().zip(&self.parts) {
-            if word == ARGUMENTS {
-                words.extend(self.format.arguments(facts, &self.words).into_iter().map(OsString::from));
-            } else {
-                words.push(filled(parts, |template| template.fill(facts, &given))?);
+        for (word, template) in self.words.iter().zip(&self.templates) {
+            match template {
+                _ if word == ARGUMENTS => {
+                    words.extend(self.format.arguments(facts, &self.words).into_iter().map(OsString::from));
+                }
+                Some(template) => words.push(template.fill(facts, &given)?.into()),
+                None => words.push(word.clone()),
             }
         }
         let held = &formation.config.held;
@@ -210,7 +210,7 @@ impl Command {
 /// Becomes the command of these words with the right LISTEN_PID. A program takes descriptors only if that is
 /// its own process ID (sd_listen_fds(3)), which its parent does not know before it starts.
 pub(crate) fn become_listener(words: &[OsString]) -> Stop {
-    let command = Command { words: words.to_vec(), parts: Vec::new(), format: Format::SH };
+    let command = Command { words: words.to_vec(), templates: Vec::new(), format: Format::SH };
     command.become_it(of_words(words.to_vec()).env(LISTEN_PID, process::id().to_string()))
 }
 
@@ -268,23 +268,10 @@ fn executable(path: &Path) -> bool {
     path.is_file() && eaccess(path, AccessFlags::X_OK).is_ok()
 }
 
-fn parts(word: &OsStr) -> Result<Vec<Part>, InvalidTemplate> {
-    let part = |chunk: Utf8Chunk<'_>| Ok((Template::lenient(chunk.valid())?, chunk.invalid().to_vec()));
-    word.as_bytes().utf8_chunks().map(part).collect()
-}
-
-/// The word with its placeholders filled in.
-fn filled<E>(parts: &[Part], fill: impl Fn(&Template) -> Result<String, E>) -> Result<OsString, E> {
-    let mut word = Vec::new();
-    for (template, raw) in parts {
-        word.extend(fill(template)?.into_bytes());
-        word.extend(raw);
-    }
-    Ok(OsString::from_vec(word))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use mingle_core::env::Facts;
     use mingle_core::proto::Digest;
     use mingle_core::{Formed, World};
@@ -298,10 +285,8 @@ mod tests {
         let formed =
             Formed::new(world.rank(3).unwrap(), world, master, [10, 0, 0, 4].into(), Digest([0; 16]));
         let given = |name: &str| (name == "hostfile").then(|| "{rank}".to_owned());
-        let word = |word: &OsStr| {
-            filled(&parts(word).unwrap(), |template| template.fill(Facts::new(&job, &formed), &given))
-                .unwrap()
-        };
+        let word =
+            |word: &str| Template::lenient(word).unwrap().fill(Facts::new(&job, &formed), &given).unwrap();
         for (text, expected) in [
             ("--rank={rank}", "--rank=3"),
             ("{rank}{rank}/{hostfile}", "33/{rank}"),
@@ -310,10 +295,10 @@ mod tests {
             ("{{rank}} }} {end} {between} {node.addr}", "{3} }} {end} {between} {node.addr}"),
             ("", ""),
         ] {
-            assert_eq!(word(OsStr::new(text)), expected, "{text}");
+            assert_eq!(word(text), expected, "{text}");
         }
-        let raw = OsString::from_vec(vec![0xff, b'{', b'r', b'a', b'n', b'k', b'}']);
-        assert_eq!(word(&raw).as_bytes(), [0xff, b'3']);
+        let command = Command::new(vec![OsString::from_vec(vec![0xff])], Format::SH, 0).unwrap();
+        assert_eq!(command.templates, [None], "it is not UTF-8, and stays as it is");
     }
 
     #[test]

@@ -40,6 +40,17 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
     let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;
     config.rendezvous.stays |= workers;
+    let of_stays = [
+        ("gone-after", &args.gone_after),
+        ("restart-delay", &args.restart_delay),
+        ("stop-timeout", &args.stop_timeout),
+    ];
+    if let Some((option, _)) = of_stays.iter().find(|(_, given)| given.is_some() && !config.rendezvous.stays)
+    {
+        return Err(Stop::Usage(format!(
+            "--{option} has no effect, since mingle becomes the command; give --max-restarts or --workers as well"
+        )));
+    }
     config.hostfile = command.hostfile_format();
     config.rendezvous.attributes.wants_roster = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::{Keys, Lineage, NodeId, Progress};
-use mingle_core::tools::{Observed, Observer, Reply, Sighting};
+use mingle_core::tools::{Doing, Observed, Observer, Reply, Sighting};
 use mingle_core::{HostName, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -65,6 +65,17 @@ struct RunState {
     suspected: BTreeSet<u32>,
     /// The nodes that wait for a seat.
     waiting: u32,
+    /// Whether the world is over, and all that answer wait for the next.
+    #[serde(skip)]
+    is_over: bool,
+}
+
+fn state(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Runs => "runs",
+        Doing::Finished => "finished",
+        Doing::Waits => "waits",
+    }
 }
 
 impl WatchedJob {
@@ -169,6 +180,7 @@ impl WatchedJob {
             restarts_left: members.iter().filter_map(|runs| runs.restarts_left).min(),
             suspected: members.iter().flat_map(|runs| runs.suspected.iter()).copied().collect(),
             waiting: members.iter().map(|runs| runs.waiting).max().unwrap_or_default(),
+            is_over: members.iter().all(|runs| runs.doing == Doing::Waits),
         })
     }
 
@@ -180,8 +192,7 @@ impl WatchedJob {
             let (rank, state) = match &node.does {
                 Observed::Runs(runs) if suspected.contains(&runs.rank) => (Some(runs.rank), "suspected"),
                 _ if is_silent(now, node.last) => return None,
-                Observed::Runs(runs) if runs.has_finished => (Some(runs.rank), "finished"),
-                Observed::Runs(runs) => (Some(runs.rank), "runs"),
+                Observed::Runs(runs) => (Some(runs.rank), state(runs.doing)),
                 _ if leader == Some(*id) => (None, "leads"),
                 _ if self.named.contains(&node.host) => (None, "joined"),
                 _ => (None, "seeks"),
@@ -204,7 +215,9 @@ impl WatchedJob {
         if let Some((_, progress)) = self.leader(now) {
             return format!("job {name}: {progress}; {} leads", progress.leader);
         }
-        let Some(RunState { world, answered, restarts_left, suspected, waiting }) = self.running(now) else {
+        let Some(RunState { world, answered, restarts_left, suspected, waiting, is_over }) =
+            self.running(now)
+        else {
             return match self.loud(now).count() {
                 0 if self.nodes.is_empty() => format!("job {name}: no node heard so far"),
                 0 => format!("job {name} is silent: its world has formed or has ended, or is out of reach"),
@@ -215,7 +228,8 @@ impl WatchedJob {
         let ranks: Vec<String> = suspected.iter().map(u32::to_string).collect();
         let suspected = (!ranks.is_empty()).then(|| format!("suspected to be gone: {}", ranks.join(" ")));
         let waiting = (waiting > 0).then(|| format!("waiting for a seat: {waiting}"));
-        let runs = format!("job {name} runs: {answered} of {world} nodes answer, generation {generation}");
+        let does = if is_over { "waits for nodes" } else { "runs" };
+        let runs = format!("job {name} {does}: {answered} of {world} nodes answer, generation {generation}");
         [Some(runs), left, suspected, waiting].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
@@ -296,7 +310,7 @@ mod tests {
             host: HostName::new(&format!("node-{node}")),
             rank: 0,
             world: 3,
-            has_finished: false,
+            doing: Doing::Runs,
             restarts_left: Some(2),
             suspected: [].into_iter().collect(),
             waiting: 0,

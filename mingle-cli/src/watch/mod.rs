@@ -31,7 +31,7 @@ use crate::exit::Stop;
 use crate::runtime::runtime;
 use crate::scheduler::Environment;
 use crate::stderr::{self, printable, redraws};
-use crate::stdout::{Stdout, wants_json};
+use crate::stdout::Stdout;
 use job::WatchedJob;
 use jobs::Jobs;
 
@@ -63,7 +63,7 @@ trait Scene {
 
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
-    let is_json = wants_json(args.format.as_deref())?;
+    let is_json = args.format.as_deref() == Some("json");
     let WatchedJobs { job, secret, network, limit } =
         WatchedJobs::read(args, &|name| std::env::var_os(name))?;
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });

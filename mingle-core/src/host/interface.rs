@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::model::Link;
 
 /// A network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
     /// The interface's name, such as `eth0`.
@@ -37,12 +37,13 @@ pub struct Interface {
 }
 
 /// The kind of an interface, the best for a job's traffic first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// Hardware, also that of a virtual machine, or a bond or VLAN on top of hardware.
     Physical,
     /// Any other interface, such as a pod's `eth0`, a bridge that has a real port, or a VPN.
+    #[default]
     Other,
     /// A network inside the host, such as docker0, or an overlay. Other hosts often have the same address on
     /// such an interface.
@@ -93,14 +94,10 @@ impl Interface {
             name: "lo".to_owned(),
             index: 1,
             kind: Kind::Loopback,
-            default_route: false,
             up: true,
-            multicast: false,
             addresses: vec![IpAddr::from(address).into()],
-            deprecated: Vec::new(),
             firsts: vec![IpAddr::from(address).into()],
-            label: None,
-            mtu: 0,
+            ..Self::default()
         }
     }
 

@@ -91,14 +91,9 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
             name: entry.interface_name.clone(),
             index: u32::try_from(address.ifindex()).unwrap_or(0),
             kind: if is(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other },
-            default_route: false,
             up: is(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             multicast: is(InterfaceFlags::IFF_MULTICAST),
-            addresses: Vec::new(),
-            deprecated: Vec::new(),
-            firsts: Vec::new(),
-            label: None,
-            mtu: 0,
+            ..Interface::default()
         };
         let link = Listed { interface, mac: address.to_string() };
         let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));

@@ -1,14 +1,12 @@
 //! Lists with a limit, for input from the network.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A list of at most `MAX` entries. A list that is collected from more entries keeps the first ones; a longer
-/// list from the network is an error. The length that a sender claims allocates nothing.
+/// list from the network is an error. Serde reserves at most 1 MiB by the length that a sender claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct List<T, const MAX: usize>(Vec<T>);
@@ -41,27 +39,7 @@ impl<T, const MAX: usize> Deref for List<T, MAX> {
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T, const MAX: usize>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
-            type Value = List<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "at most {MAX} entries")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(entry) = entries.next_element()? {
-                    if list.len() == MAX {
-                        return Err(A::Error::custom("too many entries"));
-                    }
-                    list.push(entry);
-                }
-                Ok(List(list))
-            }
-        }
-
-        deserializer.deserialize_seq(Entries(PhantomData))
+        let list = Vec::deserialize(deserializer)?;
+        if list.len() > MAX { Err(D::Error::custom("too many entries")) } else { Ok(Self(list)) }
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use crate::model::{HostName, Lineage};
     use crate::proto::config::Config;
     use crate::proto::tests::{codec, endpoint, id, tag};
-    use crate::wire::Header;
+    use crate::wire::{Doing, Header};
 
     /// The desk of node 2.
     fn desk(seed: u64) -> Desk {
@@ -200,7 +200,7 @@ mod tests {
             rank,
             world: 4,
             host: HostName::new("b"),
-            has_finished: false,
+            doing: Doing::Runs,
             restarts_left: None,
             suspected: [].into_iter().collect(),
             waiting: 0,

@@ -44,44 +44,34 @@ pub(crate) enum Timer {
     LastCall,
 }
 
-/// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
-#[derive(Debug, Clone)]
-pub(crate) struct Timers<T = Timer>(BTreeMap<T, Time>);
+/// When each timer fires. Of two that are due at the same time, the lesser fires first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Timers(BTreeMap<Timer, Time>);
 
-impl<T> Default for Timers<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T: Copy + Ord> Timers<T> {
-    pub(crate) fn set(&mut self, timer: T, at: Time) {
+impl Timers {
+    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
         self.0.insert(timer, at);
     }
 
     /// Sets the timer unless it is set to an earlier time.
-    pub(crate) fn set_earlier(&mut self, timer: T, at: Time) {
+    pub(crate) fn set_earlier(&mut self, timer: Timer, at: Time) {
         let earlier = self.get(timer).is_none_or(|t| at < t);
         if earlier {
             self.set(timer, at);
         }
     }
 
-    pub(crate) fn stop(&mut self, timer: T) {
+    pub(crate) fn stop(&mut self, timer: Timer) {
         self.0.remove(&timer);
     }
 
-    pub(crate) fn get(&self, timer: T) -> Option<Time> {
+    pub(crate) fn get(&self, timer: Timer) -> Option<Time> {
         self.0.get(&timer).copied()
-    }
-
-    pub(crate) fn is_set(&self, timer: T) -> bool {
-        self.0.contains_key(&timer)
     }
 
     /// Whether this process was stopped past the timer, so that silence until then is no evidence against a
     /// peer.
-    pub(crate) fn slept_through(&self, timer: T, now: Time) -> bool {
+    pub(crate) fn slept_through(&self, timer: Timer, now: Time) -> bool {
         self.get(timer).is_some_and(|at| was_stopped(at, now))
     }
 
@@ -91,7 +81,7 @@ impl<T: Copy + Ord> Timers<T> {
     }
 
     /// Stops and returns the timer that was due first, if one is due at `now`.
-    pub(crate) fn expire(&mut self, now: Time) -> Option<T> {
+    pub(crate) fn expire(&mut self, now: Time) -> Option<Timer> {
         let due = self.0.iter().filter(|&(_, &at)| at <= now);
         let (&timer, _) = due.min_by_key(|&(_, &at)| at)?;
         self.stop(timer);

@@ -138,6 +138,17 @@ pub(crate) struct Running {
     pub(crate) user: User,
 }
 
+/// What a member of a world that stays does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Doing {
+    /// Its command runs.
+    Runs,
+    /// Its command has succeeded, while commands of other members run.
+    Finished,
+    /// Its world is over: it waits for the next one.
+    Waits,
+}
+
 /// The answer of a member of a running world to an observer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
@@ -149,8 +160,8 @@ pub struct Reply {
     pub world: u32,
     /// The name of the member's host.
     pub host: HostName,
-    /// Whether the member's command has succeeded, while commands of other members run.
-    pub has_finished: bool,
+    /// What the member does.
+    pub doing: Doing,
     /// After how many further failures the job still restarts; none if the member's launcher does not say so.
     pub restarts_left: Option<u32>,
     /// The lowest ranks that the member knows to be suspected.

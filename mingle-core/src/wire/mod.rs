@@ -39,8 +39,8 @@ pub(crate) use forming::{
 pub(crate) use header::Header;
 pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
-pub use message::Reply;
 pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
+pub use message::{Doing, Reply};
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
@@ -49,7 +49,7 @@ pub(crate) use session::{Body, kind_of};
 pub(crate) use token::Token;
 pub(crate) use token::begins_path;
 pub use token::{ANSWER, TOKEN};
-pub(crate) use traits::{decode_traits, encode_traits, fitting};
+pub(crate) use traits::{decode_traits, encode_traits};
 
 /// The largest datagram that mingle sends or reads, in bytes. It passes every link unfragmented: IPv6
 /// requires 1,280 bytes (RFC 8200, section 5), and the rest is for the headers of IPv6 and of a tunnel.

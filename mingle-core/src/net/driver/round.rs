@@ -275,3 +275,16 @@ fn ranges(ranks: &[u32]) -> Vec<RankRange> {
     let end = ranks.last().map_or(0, |last| last.saturating_add(1));
     RankRange::missing((0..end).filter(|rank| !ranks.contains(rank)), end, usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranks_that_are_not_back_are_named_up_to_the_last() {
+        let named = |ranks: &[u32]| RankRange::list(&ranges(ranks));
+        assert_eq!(named(&[3]), "rank 3");
+        assert_eq!(named(&[0, 1, 4, 5]), "ranks 0-1, 4-5");
+        assert!(ranges(&[]).is_empty());
+    }
+}

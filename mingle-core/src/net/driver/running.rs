@@ -23,7 +23,7 @@ use crate::proto::world::{Action, World, WorldChange, WorldRound, WorldSettings}
 use crate::proto::{Change, Config, Ending, Formed, Order, Over, Warning, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Arrival, Contact, FirstCause, Plan, RoundId, Terms};
-use crate::wire::{Reply, encode_traits};
+use crate::wire::{Doing, Reply, encode_traits};
 
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
@@ -97,6 +97,10 @@ impl RunningWorld {
         let world = World::member(me, arrival, driver.world_settings(), plan, seed, driver.now());
         let mut running = Self::new(driver, sessions, desk, world);
         running.enter(formed);
+        if running.world.leads() {
+            // Others that form a world learn that there is one.
+            running.desk.ask(&running.driver.peers.seeds);
+        }
         Ok(running)
     }
 
@@ -197,7 +201,13 @@ impl RunningWorld {
             rank: rank.map_or(0, Rank::get),
             world: u32::try_from(members.len()).unwrap_or(u32::MAX),
             host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
-            has_finished: world.has_succeeded(),
+            doing: if world.is_over() {
+                Doing::Waits
+            } else if world.has_succeeded() {
+                Doing::Finished
+            } else {
+                Doing::Runs
+            },
             restarts_left,
             suspected: world.reign().suspected.iter().copied().collect(),
             waiting: world.reign().waiting,
@@ -420,11 +430,10 @@ impl RunningWorld {
         self.world.set_growth(self.driver.now(), after);
     }
 
-    /// How long a node may stay silent, when the world may grow, and the given rank.
+    /// What this node brings to its next worlds, and its given rank.
     #[cfg(test)]
-    pub(crate) fn limits(&self) -> (Duration, Option<Duration>, Option<u32>) {
-        let settings = self.driver.world_settings();
-        (settings.gone_after, settings.grow_after, self.driver.settings.rank.map(Rank::get))
+    pub(crate) fn limits(&self) -> (WorldSettings, Option<u32>) {
+        (self.driver.world_settings(), self.driver.settings.rank.map(Rank::get))
     }
 
     /// Whether this node's own command was the first to fail in the world that is over.
@@ -481,6 +490,8 @@ impl RunningWorld {
             let _ = tokio::time::timeout(RETRY, self.wait()).await;
         }
         self.follow_addresses();
+        // What was heard of others while the world ran may be over.
+        self.desk.take_other();
         self.world.stopped(self.driver.now());
         match Box::pin(self.meet()).await? {
             Met::World(assignment) => Ok(*assignment),

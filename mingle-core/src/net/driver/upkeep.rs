@@ -12,13 +12,13 @@ use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
 use crate::net::station::Station;
-use crate::proto::{Event, Node, OtherJob, Tried, Warning};
+use crate::proto::{Event, Node, OtherJob, Tried};
 use crate::wire::Notice;
 
 /// The look at the interfaces may be so much later than it is due, since a datagram mostly wakes the process
 /// before.
 const LOOK_SLACK: Duration = Duration::from_secs(2);
-/// After this long without any message, warn that multicast may not pass.
+/// After this long, say who is here, or that multicast may not pass.
 const QUIET: Duration = Duration::from_secs(15);
 /// After this long it listens to the leaders of other jobs, which advertise once a second.
 const LONELY: Duration = Duration::from_secs(12);
@@ -29,7 +29,7 @@ const JOBS: usize = 8;
 /// When each of these is due, and the advertiser.
 pub(super) struct Upkeep {
     began: Instant,
-    /// None once it is known that the node has heard another, or the warning is given.
+    /// None once that is said.
     quiet: Option<Instant>,
     /// Hear other jobs, once this node has waited for long.
     listeners: Vec<Station>,
@@ -92,18 +92,12 @@ impl Driver {
             return Ok(());
         }
         let jobs = self.jobs(&std::mem::take(&mut upkeep.listeners));
-        if node.has_heard() {
-            node.handle_wait(self.now(), QUIET, jobs);
-            return Ok(());
-        }
         let is_deaf = self.links.multicasts() && !node.hears_itself();
         let tried = match self.tried() {
             Tried::Seeds if self.peers.seeds.is_empty() => Tried::NoSeedKnown,
             tried => tried,
         };
-        let has_ipv6_alone = self.endpoints.are_ipv6();
-        self.warn(Warning::NobodyHeard { after: QUIET, tried, jobs: jobs.clone(), is_deaf, has_ipv6_alone });
-        node.handle_silence(tried, jobs, is_deaf);
+        node.handle_wait(self.now(), QUIET, tried, jobs, is_deaf);
         Ok(())
     }
 

@@ -452,6 +452,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_error_of_accepting_is_told_once_and_is_followed_by_a_pause() {
+        let mut connections = Connections::open(Vec::new(), Vec::new(), World::new(4).unwrap()).unwrap();
+        for _ in 0..2 {
+            assert!(connections.accepts());
+            connections.accept(Err(io::Error::other("no descriptor is left")));
+            assert!(!connections.accepts());
+            connections.accept_from = clock();
+        }
+        let told = connections.next_waiting();
+        let Some(TaskEvent::Warning(Warning::NotAccepted { error })) = told else { panic!("{told:?}") };
+        assert_eq!(error, "no descriptor is left");
+        assert!(connections.next_waiting().is_none());
+    }
+
+    #[tokio::test]
     async fn a_process_that_reads_nothing_of_what_is_written_loses_its_connection() {
         let mut connections = Connections::open(Vec::new(), Vec::new(), World::new(4).unwrap()).unwrap();
         let (frames, mut written) = tokio::sync::mpsc::channel(2);

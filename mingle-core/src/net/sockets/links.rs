@@ -318,6 +318,9 @@ mod tests {
         // A switch forgets a group in which nobody says that it is.
         (links.look, links.rejoin) = (clock(), clock());
         assert!(links.keep_up());
-        assert!(links.rejoin > clock() && links.rejoin <= clock() + REJOIN);
+        let rejoin = links.rejoin;
+        assert!(rejoin > clock() && rejoin <= clock() + REJOIN);
+        links.look = clock();
+        assert!(links.keep_up() && links.rejoin == rejoin, "a look between puts it off");
     }
 }

@@ -123,7 +123,7 @@ enum State {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Happening {
-    /// An event of a formation that goes on, such as progress or a warning.
+    /// An event of a formation that goes on, such as progress; or a warning, also while a world runs.
     Meeting(Event),
     /// The last world has ended for all nodes, and the formation of this generation begins.
     Restarting(u32),
@@ -204,6 +204,8 @@ impl Session {
                             self.hear(&change);
                             return Ok(Happening::Running(change));
                         }
+                        // Such as a folder that cannot be written to any more.
+                        Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
                         () = until(forgets) => self.forget(),
                     }
                 }
@@ -214,6 +216,7 @@ impl Session {
                         biased;
                         () = until(ends) => {}
                         () = answering => {}
+                        Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
                     }
                     self.again();
                 }
@@ -462,8 +465,6 @@ impl Session {
         if let Some(growth) = self.growth.as_mut().filter(|_| has_grown) {
             growth.grows(clock());
         }
-        // Events of the last world do not belong to the next one.
-        while self.events.try_recv().is_ok() {}
         let mut metadata = self.settings.attributes.metadata.clone();
         self.row.write(&mut metadata);
         self.happenings.push_back(Happening::Restarting(running.generation()));

@@ -251,6 +251,18 @@ mod tests {
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
         elastic.is_gone = true;
         assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), Some(0));
+        // That holds for one world.
+        elastic.agree(None);
+        assert!(elastic.after(End::Exited(1)).is_none());
+    }
+
+    #[test]
+    fn what_uses_up_no_restart_has_no_pause_however_many_restarts_there_were_in_a_row() {
+        let many = Row { count: 5, ..row(9, 1000) };
+        assert_eq!(many.delay(End::Exited(1)), Duration::from_secs(8));
+        for end in [End::Left, End::Grows, End::Unknown] {
+            assert_eq!(many.delay(end), Duration::ZERO, "{end:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,20 @@
 //! Sessions of this process on the loopback interface.
 
+use std::fs;
 use std::future::poll_fn;
-use std::net::TcpListener;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::Poll;
 
 use super::*;
-use crate::model::World as Size;
+use crate::model::{HostName, NodeId, World as Size};
+use crate::net::namespace_tests::inside;
+use crate::net::sockets::connections::LONGEST_OF_MEMBER;
+use crate::proto::Warning;
+use crate::wire::session::{HELLO, Hello, Hellos};
+use crate::wire::{Frame, Header};
 
 fn job(name: &str, world: u32) -> Rendezvous {
     let job = format!("{name}-{}", std::process::id());
@@ -82,6 +90,46 @@ fn free_port() -> u16 {
     }
 }
 
+/// An empty folder that the nodes of a job share, removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("mingle-worlds-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// The files that nodes have left here.
+    fn files(&self) -> Vec<PathBuf> {
+        let is_draft = |path: &Path| path.file_name().unwrap().as_encoded_bytes().starts_with(b".");
+        let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| !is_draft(path)).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Drives both while nothing happens to them, until this is so.
+async fn quiet_until(sessions: &mut [Session; 2], is_so: impl Fn() -> bool) {
+    let begun = clock();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it takes too long");
+        let [first, second] = sessions;
+        let both = async {
+            tokio::select! { a = first.next() => a, b = second.next() => b }
+        };
+        if let Ok(happening) = timeout(Duration::from_millis(20), both).await {
+            panic!("{happening:?}");
+        }
+    }
+}
+
 fn fails(session: &mut Session, code: u8) {
     session.fail(End::Exited(code));
     session.stopped();
@@ -91,6 +139,8 @@ fn fails(session: &mut Session, code: u8) {
 async fn the_settings_of_a_session_hold_for_its_life() {
     let mut set = restarts("settings", 1, 2);
     (set.gone_after, set.grows, set.rank) = (Duration::from_secs(9), true, Some(Rank(0)));
+    (set.stop_timeout, set.last_call) = (Duration::from_secs(8), Duration::from_secs(7));
+    set.network.prefers_ipv6 = true;
     set.attributes.metadata.insert("rack", "7").unwrap();
     let mut session = set.session();
     for generation in 0..3 {
@@ -100,7 +150,10 @@ async fn the_settings_of_a_session_hold_for_its_life() {
         assert_eq!(own.get("rack"), Some("7"));
         assert_eq!(own.get("restarts").map(str::to_owned), (generation > 0).then(|| generation.to_string()));
         let State::Runs(running) = &session.state else { panic!("it runs") };
-        assert_eq!(running.limits(), (Duration::from_secs(9), Some(Duration::ZERO), Some(0)));
+        let (limits, rank) = running.limits();
+        let times = [limits.gone_after, limits.stop_timeout, limits.last_call].map(|time| time.as_secs());
+        assert_eq!((times, limits.grow_after, rank), ([9, 8, 7], Some(Duration::ZERO), Some(0)));
+        assert!(limits.prefers_ipv6);
         fails(&mut session, 1);
     }
     let error = settle(&mut [&mut session]).await.remove(0).unwrap();
@@ -178,7 +231,8 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
             any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
         }
         assert_eq!((first.generation(), second.generation()), (turn, turn));
-        fails(&mut second, 17);
+        second.fail(if turn == 0 { End::Exited(17) } else { End::Killed(9) });
+        second.stopped();
         first.stopped();
         while turn == 0 && (first.generation() == 0 || second.generation() == 0) {
             any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
@@ -207,6 +261,111 @@ async fn a_node_at_fault_again_keeps_its_seat_if_another_was_between() {
         }
     }
     assert_eq!((first.generation(), second.generation()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_node_at_fault_twice_in_a_row_gives_up_its_seat_where_the_world_may_be_smaller() {
+    let mut set = restarts("smaller", 3, 9);
+    (set.world, set.last_call) = ("2:3".parse().unwrap(), Duration::from_secs(60));
+    let (mut first, mut second, mut third) = (set.clone().session(), set.clone().session(), set.session());
+    let _ = tokio::join!(formed(&mut first), formed(&mut second), formed(&mut third));
+    for turn in 0..2 {
+        assert_eq!([first.generation(), second.generation(), third.generation()], [turn; 3]);
+        fails(&mut second, 17);
+        first.stopped();
+        third.stopped();
+        if turn == 0 {
+            settle(&mut [&mut first, &mut second, &mut third]).await;
+        }
+    }
+    let mut ends = settle(&mut [&mut first, &mut second, &mut third]).await;
+    let error = ends.remove(1).unwrap();
+    assert!(error.to_string().ends_with("twice in a row: this node gives up its seat"), "{error}");
+    assert_eq!((first.generation(), third.generation(), third.world.nodes), (2, 2, 2));
+}
+
+#[tokio::test]
+async fn where_a_world_may_be_smaller_a_failure_may_still_turn_out_to_be_the_death_of_a_node() {
+    for end in [End::Exited(1), End::Killed(6)] {
+        let mut set = restarts("settles", 2, 9);
+        (set.world, set.last_call) = ("1:2".parse().unwrap(), Duration::from_secs(60));
+        let [mut first, mut second] = two(set).await;
+        second.fail(end);
+        while first.world.over.is_none() {
+            any(&mut [&mut first, &mut second]).await.1.unwrap();
+        }
+        let over = clock();
+        assert!(!first.world.is_notified, "{end:?}");
+        while !first.world.is_notified {
+            any(&mut [&mut first, &mut second]).await.1.unwrap();
+        }
+        assert!(over.elapsed() > Duration::from_millis(1500), "{end:?}: {:?}", over.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn in_the_pause_before_a_restart_nodes_answer_a_newcomer() {
+    let mut set = restarts("pause", 2, 9);
+    set.restarts.delay = Duration::from_secs(60);
+    let [mut first, mut second] = two(set.clone()).await;
+    for turn in 0..2 {
+        fails(&mut second, 17);
+        first.stopped();
+        if turn == 0 {
+            settle(&mut [&mut first, &mut second]).await;
+        }
+    }
+    // Nothing is reported of that.
+    while !matches!((&first.state, &second.state), (State::Pauses(..), State::Pauses(..))) {
+        let _ = timeout(Duration::from_millis(20), any(&mut [&mut first, &mut second])).await;
+    }
+    let mut spare = set.session();
+    loop {
+        let (at, happening) = any(&mut [&mut first, &mut second, &mut spare]).await;
+        let happening = happening.unwrap();
+        if at == 2 && matches!(happening, Happening::Meeting(Event::Warning(Warning::AlreadyRunning { .. })))
+        {
+            break;
+        }
+    }
+    assert!(matches!((&first.state, &second.state), (State::Pauses(..), State::Pauses(..))));
+}
+
+#[tokio::test]
+async fn restarts_are_not_forgotten_while_the_command_of_a_world_that_is_over_stops() {
+    let mut set = restarts("stops", 2, 9);
+    set.restarts.forget = Duration::from_secs(1);
+    let [mut first, mut second] = two(set).await;
+    fails(&mut second, 3);
+    first.stopped();
+    settle(&mut [&mut first, &mut second]).await;
+    second.fail(End::Exited(3));
+    while first.world.over.is_none() {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    // The commands of both stop for longer than that.
+    while first.world.forgets.is_some() || second.world.forgets.is_some() {
+        let _ = timeout(Duration::from_millis(60), any(&mut [&mut first, &mut second])).await;
+    }
+    for session in [&first, &second] {
+        let outlook = session.outlook();
+        assert!(matches!(outlook, Outlook::Restart { number: Some((2, 9)), .. }), "{outlook}");
+    }
+}
+
+#[test]
+fn what_a_node_knows_of_the_others_is_a_sentence() {
+    let session = restarts("sentences", 2, 9).session();
+    let said = |change| session.sentence(&Happening::Running(change)).unwrap();
+    let peer = Peer { host: HostName::new("node-c"), address: "10.0.0.3:29503".parse().unwrap() };
+    assert_eq!(
+        said(Change::Suspected(Rank(2), peer.clone())),
+        "warning: rank 2, node-c (10.0.0.3:29503), does not answer"
+    );
+    assert_eq!(said(Change::Back(Rank(2), peer)), "warning: rank 2, node-c (10.0.0.3:29503), answers again");
+    let cut = "warning: most other nodes do not answer; this node may be cut off, and goes on";
+    assert_eq!(said(Change::CutOff), cut);
+    assert!(session.sentence(&Happening::Running(Change::Waiting(1))).is_none());
 }
 
 #[tokio::test]
@@ -314,7 +473,7 @@ async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
     fails(&mut session, 1);
     formed(&mut session).await;
     let State::Runs(running) = &session.state else { panic!("it runs") };
-    assert!(running.limits().1 > Some(Duration::from_secs(250)), "{:?}", running.limits());
+    assert!(running.limits().0.grow_after > Some(Duration::from_secs(250)), "{:?}", running.limits());
 }
 
 #[tokio::test]
@@ -353,8 +512,177 @@ async fn a_node_whose_command_still_holds_its_given_port_answers_the_others() {
     }
 }
 
+#[tokio::test]
+async fn a_node_joins_again_after_an_unknown_outcome_as_often_as_it_may_restart() {
+    let leader = Peer { host: HostName::new("other"), address: "10.0.0.1:29500".parse().unwrap() };
+    let unknown = || Err(Error::Failed(Failure::OutcomeUnknown { leader: leader.clone() }));
+    for most in [0, 2] {
+        let mut session = restarts("doubts", 2, most).session();
+        for _ in 0..most {
+            session.joined(unknown());
+            assert!(matches!(session.happenings.pop_front(), Some(Happening::Unclear(_))));
+            assert!(matches!(session.state, State::Meets(_)));
+        }
+        session.joined(unknown());
+        let error = session.next().await.unwrap_err();
+        assert!(matches!(error, Error::Failed(Failure::OutcomeUnknown { .. })), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn while_a_world_runs_its_nodes_keep_their_files_in_the_shared_folder() {
+    let folder = Folder::new("kept");
+    let mut job = restarts("kept", 2, 1);
+    job.network.seed_dir = Some(folder.0.clone());
+    let mut both = two(job).await;
+    // The first files that come back may be those that nodes write as their world begins.
+    let mut removed = clock();
+    while removed.elapsed() < Duration::from_secs(1) {
+        removed = clock();
+        folder.files().iter().for_each(|file| fs::remove_file(file).unwrap());
+        quiet_until(&mut both, || folder.files().len() == 2).await;
+    }
+    drop(both);
+    assert_eq!(folder.files(), [""; 0].map(PathBuf::from));
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_another_after_a_restart_keeps_its_file_in_the_shared_folder() {
+    let folder = Folder::new("again");
+    let mut job = restarts("again", 2, 1);
+    job.network.seed_dir = Some(folder.0.clone());
+    let [mut first, second] = two(job).await;
+    drop(second);
+    while first.world.over.is_none() {
+        any(&mut [&mut first]).await.1.unwrap();
+    }
+    first.stopped();
+    while !matches!(first.state, State::Meets(_)) {
+        any(&mut [&mut first]).await.1.unwrap();
+    }
+    let mut removed = clock();
+    while removed.elapsed() < Duration::from_secs(1) {
+        removed = clock();
+        folder.files().iter().for_each(|file| fs::remove_file(file).unwrap());
+        while folder.files().is_empty() {
+            assert!(removed.elapsed() < Duration::from_secs(30), "it takes too long");
+            let _ = timeout(Duration::from_millis(20), first.next()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_warning_reaches_the_caller_while_the_world_runs() {
+    let folder = Folder::new("warns");
+    let mut job = restarts("warns", 2, 1);
+    job.network.seed_dir = Some(folder.0.clone());
+    let [mut first, mut second] = two(job).await;
+    fs::remove_dir_all(&folder.0).unwrap();
+    let (at, happening) = any(&mut [&mut first, &mut second]).await;
+    let happening = happening.unwrap();
+    let is_meant = matches!(happening, Happening::Meeting(Event::Warning(Warning::SeedDirUnwritable { .. })));
+    assert!(is_meant, "{happening:?}");
+    let sentence = [first, second][at].sentence(&happening).unwrap();
+    assert!(sentence.starts_with("warning: ") && sentence.contains("mingle-worlds-warns"), "{sentence}");
+}
+
+#[tokio::test]
+async fn a_node_whose_last_call_is_short_asks_the_nodes_of_the_shared_folder_before_it_forms_a_world() {
+    let folder = Folder::new("asks");
+    let mut job = job("asks", 2);
+    (job.world, job.network.multicast) = ("1:2".parse().unwrap(), false);
+    job.network.seed_dir = Some(folder.0.clone());
+    let mut short = job.clone();
+    (job.last_call, short.last_call) = (Duration::from_secs(60), Duration::ZERO);
+    let (mut patient, mut hasty) = (job.session(), short.session());
+    while folder.files().is_empty() {
+        let _ = timeout(Duration::from_millis(20), patient.next()).await;
+    }
+    let (first, second) = tokio::join!(formed(&mut patient), formed(&mut hasty));
+    assert_eq!([first, second].map(|assignment| assignment.formed.world.get()), [2, 2]);
+}
+
+#[tokio::test]
+async fn a_last_call_ends_once_the_names_were_looked_up_and_the_shared_folder_was_read() {
+    let folder = Folder::new("ends");
+    let mut job = job("ends", 1);
+    (job.world, job.network.multicast, job.last_call) = ("1:2".parse().unwrap(), false, Duration::ZERO);
+    job.network.seeds = vec!["localhost".parse().unwrap()];
+    job.network.seed_dir = Some(folder.0.clone());
+    let assignment = timeout(Duration::from_secs(20), formed(&mut job.session())).await.unwrap();
+    assert_eq!(assignment.formed.world.get(), 1);
+}
+
+#[tokio::test]
+async fn a_stranger_that_begins_a_frame_longer_than_any_of_a_member_loses_its_connection_at_once() {
+    let folder = Folder::new("frames");
+    let mut job = job("frames", 2);
+    job.network.seed_dir = Some(folder.0.clone());
+    let tag = job.job.tag();
+    let mut session = job.session();
+    while folder.files().is_empty() {
+        let _ = timeout(Duration::from_millis(20), session.next()).await;
+    }
+    let file = folder.files().remove(0);
+    let (_, id) = file.to_str().unwrap().rsplit_once('-').unwrap();
+    let id = NodeId(u128::from_str_radix(id, 16).unwrap().to_be_bytes());
+    let text = fs::read_to_string(&file).unwrap();
+    let endpoint: SocketAddr = text.lines().nth(1).unwrap().parse().unwrap();
+    // Opens a connection, and writes the beginning of a frame with a body of so many bytes.
+    let begin = move |stranger: u8, body: usize| {
+        let hellos = Hellos::new(tag, None);
+        let header = Header { sender: NodeId([stranger; 16]), recipient: id };
+        let asked = hellos.encode(Hello { header, session: 1, nonce: [stranger; 16] });
+        let mut stream = TcpStream::connect(endpoint).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(&asked).unwrap();
+        let mut answer = [0; HELLO];
+        stream.read_exact(&mut answer).unwrap();
+        let mut writer = hellos.ends(&asked, &answer, true).0;
+        stream.write_all(&writer.encode(&Frame::acknowledgement(0))).unwrap();
+        let frame = writer.encode(&Frame { number: 1, read: 0, body: vec![0; body].into() });
+        stream.write_all(&frame[..64]).unwrap();
+        stream
+    };
+    let strangers = std::thread::spawn(move || {
+        let (allowed, mut too_long) = (begin(1, LONGEST_OF_MEMBER), begin(2, LONGEST_OF_MEMBER + 1));
+        let ended = too_long.read(&mut [0; 4096]).map_err(|error| error.kind());
+        allowed.set_nonblocking(true).unwrap();
+        let open = loop {
+            match (&allowed).read(&mut [0; 4096]) {
+                // The node may have said something.
+                Ok(1..) => {}
+                other => break other.map_err(|error| error.kind()),
+            }
+        };
+        (ended, open)
+    });
+    while !strangers.is_finished() {
+        let _ = timeout(Duration::from_millis(20), session.next()).await;
+    }
+    let (ended, open) = strangers.join().unwrap();
+    assert!(matches!(ended, Ok(0) | Err(io::ErrorKind::ConnectionReset)), "{ended:?}");
+    assert_eq!(open, Err(io::ErrorKind::WouldBlock));
+}
+
 #[test]
-fn a_program_without_a_runtime_joins_as_well() {
-    let assignment = job("blocking", 1).join_blocking().unwrap();
-    assert!(assignment.variables().set().contains(&("RANK".into(), "0".to_owned())));
+fn a_program_without_a_runtime_joins_as_well_and_waits_for_no_name_server() {
+    let name = "a_program_without_a_runtime_joins_as_well_and_waits_for_no_name_server";
+    // Whatever its address, the name server is silent: beyond this link, or the socket below.
+    let setup = "ip link add silent type veth peer name drops; ip link set drops up; ip link set silent up
+        ip addr add 192.0.2.1/24 dev silent; ip route add default via 192.0.2.2
+        ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:01 dev silent nud permanent";
+    if !inside(module_path!(), name, setup) {
+        return;
+    }
+    let _silent = UdpSocket::bind(("0.0.0.0", 53)).unwrap();
+    let job = job("blocking", 2);
+    let mut asks = job.clone();
+    asks.network.seeds = vec!["name.example".parse().unwrap()];
+    let begun = clock();
+    let other = std::thread::spawn(|| job.join_blocking().unwrap());
+    let both = [asks.join_blocking().unwrap(), other.join().unwrap()];
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(both.iter().map(|node| node.formed.rank.get()).sum::<u32>(), 1);
+    assert!(both[0].variables().set().contains(&("WORLD_SIZE".into(), "2".to_owned())));
 }

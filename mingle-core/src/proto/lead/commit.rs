@@ -82,9 +82,10 @@ impl Committed {
         shared.links.say(shared.now, id, &self.commit);
     }
 
-    /// Why a node gets no seat.
+    /// Why a node gets no seat. A world that has formed with fewer nodes than it may have is not full: a
+    /// latecomer looks for the next one until its time is up.
     pub(super) fn no_seat(&self, shared: &Shared) -> Refusal {
-        no_seat(&self.plan, shared)
+        if self.plan.world() < shared.most() { Refusal::Closing } else { Refusal::WorldFull }
     }
 
     /// Whether the master has yet to learn of the commit. As soon as the other nodes know of it, their jobs
@@ -101,7 +102,7 @@ impl Committed {
         }
         if !self.tells_all && !self.awaits_master(book, shared.now) {
             self.tells_all = true;
-            let full = no_seat(&self.plan, shared);
+            let full = self.no_seat(shared);
             for (id, entry) in book.entries().filter(|(_, entry)| !entry.done) {
                 if entry.seated {
                     self.tell(id, shared);
@@ -161,10 +162,4 @@ impl Committed {
             left_over: self.left_over,
         })
     }
-}
-
-/// A world that has formed with fewer nodes than it may have is not full: a latecomer looks for the next one
-/// until its time is up.
-fn no_seat(plan: &RoundPlan, shared: &Shared) -> Refusal {
-    if plan.world() < shared.most() { Refusal::Closing } else { Refusal::WorldFull }
 }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::report::Event;
+use super::report::{Event, Heard};
 use super::session::LOST;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -87,8 +87,11 @@ impl Lead {
     }
 
     /// The members with their given ranks, for a message to the user.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (Peer, Option<u32>)> {
-        self.book.members().map(|(_, entry)| (entry.peer(), entry.node.rank.map(Rank::get)))
+    pub(crate) fn present(&self) -> impl Iterator<Item = Heard> {
+        self.book.members().map(|(_, entry)| {
+            let (Peer { host, address }, rank) = (entry.peer(), entry.node.rank.map(Rank::get));
+            Heard { host, address: Some(address), rank }
+        })
     }
 
     /// Whether no node asks this one to lead, or how it ends is decided.
@@ -161,7 +164,7 @@ impl Lead {
                 self.knocking.pop_first();
             }
             let is_reached = shared.links.iter().any(|(_, peer)| peer.link.is_there());
-            if !is_reached && !shared.timers.is_set(Timer::StepDown) {
+            if !is_reached && shared.timers.get(Timer::StepDown).is_none() {
                 shared.set_after(Timer::StepDown, STEP_DOWN);
             }
         }
@@ -317,6 +320,7 @@ impl Lead {
 
     /// This node follows a better candidate.
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
+        self.abandon_round(shared);
         self.frozen = true;
         // A frozen leader gives no seats.
         self.challenged.clear();
@@ -325,13 +329,9 @@ impl Lead {
         shared.timers.stop(Timer::Challenge);
     }
 
-    /// This node follows nobody any more. [`Lead::resume`] follows when it looks for the others again.
-    pub(crate) fn thaw(&mut self) {
-        self.frozen = false;
-    }
-
-    /// Goes on as a leader.
+    /// Goes on as a leader: this node follows nobody any more.
     pub(crate) fn resume(&mut self, shared: &mut Shared) {
+        self.frozen = false;
         self.begin_call(shared);
         self.fill_seats(shared);
     }

@@ -82,7 +82,7 @@ pub(crate) fn plan_again(
     let network = RoundNetwork::settle(&applicants, turn);
     applicants.swap(0, me);
     let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
-    let sameness = alike::compare(&applicants, &verdict).map_err(|unfit| {
+    let sameness = alike::compare(&applicants).map_err(|unfit| {
         let former = applicants.iter().find(|applicant| applicant.is_former).map(|former| &former.traits);
         let differs = |new: &&Applicant| !new.is_former && former.is_none_or(|former| new.traits != *former);
         let newcomers = applicants.iter().filter(differs);

@@ -157,7 +157,7 @@ impl Lead {
     }
 
     /// Whether it is decided how this leader ends, and what its nodes read is all that it waits for.
-    pub(super) fn is_decided(&self) -> bool {
+    pub(crate) fn is_decided(&self) -> bool {
         !matches!(self.rounds.phase, Phase::Collecting | Phase::Proving(_))
     }
 
@@ -183,6 +183,8 @@ impl Lead {
                     entry.is_ready = false;
                 }
                 shared.event(Event::Preparing { round: plan.number });
+                // Of two leaders whose seats are all taken at the same time, the worse yields to the better.
+                shared.timers.set_earlier(Timer::Call, shared.now);
                 self.rounds.phase = Phase::Proving(Round::start(plan, &self.book, shared));
             }
             Err(Some(unfit)) => self.end_or_leave_out(*unfit, shared),
@@ -201,7 +203,7 @@ impl Lead {
         let (assigned, network) = self.assign(persists, shared)?;
         let spare = unfit::spare(&self.book, shared);
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
-        let sameness = alike::compare(&assigned, &verdict).map_err(Some)?;
+        let sameness = alike::compare(&assigned).map_err(Some)?;
         RoundPlan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
     }
 
@@ -336,7 +338,7 @@ impl Lead {
         let mut failed = broken.without_master();
         self.rounds.unproved.extend(failed.iter().map(|&prover| (prover, round.plan.master)));
         if failed.is_empty() {
-            failed.extend(broken.most(&self.book));
+            failed.extend(unfit::worst(broken.ends(), shared));
         }
         let path = broken.first();
         self.rounds.void(shared);
@@ -384,10 +386,18 @@ impl Lead {
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
     /// before says that they are ready: starts another round when all that waits has been read.
     pub(crate) fn void_after_stop(&mut self, shared: &mut Shared) {
-        if self.rounds.void(shared) {
-            self.welcome_first(shared.now, shared);
+        if self.abandon_round(shared) {
             shared.timers.set(Timer::Round, shared.now);
         }
+    }
+
+    /// Voids the round under way, which its members learn first. Returns whether there was one.
+    pub(crate) fn abandon_round(&mut self, shared: &mut Shared) -> bool {
+        let is_void = self.rounds.void(shared);
+        if is_void {
+            self.welcome_first(shared.now, shared);
+        }
+        is_void
     }
 
     /// Commits if all are ready and there; a world of one has nobody to wait for.

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::Node;
 use super::absent::absent;
 use super::memory::Here;
-use crate::model::Peer;
 use crate::proto::follow::{Follow, GaveUp};
-use crate::proto::report::{Event, Failure, Heard, Report};
+use crate::proto::report::{Event, Failure, Report};
 use crate::proto::timer::Timer;
 use crate::wire::{Refusal, Trouble};
 
@@ -19,8 +18,12 @@ impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
         let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
         let leader = follow.leader.candidate.peer();
+        let is_full = refusal == Refusal::WorldFull;
         if let Some(failure) = self.shared.failure(refusal, leader) {
             self.end(Event::Failed(failure));
+        } else if is_full {
+            // The world has formed, and soon says where a node that stands by waits.
+            self.miss_world();
         } else if let Some(follow) = self.follow.take() {
             // The next formation has another leader, or none yet.
             self.seek.blocklist.add(follow.leader_id(), GaveUp::Unreached, self.shared.now);
@@ -125,7 +128,7 @@ impl Node {
         } else if leads {
             here.missing = self.lead.book.missing(&self.shared);
             if joined > 1 {
-                here.members = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
+                here.members = self.lead.present().take(Report::NAMES).collect();
                 here.members.sort();
             }
         }
@@ -157,11 +160,5 @@ impl Node {
         if let Some(follow) = &self.follow {
             self.shared.links.conclude(follow.leader_id());
         }
-    }
-}
-
-impl From<(Peer, Option<u32>)> for Heard {
-    fn from((peer, rank): (Peer, Option<u32>)) -> Self {
-        Self { host: peer.host, address: Some(peer.address), rank }
     }
 }

@@ -221,6 +221,7 @@ impl Memory {
     /// The leader has named these hosts.
     pub(super) fn named(&mut self, hosts: &[HostName]) {
         for host in hosts {
+            self.is_here(host);
             if self.hosts.len() < NODES {
                 self.hosts.insert(host.clone());
             }

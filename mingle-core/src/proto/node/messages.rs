@@ -39,19 +39,18 @@ impl Node {
 
     /// A process of this job says that the job runs already.
     fn on_running(&mut self, source: SocketAddr, running: &Running) {
-        if self.is_bound() {
-            return;
-        }
-        if self.on_running_of_another_user(source, running) {
+        let is_bound = self.follow.as_ref().is_some_and(Follow::in_round) || self.lead.is_decided();
+        if is_bound || self.on_running_of_another_user(source, running) {
             return;
         }
         if self.memory.running(source) {
             self.shared.event(Event::Warning(Warning::AlreadyRunning { from: source }));
         }
-        if self.shared.config.stands_by {
+        let stands_by = self.shared.config.stands_by;
+        if stands_by && self.lead.is_collecting() {
             self.runs = Some((running.leader, running.addresses.to_vec()));
-        } else if self.shared.config.world.is_range() {
-            // The newcomers alone may be enough for a second world.
+        } else if stands_by || self.shared.config.world.is_range() {
+            // The newcomers alone are enough for a second world.
             self.miss_world();
         }
     }
@@ -91,7 +90,6 @@ impl Node {
             follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.joined {
                 self.memory.named(&announce.count.newest);
-                announce.count.newest.iter().for_each(|host| self.memory.is_here(host));
             }
             self.memory.together(candidate.id);
             self.note_most(false);
@@ -219,7 +217,7 @@ impl Node {
         let follows = match &self.follow {
             Some(follow) => seek.changes_leader(candidate, source, learned, follow, shared),
             None if seek.may_lead(shared) => seek.yields_to(candidate, source, learned, &self.lead, shared),
-            None => seek.accepts(candidate, shared),
+            None => !seek.is_blocked(candidate.id, shared),
         };
         if follows {
             self.follow(candidate, source);

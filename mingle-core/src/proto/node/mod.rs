@@ -123,12 +123,6 @@ impl Node {
         self.lead.is_about_to_commit()
     }
 
-    /// Whether this node has heard another node of its job so far.
-    #[must_use]
-    pub(crate) fn has_heard(&self) -> bool {
-        !self.memory.is_empty()
-    }
-
     /// The port at which this node accepts sessions; 0 if it does not stay.
     pub(crate) fn session_port(&self) -> u16 {
         self.shared.config.node.attributes.session_port
@@ -273,32 +267,36 @@ impl Node {
         self.seek.set_searched(&self.shared);
     }
 
-    /// This node has heard no other node of its job by the means in `tried`; the jobs in `jobs` form on the
-    /// link; and if `is_deaf`, this host drops its own multicasts. The report says so.
-    pub(crate) fn handle_silence(&mut self, tried: Tried, jobs: Vec<OtherJob>, is_deaf: bool) {
-        let memory = &mut self.memory;
-        (memory.tried, memory.jobs, memory.is_deaf) = (Some(tried), jobs, is_deaf);
-    }
-
-    /// This node has waited for `after`, and `jobs` form on the link beside its job. The report names each of
-    /// these jobs that has the same size and no more nodes than are missing here, since its nodes may have
-    /// been meant for this job. The user learns which nodes are here and, if this node is still alone, why it
-    /// may be alone.
-    pub(crate) fn handle_wait(&mut self, now: Time, after: Duration, jobs: Vec<OtherJob>) {
+    /// This node has waited for `after`, and looks for others by the means in `tried`. `jobs` form on the
+    /// link beside its job; if `is_deaf`, this host drops its own multicasts. The report names each of these
+    /// jobs, or, where nodes of this job were heard, those that have the same size and no more nodes than are
+    /// missing here, since their nodes may have been meant for this job. The user learns which nodes are here
+    /// and, if this node is still alone, why it may be alone.
+    pub(crate) fn handle_wait(
+        &mut self,
+        now: Time,
+        after: Duration,
+        tried: Tried,
+        jobs: Vec<OtherJob>,
+        is_deaf: bool,
+    ) {
         self.at(now);
-        self.memory.jobs(jobs, self.shared.config.world);
-        if self.ended {
-            return;
+        let memory = &mut self.memory;
+        let is_silent = memory.is_empty();
+        if is_silent {
+            (memory.tried, memory.jobs, memory.is_deaf) = (Some(tried), jobs, is_deaf);
+        } else {
+            memory.jobs(jobs, self.shared.config.world);
         }
         let joined = self.joined();
-        // All are here, and a round or a last call decides.
-        if joined >= self.shared.config.world.min().get() {
+        // Where all are here, a round or a last call decides.
+        if self.ended || (joined >= self.shared.config.world.min().get() && !is_silent) {
             return;
         }
         let is_alone = joined <= 1 && self.memory.most.joined <= 1;
         let report = self.memory.report_of(self.here(), &self.shared.config, self.shared.now);
         let is_news = match report.cause() {
-            Cause::Incomplete => true,
+            Cause::Incomplete | Cause::NobodyHeard => true,
             Cause::Unanswered | Cause::NobodyLeads => is_alone,
             // A warning of its own has said it.
             _ => false,
@@ -364,7 +362,7 @@ impl Node {
             Timer::Welcome => self.lead.welcome_all(&mut self.shared),
             Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
             Timer::InDoubt => self.end_in_doubt(),
-            Timer::StandAside => self.look_again(),
+            Timer::StandAside => self.seek.look_again(&mut self.shared),
             Timer::LastCall => self.on_last_call(),
         }
     }

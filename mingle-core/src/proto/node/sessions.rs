@@ -147,7 +147,6 @@ impl Node {
                 // What was said of another leader is over for a node that joins, before this leader's word.
                 self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
                 welcome.trouble.iter().for_each(|trouble| self.hear_trouble(trouble));
-                welcome.count.newest.iter().for_each(|host| self.memory.is_here(host));
                 self.memory.named(&welcome.count.newest);
                 self.note_most(false);
             }

@@ -7,7 +7,6 @@ use super::Node;
 use crate::model::Misfit;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Warning};
-use crate::proto::seek::Seek;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Commit, Introduction, Refusal, Trouble};
@@ -51,7 +50,7 @@ impl Node {
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
-        Seek::stop(&mut self.shared);
+        self.shared.timers.stop(Timer::Call);
         self.lead.freeze(&mut self.shared);
         if self.lead.knows(candidate.id) {
             // It has left this node to lead, and the end of its session is on its way.
@@ -82,7 +81,6 @@ impl Node {
         self.lead.trouble = follow.trouble.take().filter(|trouble| !is_past(trouble));
         follow.stop(&mut self.shared);
         self.follow = None;
-        self.lead.thaw();
         self.seek.start(&mut self.shared);
         self.lead.resume(&mut self.shared);
     }
@@ -95,13 +93,6 @@ impl Node {
             self.seek.blocklist.forgive(follow.leader_id());
             self.memory.joined(follow.leader_id());
             self.memory.last_misfit().iter().for_each(|misfit| follow.tell_of(misfit, &mut self.shared));
-            self.redirect_members();
-        }
-    }
-
-    /// Redirects this node's own members to the leader that it has joined.
-    pub(super) fn redirect_members(&mut self) {
-        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.joined) {
             self.lead.redirect(&follow.leader, &mut self.shared);
         }
     }
@@ -245,9 +236,6 @@ impl Node {
 
     /// The world that this node looks for has formed without it. It steps down, and goes on to ask.
     pub(super) fn miss_world(&mut self) {
-        if self.is_bound() {
-            return;
-        }
         // The sender may be wrong, and its world may end without a sign, so this does not last for ever.
         self.shared.set_after(Timer::StandAside, STAND_ASIDE);
         if !self.seek.miss_world() {
@@ -256,16 +244,12 @@ impl Node {
         if self.follow.is_none() && self.seek.announced {
             self.shared.event(Event::SteppedDown);
         }
+        self.lead.abandon_round(&mut self.shared);
         self.lead.dismiss(&mut self.shared);
         self.lead.clear(&mut self.shared);
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }
         self.seek.call_at_once(&mut self.shared);
-    }
-
-    /// No node of the running world has answered for a while: looks for the others again.
-    pub(super) fn look_again(&mut self) {
-        self.seek.look_again(&mut self.shared);
     }
 }

@@ -129,7 +129,7 @@ impl Report {
         let is_alone = self.joined <= 1;
         let causes = [
             (Cause::Running, self.running.is_some() && is_alone),
-            (Cause::Unproved, self.joined >= self.world.min().get() || self.broken.is_some()),
+            (Cause::Unproved, (self.joined >= self.world.min().get() && !is_alone) || self.broken.is_some()),
             (Cause::Misfit, self.misfits.iter().any(|misfit| !misfit.is_apart())),
             (Cause::Unreached, self.unreached.is_some() || self.unconnectable.is_some()),
             (Cause::Apart, !self.misfits.is_empty()),
@@ -178,7 +178,13 @@ impl Report {
             if lacks {
                 write!(f, ": {}", lacking(&self.without_multicast))?;
             }
-            write_silence(f, self.is_deaf && !lacks, self.has_ipv6_alone, &self.jobs)?;
+            if self.has_ipv6_alone {
+                f.write_str(", and this node uses IPv6 alone: it hears no host that has IPv4 alone")?;
+            }
+            if self.is_deaf && !lacks {
+                f.write_str(", and this host drops even the multicast that it sends itself")?;
+            }
+            OtherJob::write_all(&self.jobs, f)?;
             return self.write_absent(f);
         }
         if self.nobody_leads {
@@ -278,22 +284,6 @@ pub(super) fn write_version(f: &mut fmt::Formatter<'_>, version: u8, from: Socke
 pub(super) fn lacking(interfaces: &[String]) -> String {
     let lack = if interfaces.len() == 1 { "has no multicast" } else { "have no multicast" };
     format!("{} {lack}, and no other interface is usable", interfaces.join(", "))
-}
-
-/// What is known of a link on which nobody of this job was heard.
-pub(super) fn write_silence(
-    f: &mut fmt::Formatter<'_>,
-    is_deaf: bool,
-    has_ipv6_alone: bool,
-    jobs: &[OtherJob],
-) -> fmt::Result {
-    if has_ipv6_alone {
-        f.write_str(", and this node uses IPv6 alone: it hears no host that has IPv4 alone")?;
-    }
-    if is_deaf {
-        f.write_str(", and this host drops even the multicast that it sends itself")?;
-    }
-    OtherJob::write_all(jobs, f)
 }
 
 /// A job that forms on the link, as its leader's notice says.

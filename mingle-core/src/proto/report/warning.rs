@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{lacking, write_silence, write_unreached, write_version};
-use super::{Failure, OtherJob, Report};
+use super::deadline::{lacking, write_unreached, write_version};
+use super::{Failure, Report};
 use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
 /// A problem that does not end the rendezvous. Its text states only the fact.
@@ -15,21 +15,8 @@ use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// This node has heard no other node for this long.
-    NobodyHeard {
-        /// How long this node has waited.
-        after: Duration,
-        /// How this node has looked for other nodes.
-        tried: Tried,
-        /// The jobs that this node has heard on the link.
-        jobs: Vec<OtherJob>,
-        /// Whether this host drops even the multicasts that it sends itself.
-        is_deaf: bool,
-        /// Whether this node uses no IPv4 address.
-        has_ipv6_alone: bool,
-    },
-    /// This node has heard other nodes, but no world has formed after this long. If the report shows no
-    /// fault, its cause is [`Cause::Incomplete`](super::Cause::Incomplete).
+    /// No world has formed after this long. If the report shows no fault, its cause is
+    /// [`Cause::Incomplete`](super::Cause::Incomplete).
     Waiting {
         /// How long this node has waited.
         after: Duration,
@@ -206,10 +193,6 @@ impl fmt::Display for Warning {
 impl Warning {
     fn write_fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyHeard { after, tried, jobs, is_deaf, has_ipv6_alone } => {
-                write!(f, "nobody else was heard within {} s {tried}", after.as_secs())?;
-                write_silence(f, *is_deaf, *has_ipv6_alone, jobs)
-            }
             Self::Waiting { after, report } => {
                 write!(f, "still waiting after {} s: ", after.as_secs())?;
                 report.write_known(f, "are")

@@ -27,7 +27,7 @@ impl Seek {
         )
     }
 
-    fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
+    pub(crate) fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
         self.blocklist.contains(id, shared.now)
     }
 
@@ -43,8 +43,8 @@ impl Seek {
     /// if each of them announced itself at once, or answered, one announce would cause thousands. And a node
     /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
-        // Others may have joined meanwhile, and no candidate yields in a round.
-        let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
+        // Others may have joined meanwhile.
+        let (best, source) = self.best.take().filter(|_| !lead.is_decided())?;
         (ElectionKey::of(&best) > Self::key(lead, shared)).then_some((best, source))
     }
 
@@ -77,7 +77,7 @@ impl Seek {
         shared: &mut Shared,
     ) -> bool {
         if ElectionKey::of(candidate) > Self::key(lead, shared) {
-            if self.is_blocked(candidate.id, shared) || !lead.is_collecting() {
+            if self.is_blocked(candidate.id, shared) || lead.is_decided() {
                 return false;
             }
             let is_fresh = !candidate.explicit && candidate.members <= 1;
@@ -120,11 +120,6 @@ impl Seek {
         }
         self.introduce(candidate, source, learned, follow, shared);
         false
-    }
-
-    /// A candidate is known to a node that neither leads nor follows. Returns whether to follow it.
-    pub(crate) fn accepts(&self, candidate: &Candidate, shared: &Shared) -> bool {
-        !self.is_blocked(candidate.id, shared)
     }
 
     /// The leader sends this node to another candidate. Returns whether to follow that one.

@@ -108,11 +108,6 @@ impl Seek {
         shared.set_after(Timer::Call, delay);
     }
 
-    /// Stops announcing and soliciting: this node follows a candidate.
-    pub(crate) fn stop(shared: &mut Shared) {
-        shared.timers.stop(Timer::Call);
-    }
-
     /// Whether this node may lead now, if it follows nobody.
     pub(crate) fn may_lead(&self, shared: &Shared) -> bool {
         shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
@@ -129,7 +124,7 @@ impl Seek {
         !std::mem::replace(&mut self.formed_already, true)
     }
 
-    /// Looks for the others again, as if no world had formed.
+    /// No node of the running world has answered for a while: looks for the others again.
     pub(crate) fn look_again(&mut self, shared: &mut Shared) {
         self.formed_already = false;
         self.start(shared);

@@ -2175,6 +2175,61 @@ fn a_node_that_waits_with_a_given_rank_that_is_taken_does_not_count_as_here() {
 }
 
 #[test]
+fn nodes_that_wait_with_given_ranks_take_these_whoever_came_first() {
+    for ranks in [[2, 3], [3, 2]] {
+        let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 2, 0.0);
+        for (host, rank) in [4, 5].into_iter().zip(ranks) {
+            let (now, world) = (net.now, net.hosts[host].world.as_mut().unwrap());
+            let mut arrival = world.arrival.clone();
+            arrival.node.rank = Some(Rank(rank));
+            world.set_arrival(now, arrival);
+        }
+        net.run_until(net.now + Duration::from_secs(4));
+        net.trouble(Trouble::Kill(2));
+        net.trouble(Trouble::Kill(3));
+        net.run_until(net.now + Duration::from_secs(5));
+        let world = net.hosts[net.leader().unwrap()].world.as_ref().unwrap();
+        assert_eq!(world.epoch.generation, 1, "the next world has formed");
+        let seats = [4, 5].map(|host| world.plan.as_ref().unwrap().rank_of(net.hosts[host].id));
+        assert_eq!(seats, ranks.map(Some));
+    }
+}
+
+#[test]
+fn a_world_grows_no_sooner_than_it_was_told_last() {
+    let mut net = Net::new(1, "2:3".parse().unwrap(), 2, 1, 0.0);
+    for host in 0..2 {
+        net.with(host, |world, now| world.set_growth(now, Duration::from_secs(60)));
+    }
+    for (seconds, generation) in [(50, 0), (70, 1)] {
+        net.run_until(Time::from_secs(seconds));
+        let leader = net.hosts[net.leader().unwrap()].world.as_ref().unwrap();
+        assert_eq!((leader.epoch.generation, &leader.reign.phase), (generation, &Phase::Runs), "{seconds} s");
+    }
+}
+
+#[test]
+fn a_node_whose_command_has_ended_well_may_die_and_one_that_leaves_when_the_world_is_over_is_no_cause() {
+    let phase = |net: &Net| net.hosts[net.leader().unwrap()].world.as_ref().unwrap().reign.phase;
+    let (mut net, leader, member) = running(3, 0.0, 1);
+    let third = (0..3).find(|host| ![leader, member].contains(host)).unwrap();
+    net.command_ends(third, None);
+    net.run_until(net.now + Duration::from_secs(1));
+    net.trouble(Trouble::Kill(third));
+    net.run_until(net.now + Duration::from_secs(5));
+    assert_eq!(phase(&net), Phase::Runs);
+
+    let (mut net, leader, member) = running(3, 0.0, 2);
+    let third = (0..3).find(|host| ![leader, member].contains(host)).unwrap();
+    net.command_ends(member, Some(End::Exited(3)));
+    net.run_until(net.now + Duration::from_millis(200));
+    net.command_ends(third, Some(End::Left));
+    net.run_until(net.now + Duration::from_secs(1));
+    let Phase::Over(cause) = phase(&net) else { panic!("{:?}", phase(&net)) };
+    assert_eq!(cause.end, End::Exited(3));
+}
+
+#[test]
 fn a_node_that_waits_names_an_heir_while_the_leader_is_dead_and_the_other_members_are_stopped() {
     let size = WorldSize::from(Size::new(3).unwrap());
     let mut net = Net::new(7, size, 3, 1, 0.0);

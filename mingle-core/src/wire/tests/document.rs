@@ -176,7 +176,7 @@ fn datagrams() -> Vec<(&'static str, Message)> {
         rank: 1,
         world: 4,
         host: HostName::new("b"),
-        has_finished: false,
+        doing: Doing::Runs,
         restarts_left: Some(3),
         suspected: [2].into_iter().collect(),
         waiting: 0,

@@ -4,8 +4,6 @@ mod document;
 
 use std::net::SocketAddr;
 
-use mingle_rdma::Verdict;
-
 use super::*;
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Misfit, Paths, Peer, Rank,
@@ -69,7 +67,7 @@ fn candidate() -> Candidate {
 /// The refusals that have a list, or another node.
 fn refusals() -> [Said; 6] {
     [
-        Said::Refuse(Refusal::Differs(fitting(Sameness::largest(), &Verdict::default()))),
+        Said::Refuse(Refusal::Differs(Sameness::largest())),
         Said::Refuse(Refusal::NoCommonFamily(peer(), peer())),
         Said::Refuse(Refusal::NoRdma(largest_verdict(), true)),
         Said::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
@@ -173,7 +171,7 @@ fn largest_misfit() -> Misfit {
 fn largest_frames() -> Vec<Said> {
     let trouble = Some(Trouble::Misfit(largest_misfit()));
     let void = u64::MAX;
-    let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
+    let (verdict, sameness) = (largest_verdict(), Sameness::largest());
     let mut largest = vec![
         part(Some(Answer::Ready)),
         part(None),
@@ -232,7 +230,7 @@ fn largest() -> Vec<Message> {
             rank: u32::MAX,
             world: u32::MAX,
             host: HostName::new(&"h".repeat(999)),
-            has_finished: true,
+            doing: Doing::Waits,
             restarts_left: Some(u32::MAX),
             suspected: (0..99).map(|_| u32::MAX).collect(),
             waiting: u32::MAX,
@@ -486,21 +484,6 @@ fn a_codec_of_a_large_world_remembers_all_of_its_senders() {
         assert!(receiver.decode(&datagram(number)).is_ok());
     }
     assert_eq!(receiver.decode(&first), Err(Dropped::Replayed));
-}
-
-#[test]
-fn a_commit_names_three_differences_of_usual_length_and_fewer_where_they_are_long() {
-    let named = |sameness: &Sameness| sameness.differences().len();
-    let usual = |key: &str, value: &str| Trait::shown(key, value);
-    let rank = |value: &str| -> Traits {
-        let keys = ["NCCL_IB_QPS_PER_CONNECTION", "NCCL_ALGO", "nvidia driver"];
-        keys.into_iter().map(|key| usual(key, value)).collect()
-    };
-    let known: Vec<Traits> = ["570.86.15", "570.124.06"].into_iter().map(rank).collect();
-    let sameness = Sameness::of(&known.iter().collect::<Vec<_>>());
-    assert_eq!(named(&fitting(sameness, &largest_verdict())), 3);
-    assert_eq!(named(&fitting(Sameness::largest(), &largest_verdict())), 0);
-    assert_eq!(named(&fitting(Sameness::largest(), &Verdict::default())), 2);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
 use crate::model::{HostName, Misfit, Peer};
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{Cause, Config, Event, Failed, Order, Output, Warning};
+use crate::proto::{Cause, Config, Event, Failed, Order, Output, Tried, Warning};
 use crate::wire::{Candidate, Refusal, Said, Trouble, Welcome};
 
 #[test]
@@ -111,12 +111,52 @@ fn what_a_node_says_while_it_waits_is_of_those_who_are_here_and_changes_no_later
         close(&mut node, 4);
         assert_eq!(node.lead.book.seated, 2);
         node.run(Time::from_secs(15));
-        node.handle_wait(Time::from_secs(15), Duration::from_secs(15), Vec::new());
+        node.handle_wait(Time::from_secs(15), Duration::from_secs(15), Tried::Multicast, Vec::new(), false);
         assert_eq!(told(&node.outputs()), waits, "{world}");
         node.run(Time::from_secs(16));
         close(&mut node, 3);
         let all = node.run(Time::from_secs(31));
         assert_eq!(deadline(&all).cause(), Cause::Incomplete, "{world}");
+    }
+}
+
+#[test]
+fn a_node_that_is_alone_in_a_world_of_one_to_many_says_so_while_its_call_goes_on() {
+    let world = "1:4".parse().unwrap();
+    let mut node = hand(Config { world, last_call: Duration::from_secs(60), ..patient(4) });
+    node.run(Time::from_secs(15));
+    node.handle_wait(Time::from_secs(15), Duration::from_secs(15), Tried::Multicast, Vec::new(), false);
+    let outputs = node.outputs();
+    let [Output::Event(Event::Warning(Warning::Waiting { report, .. }))] = &outputs[..] else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!(report.cause(), Cause::NobodyHeard);
+}
+
+#[test]
+fn a_node_that_stands_by_forms_no_second_world_once_it_knows_that_one_has_formed() {
+    let stands_by = || Config { stands_by: true, ..patient(2) };
+    // It leads a round when it learns that, or was a standby of the leader.
+    let mut leads = hand(stands_by());
+    leads.run(Time::from_millis(1));
+    join(&mut leads, 3);
+    assert!(leads.lead.is_proving());
+    let told = hear_datagram(&mut leads, 9, &running());
+    let heard = said(&told);
+    let is_void = matches!(
+        heard[..],
+        [(3, Said::Welcome(Welcome { void: 1, .. })), (3, Said::Refuse(Refusal::Closing))]
+    );
+    assert!(is_void, "{told:?}");
+    let (mut standby, _) = joined(stands_by());
+    hear(&mut standby, &Said::Refuse(Refusal::WorldFull));
+    for node in [&mut leads, &mut standby] {
+        assert!(node.runs().is_none() && !node.is_bound());
+        // It asks, and joins nobody, until it hears where to wait.
+        hear_datagram(node, 7, &announce(candidate(id(7), 7, true)));
+        assert!(node.follow.is_none() && !node.leads());
+        hear_datagram(node, 9, &running());
+        assert_eq!(node.runs().map(|(leader, _)| *leader), Some(LEADER));
     }
 }
 

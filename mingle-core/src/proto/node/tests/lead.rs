@@ -14,14 +14,28 @@ use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNew
 use crate::wire::{Candidate, Introduction, Message, Part, Said, Solicit, Welcome};
 
 #[test]
-fn a_leader_does_not_yield_in_a_round() {
+fn a_leader_yields_in_a_round_whose_members_learn_that_it_is_void() {
     let mut node = node();
     node.outputs();
     let told = hear_from(&mut node, 9, &joining(9, WorldSize::of(2)));
     assert!(says(&told, |said| matches!(said, Said::Prepare(_))));
     let better = announce(candidate(id(3), 1, true));
     node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(3), &better));
-    assert!(node.follow.is_none() && node.lead.is_proving());
+    assert!(node.follow.is_some() && !node.lead.is_proving());
+    assert!(says(&node.outputs(), |said| matches!(said, Said::Welcome(Welcome { void: 1, .. }))));
+    // Whatever its member says now is of no round.
+    assert!(!commits(&hear_from(&mut node, 9, &ready(1))));
+}
+
+#[test]
+fn a_leader_whose_world_has_formed_yields_to_nobody() {
+    let (mut node, _) = leading(2);
+    hear_from(&mut node, 3, &ready(1));
+    assert!(commits(&node.run(Time::from_millis(2))));
+    let better = announce(candidate(id(4), 1, true));
+    node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(4), &better));
+    hear_datagram(&mut node, 9, &super::running());
+    assert!(node.follow.is_none() && node.lead.is_decided());
 }
 
 #[test]

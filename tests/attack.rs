@@ -87,11 +87,12 @@ fn forms_under(lab: &Lab, how: &str, secret: (&str, &str)) -> Duration {
         proc.expect_stderr("3 of 4 nodes here");
     }
     more_hits(&attacker, 20);
+    // Otherwise the attack has not reached the node, and the test shows nothing.
+    let is_reached = |log: &str| heard(log, "datagram dropped|a connection is no session's");
+    let reached = procs[0].transcript.stderr.wait_until(Instant::now() + Duration::from_secs(15), is_reached);
+    assert!(reached, "{how}: {}", procs[0].transcript.render());
     let (outcomes, took) = complete(lab, procs, spawn(lab, 3, &args, secret));
     outcomes.iter().for_each(is_clean);
-    // Otherwise the attack has not reached the node, and the test shows nothing.
-    let reached = heard(&outcomes[0].stderr, "datagram dropped|a connection is no session's");
-    assert!(reached, "{how}: {}", outcomes[0].render());
     drop(attacker);
     took
 }

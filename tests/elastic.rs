@@ -466,6 +466,82 @@ fn a_node_whose_address_changes_while_it_waits_for_a_seat_gets_one_at_its_new_ad
 }
 
 #[test]
+fn a_node_that_is_left_alone_finds_by_its_seed_a_node_that_knows_of_nobody() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.set(&Policy { no_multicast: true, ..Policy::default() });
+    // The seed is the second node, which has no other.
+    let seed = lab.address(1).to_string();
+    let line = ["--world", "2", "--timeout", "60s", "--seed", &seed];
+    let mut procs: Vec<Proc> = (0..2).map(|node| run_in(&lab, node, &line, UNTIL_TOLD)).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    send_signal("KILL", procs.pop().unwrap().id());
+    procs[0].expect_stderr("all commands restart");
+    procs.push(run_in(&lab, 1, &line, UNTIL_TOLD));
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 1");
+    }
+    end(&lab, &[0, 1], 1);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn of_twice_as_many_nodes_that_start_at_once_one_half_forms_a_world_and_the_other_waits() {
+    let Some(lab) = Options::nodes(6).start() else { return };
+    for round in 0..4 {
+        lab.forget();
+        lab.at(0, "rm -f /run/end0");
+        let line = ["--world", "3", "--timeout", "60s"];
+        let procs: Vec<Proc> = (0..6).map(|node| run_in(&lab, node, &line, UNTIL_TOLD)).collect();
+        let runs = |proc: &&Proc| proc.transcript.stdout.text().contains(" of 3 in 0");
+        let waits = |proc: &&Proc| proc.transcript.stderr.text().contains("already runs");
+        let count = || (procs.iter().filter(runs).count(), procs.iter().filter(waits).count());
+        let until = Instant::now() + PATIENCE;
+        // Each does one of the two in the end.
+        while count().0 + count().1 < 6 {
+            assert!(Instant::now() < until, "{:?} in round {round}", count());
+            let soon = Instant::now() + Duration::from_millis(20);
+            procs[0].transcript.stdout.wait_until(soon, |_| false);
+        }
+        let all = || procs.iter().map(|proc| proc.transcript.render()).collect::<String>();
+        assert_eq!(procs.iter().filter(runs).count(), 3, "in round {round}\n{}", all());
+        end(&lab, &[0], 0);
+        for outcome in finish_all(procs) {
+            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn a_second_address_is_in_a_nodes_file_while_it_waits_and_while_its_world_runs() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    lab.at(0, "mkdir /run/seeds");
+    let line = ["--world", "2", "--timeout", "60s", "--seed-dir", "/run/seeds"];
+    let names = |address: &str| {
+        lab.at(0, &format!("ip addr add {address}/24 dev eth0"));
+        let until = Instant::now() + PATIENCE;
+        while !lab.shell(0, "sh", "cat /run/seeds/mingle-*").stdout.contains(&format!("{address}:")) {
+            assert!(Instant::now() < until, "{}", lab.shell(0, "sh", "head /run/seeds/*").stdout);
+        }
+    };
+    let mut procs = vec![run_in(&lab, 0, &line, UNTIL_TOLD)];
+    procs[0].expect_stderr("looking for");
+    names("10.77.0.50");
+    procs.push(run_in(&lab, 1, &line, UNTIL_TOLD));
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    names("10.77.0.60");
+    end(&lab, &[0, 1], 0);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_node_whose_only_link_is_down_for_long_while_its_command_fails_comes_back_with_the_link() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let script = format!("{UNTIL_TOLD}; exit $((1 - MINGLE_GENERATION))");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::finish_all;
-use crate::lab::{Lab, MINGLE, Options};
+use crate::lab::{Lab, MINGLE, Options, sleep_until};
 
 /// Another program holds the lock of the file /run/hosts until there is a file /run/free.
 fn locked(lab: &Lab) -> Proc {
@@ -310,6 +310,84 @@ fn a_drained_node_has_the_stop_timeout_and_no_longer() {
     assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
 }
 
+#[test]
+fn signals_after_sigterm_neither_give_a_command_more_time_nor_change_the_code() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "trap '' TERM INT; echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "4s"], script);
+    node.expect_stdout("started");
+    let asked = Instant::now();
+    node.signal("TERM");
+    sleep_until(asked + Duration::from_secs(2));
+    node.signal("TERM");
+    node.signal("INT");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    let took = outcome.ended - asked;
+    assert!((Duration::from_secs(4)..Duration::from_millis(5800)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_command_that_does_not_stop_when_its_world_is_over_is_killed_after_the_stop_timeout() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 1 ] && exit 0
+        [ $1 = 0 ] && trap '' TERM
+        echo started; until [ $1 = 1 ] && [ -e /run/fail ]; do sleep 0.1; done; exit 3";
+    let procs = run_all(&lab, &["--max-restarts", "1", "--stop-timeout", "1s"], script);
+    for proc in &procs {
+        proc.expect_stdout("started");
+    }
+    let failed = Instant::now();
+    lab.shell(0, "sh", ">/run/fail");
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - failed;
+    assert!((Duration::from_secs(1)..Duration::from_secs(15)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_command_that_mingle_becomes_gets_the_addresses_of_all_nodes_and_the_events_name_its_process() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let start = |node: usize| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "--job-id", "train", "--world", "2", "--timeout", "60s"]);
+        command.args(["--events", &format!("/run/events.{node}"), "--"]);
+        command.args(["sh", "-c", "echo $$ $1", "script", "{endpoints}"]);
+        lab.start(node, command)
+    };
+    let outcomes = finish_all(vec![start(0), start(1)]);
+    assert_ended(&outcomes, 0);
+    for (node, outcome) in outcomes.iter().enumerate() {
+        let (pid, endpoints) = outcome.stdout.trim().split_once(' ').unwrap();
+        for other in 0..2 {
+            assert!(endpoints.contains(&format!("{}:", lab.address(other))), "{}", outcome.render());
+        }
+        let events = lab.shell(node, "sh", &format!("cat /run/events.{node}")).stdout;
+        let started = events.lines().filter(|line| line.contains("\"command_started\""));
+        let started: Vec<&str> = started.collect();
+        assert!(matches!(started[..], [line] if line.contains(&format!("\"pid\":{pid},"))), "{events}");
+    }
+}
+
+#[test]
+fn a_world_that_is_over_before_a_command_has_started_says_why_there_as_well() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let lock = locked(&lab);
+    let script = "[ $MINGLE_GENERATION = 1 ] && exit 0
+        until [ -e /run/fail ]; do sleep 0.02; done; exit 5";
+    let other = run(&lab, 0, &["--max-restarts", "1"], script);
+    let waits = waiting_for_the_lock(&lab, 1, &["--max-restarts", "1"]);
+    lab.shell(0, "sh", ">/run/fail");
+    waits.expect_stderr("failed: exit code 5; all commands restart, 1 of 1");
+    lab.shell(0, "sh", ">/run/free");
+    lock.finish();
+    let outcomes = finish_all(vec![other, waits]);
+    assert_ended(&outcomes, 0);
+    assert_eq!(outcomes[1].stdout, "started\n", "{}", outcomes[1].render());
+    let events = lab.shell(1, "sh", "cat /run/events").stdout;
+    assert!(events.contains("\"event\":\"over\"") && events.contains("\"code\":5"), "{events}");
+}
+
 /// Waits until the process whose ID is in /run/command is stopped.
 fn until_stopped(lab: &Lab) {
     let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
@@ -494,9 +572,11 @@ fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
     command.args(["--", "sh", "-c", script]);
     let node = lab.start(0, command);
     node.expect_stdout("started");
+    let killed = Instant::now();
     lab.shell(0, "sh", &format!("kill -KILL -{}", node.id()));
     // Its outputs close when the last process that has them ends.
     let outcome = node.finish();
+    assert!(outcome.ended - killed < Duration::from_secs(15), "{:?}", outcome.ended - killed);
     assert!(outcome.stderr.contains("mingle was killed; its command is stopped"), "{}", outcome.render());
     let saved = lab.shell(0, "sh", "cat /run/saved /run/stopped").stdout;
     assert_eq!(saved, "saved\nstopped\n", "both had time to stop");
@@ -601,7 +681,8 @@ fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
         assert!(outcome.stderr.contains("all commands restart"), "{}", outcome.render());
     }
     // A node that receives another node's restart first does not learn the reason.
-    let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));
+    let failed = |line: &str| line.contains("rank 2, node2") && line.contains(", failed: exit code ");
+    let named = outcomes[..2].iter().any(|outcome| outcome.stderr.lines().any(failed));
     assert!(named, "{}\n{}", outcomes[0].render(), outcomes[1].render());
 }
 
@@ -663,10 +744,13 @@ fn a_node_that_is_killed_is_named_on_all_others_within_a_second_and_no_newcomer_
 fn a_node_that_is_killed_is_the_first_cause_on_every_node_although_the_other_commands_fail_first() {
     let script = "[ $MINGLE_GENERATION = 0 ] || exit 0
         [ $1 = 1 ] && exec sleep 1000
-        while [ ! -e /run/fail ]; do sleep 0.02; done; exit 1";
-    let Some((lab, mut procs)) = running(3, &["--max-restarts", "2"], script) else { return };
+        [ $1 = 2 ] && trap 'sleep 3; exit 1' TERM
+        while [ $1 = 2 ] || [ ! -e /run/fail ]; do sleep 0.02; done; exit 1";
+    // The nodes share the folder, and each appends to the file.
+    let more = ["--max-restarts", "2", "--events", "/run/events"];
+    let Some((lab, mut procs)) = running(3, &more, script) else { return };
     let dead = procs.remove(1);
-    // As in a collective, which fails on all nodes: before the leader can know of the death.
+    // As in a collective that fails: before the leader can know of the death. One command still stops then.
     lab.shell(0, "sh", ">/run/fail");
     dead.signal("KILL");
     for proc in &procs {
@@ -679,6 +763,24 @@ fn a_node_that_is_killed_is_the_first_cause_on_every_node_although_the_other_com
     for outcome in &outcomes[..2] {
         assert!(outcome.stderr.contains("the first cause: rank 1, node1"), "{}", outcome.render());
     }
+    let events = lab.shell(0, "sh", "cat /run/events").stdout;
+    let is_cause = |line: &&str| line.contains("\"event\":\"cause\"") && line.contains("\"end\":\"gone\"");
+    assert!(events.lines().filter(is_cause).count() >= 2, "{events}");
+}
+
+#[test]
+fn a_node_that_was_silent_is_said_to_answer_again_and_knows_itself_that_it_was_cut_off() {
+    let script = "until [ -e /run/end ]; do sleep 0.1; done";
+    let more = ["--max-restarts", "1", "--gone-after", "5m"];
+    let Some((lab, procs)) = running(3, &more, script) else { return };
+    lab.switch("ip link set p2 down");
+    procs[0].expect_stderr_within(Duration::from_secs(30), "does not answer; if that lasts for 5 min 0 s");
+    procs[2].expect_stderr_within(Duration::from_secs(60), "this node may be cut off, and goes on");
+    lab.switch("ip link set p2 up");
+    procs[0].expect_stderr_within(Duration::from_secs(60), "rank 2, node2 (");
+    procs[0].expect_stderr_within(Duration::from_secs(60), "answers again");
+    lab.shell(0, "sh", ">/run/end");
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]

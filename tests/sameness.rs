@@ -44,6 +44,13 @@ fn a_variable_that_differs_on_one_rank_is_named_on_every_rank_with_its_values() 
 }
 
 #[test]
+fn an_mtu_that_differs_on_one_rank_is_named_on_every_rank() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.at(2, "ip link set eth0 mtu 1400");
+    warned(&lab, "mtu", &four("none"), &["MTU differs: \"1400\" on rank 2, \"1500\" on the others"]);
+}
+
+#[test]
 fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let gpu = |machine: &Machine, device: &str| {

@@ -70,7 +70,9 @@ fn the_first_worker_that_fails_stops_all_others_and_its_code_is_that_of_every_no
         esac
         while :; do sleep 0.1; done";
     let start = |node| run(&lab, node, "2", &["--stop-timeout", "500ms"], script);
+    let begun = Instant::now();
     let outcomes = finish_all(vec![start(0), start(1)]);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_ended(&outcomes, 7);
     assert_eq!(outcomes[0].stdout, "[0] saved\n", "{}", outcomes[0].render());
     assert!(
@@ -150,6 +152,16 @@ fn a_reader_that_begins_seconds_after_the_last_worker_has_ended_gets_all_lines()
     // In two lines, each with the rank and an end.
     assert_eq!(outcome.stdout.trim(), (100_000 + 2 * "[0] \n".len()).to_string(), "{}", outcome.render());
     assert!(outcome.stderr.ends_with("code 0\n"), "{}", outcome.render());
+}
+
+#[test]
+fn a_process_of_somebody_else_that_holds_the_output_of_a_worker_delays_the_end_by_a_second_only() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // Without the environment mingle does not know that it is of its command.
+    let begun = Instant::now();
+    let outcome = run(&lab, 0, "1", &[], "env -i setsid sleep 25 & echo done").finish();
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "[0] done\n"), "{}", outcome.render());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 import contextlib
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -345,8 +346,11 @@ class Use(unittest.TestCase):
         groups = SimpleNamespace(pg_map=[mock.Mock(), mock.Mock()])
         with group("check") as one:
             one.goes_on()
-            with one.step():
+            # What a GPU still does is done before its numbers count.
+            gpu = {"is_available": lambda: True, "is_initialized": lambda: True}
+            with mock.patch.multiple(torch.cuda, **gpu, synchronize=mock.DEFAULT) as mocks, one.step():
                 one.check()
+            self.assertEqual(mocks["synchronize"].call_count, 1)
             one.goes_on()
             with one.step():
                 one._watch.is_over.set()
@@ -359,6 +363,40 @@ class Use(unittest.TestCase):
                     one._watch._abort()
         self.assertEqual([group.abort.call_count for group in groups.pg_map], [1, 1])
         self.assertEqual(one.steps, 0)
+
+    def test_torch_leaves_a_process_whose_collective_of_nccl_failed_alive(self):
+        with mock.patch.dict(os.environ), mock.patch.object(dist.ProcessGroup, "abort", None, create=True):
+            os.environ.pop("TORCH_NCCL_ASYNC_ERROR_HANDLING", None)
+            with mock.patch.object(dist, "is_nccl_available", lambda: True):
+                self.assertEqual(mingle._group._backend("cpu:gloo,cuda:nccl"), "cpu:gloo,cuda:nccl")
+            self.assertEqual(os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "0")
+
+    def test_connections_to_a_host_end_whatever_its_family_and_others_stay(self):
+        for family, here in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            with socket.create_server((here, 0), family=family) as server:
+                with socket.create_connection(server.getsockname()[:2]) as one, server.accept()[0]:
+                    self.assertEqual(mingle._group._peer(one.fileno()), here)
+                    self.assertEqual(mingle._group._peer(one.fileno(), {"10.0.0.1"}), here)
+                    one.sendall(b"stays")
+                    mingle._group._peer(one.fileno(), {here})
+                    with self.assertRaises(OSError):
+                        one.sendall(b"ends")
+
+    def test_where_torch_cannot_connect_in_world_after_world_the_error_comes_out(self):
+        fails = mock.Mock(side_effect=RuntimeError("of torch"))
+        with mock.patch.object(mingle._group, "HEARS", 0), mock.patch.object(mingle._group.Group, "_connect", fails):
+            with self.assertRaisesRegex(RuntimeError, "of torch"), group("connects"):
+                pass
+        self.assertEqual(fails.call_count, mingle._group.TRIES)
+
+    def test_nodes_wait_at_a_boundary_for_a_time_only(self):
+        with group("patience") as one:
+            one.goes_on()
+            watch = one._watch
+            with mock.patch.object(mingle._group, "BOUNDARY", 0.2), mock.patch.object(watch, "_grows", lambda: True):
+                started = time.monotonic()
+                watch._wait_for_boundary(dist.HashStore(), 0, 2, 5)
+            self.assertLess(time.monotonic() - started, 10)
 
     def test_a_node_whose_collective_failed_begins_no_block_more_in_its_world(self):
         with group("failed") as one:

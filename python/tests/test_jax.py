@@ -129,7 +129,10 @@ class Jax(unittest.TestCase):
             more = {"MINGLE_WORLD": "1", "MINGLE_INTERFACE": "lo", "MASTER_PORT": "1"}
             with mock.patch("mingle.jax._join", side_effect=mingle.jax._join) as joins:
                 self.assertNotIn(ask(**more)[0], ("127.0.0.1:1", None))
-            self.assertEqual(joins.call_args[1], {"timeout": 60})
+                self.assertEqual(joins.call_args[1], {"timeout": 60})
+                # The user's variable counts before that of JAX.
+                self.assertNotEqual(ask(**more, MINGLE_TIMEOUT="90s")[0], None)
+                self.assertEqual(joins.call_args[1], {})
 
     def test_what_is_wrong_is_said(self):
         with self.assertRaisesRegex(mingle.UsageError, "a worker of torchrun"):

@@ -162,6 +162,11 @@ class Module(unittest.TestCase):
             command[-1] = command[-1].replace("/none", folder)
             self.assertEqual(run(str(other)).returncode, 7)
             command[-1] = command[-1].replace(folder, "/none")
+            # `pip install --user` puts it elsewhere.
+            user = f"lambda name, *scheme: {folder!r} if scheme else '/none'"
+            command[-1] = command[-1].replace("lambda *_: '/none'", user)
+            self.assertEqual(run(str(other)).returncode, 7)
+            command[-1] = command[-1].replace(user, "lambda *_: '/none'")
             ran = run("/none")
             self.assertEqual(ran.returncode, 1)
             self.assertIn("neither beside this Python nor in PATH", ran.stderr)
@@ -173,6 +178,9 @@ class Module(unittest.TestCase):
 
         first, second = asyncio.run(both())
         self.assertEqual({first.rank, second.rank}, {0, 1})
+        without = asyncio.run(mingle.join_async(job("async"), 1, listener=False))
+        self.assertIsNone(without.listener)
+        socket.create_server(without.master).close()
 
     def test_a_cancelled_task_frees_its_place_at_once(self):
         async def cancelled():
@@ -195,11 +203,12 @@ class Module(unittest.TestCase):
 
     def test_a_timeout_names_what_is_missing(self):
         with self.assertRaises(mingle.DeadlineError) as raised:
-            mingle.join(job("alone"), 2, timeout="300ms", quiet=True)
+            mingle.join(job("alone"), 2, rank=0, timeout="300ms", quiet=True)
         error = raised.exception
         self.assertIsInstance(error, TimeoutError)
-        self.assertEqual((error.code, error.kind, error.facts["joined"], error.facts["world"]), (3, "deadline", 1, "2"))
         self.assertIn("nobody else was heard", str(error))
+        facts = {"joined": 1, "world": "2", "heard": [], "missing": [[1, 1]], "absent": []}
+        self.assertEqual((error.code, error.kind, error.facts), (3, "deadline", facts))
         again = pickle.loads(pickle.dumps(error))
         self.assertEqual((str(again), again.code, again.facts), (str(error), 3, error.facts))
 
@@ -487,6 +496,7 @@ class Running(unittest.TestCase):
         self.assertEqual((world.over.rank, world.over.host), (0, "a"))
         # And nothing of that in the next world.
         world._hear({"event": "suspected", "rank": 0, "node": peer})
+        world._hear({"event": "cut_off"})
         world.next()
         self.assertEqual((world.suspected, world.gone, world.is_cut_off, world.over), ((), (), False, None))
 
@@ -586,6 +596,23 @@ class Running(unittest.TestCase):
             fcntl.flock(hosts, fcntl.LOCK_UN)
             self.assertEqual((late.result().generation, again.result().generation), (1, 1))
         self.assertEqual([event for event in events if event in ("formed", "over")], ["formed", "over", "formed"])
+
+    def test_an_exception_before_the_program_has_the_world_that_has_formed_ends_it_with_its_code(self):
+        def raises(event):
+            if event["event"] == "formed":
+                raise ValueError("of on_event")
+
+        with tempfile.NamedTemporaryFile() as hosts, ThreadPoolExecutor(1) as pool:
+            # As above.
+            fcntl.flock(hosts, fcntl.LOCK_EX)
+            (slow,) = self.worlds_of("early", 1, 2, output=f"hosts={hosts.name}", on_event=raises)
+            (quick,) = self.worlds_of("early", 1, 2)
+            late = pool.submit(slow.next)
+            quick.next()
+            self.assertTrue(quick.wait(PATIENCE))
+            self.assertEqual((quick.over.how, quick.over.code), ("exited", 1))
+            with self.assertRaisesRegex(ValueError, "of on_event"):
+                late.result()
 
     def test_what_has_happened_is_not_lost_where_on_event_raises(self):
         def raises(event):

@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -116,6 +117,11 @@ class Plugin(unittest.TestCase):
             store, rank, world = next(rendezvous(f"mingle://{JOB}-url?world_size=1&interface=lo"))
             self.assertEqual(os.environ["LOCAL_RANK"], "0")
         self.assertEqual((store.is_master, rank, world), (True, 0, 1))
+        # What torch is given reaches mingle.
+        with mock.patch("mingle.torch.join", side_effect=mingle.Error("stop", 1, "other")) as joins:
+            with self.assertRaises(mingle.Error):
+                next(rendezvous(f"mingle://{JOB}-url?world_size=1", timeout=timedelta(seconds=9)))
+        self.assertEqual(joins.call_args[1]["timeout"], 9)
         # The module that has the handler may be imported as well.
         self.assertIs(sys.modules["mingle.torch"], importlib.import_module("mingle.torch"))
 
@@ -191,6 +197,13 @@ class Plugin(unittest.TestCase):
             with mock.patch.object(plugin, "open_store", fails), self.assertRaisesRegex(RuntimeError, "no connection"):
                 handler._open(SimpleNamespace(rank=1, world=2))
         self.assertEqual(len(tries), 6)
+
+    def test_an_agent_waits_for_the_others_at_the_store_until_its_timeout(self):
+        handler = create()
+        handler._world = SimpleNamespace(wait=lambda _: False)
+        store = SimpleNamespace(add=lambda *_: 1)
+        with self.assertRaisesRegex(RendezvousTimeoutError, "1 of 2 agents have reached the store"):
+            handler._all_come(store, 2, time.monotonic() + 0.1)
 
     def test_if_no_world_forms_the_timeout_has_a_reason(self):
         with self.assertRaisesRegex(RendezvousTimeoutError, "no world of 2"):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import unittest
+from unittest import mock
 
 try:
     import torch.distributed as dist
@@ -102,6 +103,9 @@ class Torch(unittest.TestCase):
         url = f"mingle://{job('timeout')}?{options(world_size=2, timeout='300ms')}"
         with self.assertRaisesRegex(mingle.DeadlineError, "^no world of 2 in time: "):
             next(dist.rendezvous(url))
+        # And so does the variable.
+        with mock.patch.dict(os.environ, MINGLE_TIMEOUT="300ms"), self.assertRaises(mingle.DeadlineError):
+            next(dist.rendezvous(f"mingle://{job('variable')}?{options(world_size=2)}"))
 
     def test_what_is_wrong_is_said(self):
         for wanted, url, more in [

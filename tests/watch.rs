@@ -124,9 +124,9 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     nodes[1].signal("TERM");
     let left = nodes.remove(1).finish_within(limit(Duration::from_secs(15)));
     assert_eq!(left.status.code(), Some(143), "{}", left.render());
-    shows(&lines, "job ran waits for nodes: 2 of 3 nodes answer, generation 1");
+    shows(&lines, "job ran forms its next world: 2 of 3 nodes answer, generation 1");
     let seen = shot();
-    assert_eq!(states(&seen), ["0 waits", "2 waits"], "{seen}");
+    assert_eq!(states(&seen), ["0 over", "2 over"], "{seen}");
     for node in &nodes {
         node.signal("KILL");
     }

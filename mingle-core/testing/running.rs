@@ -18,7 +18,7 @@ impl Draw for Reply {
             rank: from.rank(),
             world: from.rank(),
             host: from.host(),
-            doing: [Doing::Runs, Doing::Finished, Doing::Waits][usize::from(from.byte() % 3)],
+            doing: [Doing::Runs, Doing::Finished, Doing::Over][usize::from(from.byte() % 3)],
             restarts_left: from.flag().then(|| u32::from(from.byte())),
             suspected: (0..from.byte() % 20).map(|_| from.rank()).collect(),
             waiting: from.rank(),

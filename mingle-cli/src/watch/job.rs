@@ -65,7 +65,7 @@ struct RunState {
     suspected: BTreeSet<u32>,
     /// The nodes that wait for a seat.
     waiting: u32,
-    /// Whether the world is over, and all that answer wait for the next.
+    /// Whether the world is over, as all say that answer.
     #[serde(skip)]
     is_over: bool,
 }
@@ -74,7 +74,7 @@ fn state(doing: Doing) -> &'static str {
     match doing {
         Doing::Runs => "runs",
         Doing::Finished => "finished",
-        Doing::Waits => "waits",
+        Doing::Over => "over",
     }
 }
 
@@ -180,7 +180,7 @@ impl WatchedJob {
             restarts_left: members.iter().filter_map(|runs| runs.restarts_left).min(),
             suspected: members.iter().flat_map(|runs| runs.suspected.iter()).copied().collect(),
             waiting: members.iter().map(|runs| runs.waiting).max().unwrap_or_default(),
-            is_over: members.iter().all(|runs| runs.doing == Doing::Waits),
+            is_over: members.iter().all(|runs| runs.doing == Doing::Over),
         })
     }
 
@@ -228,7 +228,7 @@ impl WatchedJob {
         let ranks: Vec<String> = suspected.iter().map(u32::to_string).collect();
         let suspected = (!ranks.is_empty()).then(|| format!("suspected to be gone: {}", ranks.join(" ")));
         let waiting = (waiting > 0).then(|| format!("waiting for a seat: {waiting}"));
-        let does = if is_over { "waits for nodes" } else { "runs" };
+        let does = if is_over { "forms its next world" } else { "runs" };
         let runs = format!("job {name} {does}: {answered} of {world} nodes answer, generation {generation}");
         [Some(runs), left, suspected, waiting].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }

@@ -145,8 +145,8 @@ pub enum Doing {
     Runs,
     /// Its command has succeeded, while commands of other members run.
     Finished,
-    /// Its world is over: it waits for the next one.
-    Waits,
+    /// Its world is over, and the next one has not formed.
+    Over,
 }
 
 /// The answer of a member of a running world to an observer.

@@ -202,7 +202,7 @@ impl RunningWorld {
             world: u32::try_from(members.len()).unwrap_or(u32::MAX),
             host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
             doing: if world.is_over() {
-                Doing::Waits
+                Doing::Over
             } else if world.has_succeeded() {
                 Doing::Finished
             } else {

@@ -228,7 +228,7 @@ impl Book {
     }
 
     /// Says to all why there is no world for them with this leader.
-    pub(super) fn refuse_all(&self, refusal: &Refusal, shared: &mut Shared) {
+    pub(crate) fn refuse_all(&self, refusal: &Refusal, shared: &mut Shared) {
         for &id in self.entries.keys() {
             shared.refuse(id, refusal.clone());
         }

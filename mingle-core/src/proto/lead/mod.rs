@@ -320,7 +320,9 @@ impl Lead {
 
     /// This node follows a better candidate.
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
-        self.abandon_round(shared);
+        if self.abandon_round(shared) {
+            self.rounds.proving_since = None;
+        }
         self.frozen = true;
         // A frozen leader gives no seats.
         self.challenged.clear();

@@ -52,7 +52,7 @@ pub(super) struct Rounds {
     overdue: u32,
     unready: Vec<NodeId>,
     /// When the first round of these members started.
-    proving_since: Option<Time>,
+    pub(super) proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
     broken: BrokenRounds,
@@ -117,7 +117,6 @@ impl Lead {
         matches!(self.rounds.phase, Phase::Collecting)
     }
 
-    #[cfg(test)]
     pub(crate) fn is_proving(&self) -> bool {
         matches!(self.rounds.phase, Phase::Proving(_))
     }
@@ -338,7 +337,7 @@ impl Lead {
         let mut failed = broken.without_master();
         self.rounds.unproved.extend(failed.iter().map(|&prover| (prover, round.plan.master)));
         if failed.is_empty() {
-            failed.extend(unfit::worst(broken.ends(), shared));
+            failed.extend(broken.most(&self.book));
         }
         let path = broken.first();
         self.rounds.void(shared);

@@ -19,6 +19,10 @@ impl Node {
         let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
         let leader = follow.leader.candidate.peer();
         let is_full = refusal == Refusal::WorldFull;
+        if is_full {
+            // So it is for those that have joined this node.
+            self.lead.book.refuse_all(&refusal, &mut self.shared);
+        }
         if let Some(failure) = self.shared.failure(refusal, leader) {
             self.end(Event::Failed(failure));
         } else if is_full {

@@ -1,14 +1,19 @@
 //! Hands each message of this job to the part that it concerns.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::Node;
 use crate::model::{HostName, Misfit, NodeId, Peer, Unfit, User, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
+use crate::proto::session::Linked;
 use crate::proto::shared::Recipient;
 use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
+
+/// How long a node that is to wait elsewhere stays until its members have read why.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Node {
     pub(super) fn on_message(
@@ -39,15 +44,20 @@ impl Node {
 
     /// A process of this job says that the job runs already.
     fn on_running(&mut self, source: SocketAddr, running: &Running) {
-        let is_bound = self.follow.as_ref().is_some_and(Follow::in_round) || self.lead.is_decided();
+        let leads_to_an_end = self.lead.is_decided() || self.lead.is_overdue();
+        let is_bound = self.follow.as_ref().is_some_and(Follow::in_round) || leads_to_an_end;
         if is_bound || self.on_running_of_another_user(source, running) {
             return;
         }
         if self.memory.running(source) {
             self.shared.event(Event::Warning(Warning::AlreadyRunning { from: source }));
         }
-        let stands_by = self.shared.config.stands_by;
-        if stands_by && self.lead.is_collecting() {
+        let (stands_by, now) = (self.shared.config.stands_by, self.shared.now);
+        // Members of a round that is void learn that first.
+        let are_told = self.shared.links.iter().all(|(_, Linked { link, .. })| {
+            !link.is_there() || link.owes_since().is_none_or(|since| now >= since + FAREWELL)
+        });
+        if stands_by && self.lead.is_collecting() && are_told {
             self.runs = Some((running.leader, running.addresses.to_vec()));
         } else if stands_by || self.shared.config.world.is_range() {
             // The newcomers alone are enough for a second world.
@@ -100,8 +110,8 @@ impl Node {
         }
         // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
-        // Whom its leader does not seat a member need not introduce.
-        if fits || !self.follow.as_ref().is_some_and(|follow| follow.joined) {
+        // Whom its leader does not seat a member need not introduce, nor is a round void for such a node.
+        if fits || !(self.follow.as_ref().is_some_and(|follow| follow.joined) || self.lead.is_proving()) {
             self.on_candidate(candidate, source, learned);
         }
     }
@@ -209,8 +219,12 @@ impl Node {
         if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
             return;
         }
+        let differs = candidate.world != self.shared.config.world;
+        if differs && self.lead.is_proving() {
+            return;
+        }
         // One that is heard by others alone may never come.
-        if candidate.world == self.shared.config.world && learned != Learned::ByAnother {
+        if !differs && learned != Learned::ByAnother {
             self.lead.hear_candidate(candidate.id, &self.shared);
         }
         let (seek, shared) = (&mut self.seek, &mut self.shared);

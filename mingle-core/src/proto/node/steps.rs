@@ -238,15 +238,15 @@ impl Node {
     pub(super) fn miss_world(&mut self) {
         // The sender may be wrong, and its world may end without a sign, so this does not last for ever.
         self.shared.set_after(Timer::StandAside, STAND_ASIDE);
+        self.lead.abandon_round(&mut self.shared);
+        self.lead.dismiss(&mut self.shared);
+        self.lead.clear(&mut self.shared);
         if !self.seek.miss_world() {
             return;
         }
         if self.follow.is_none() && self.seek.announced {
             self.shared.event(Event::SteppedDown);
         }
-        self.lead.abandon_round(&mut self.shared);
-        self.lead.dismiss(&mut self.shared);
-        self.lead.clear(&mut self.shared);
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }

@@ -41,6 +41,11 @@ impl Blocklist {
         self.0.get(&id).is_some_and(|blocked| now < blocked.until)
     }
 
+    /// Whether the candidate could not be joined, and is remembered.
+    pub(super) fn knows(&self, id: NodeId) -> bool {
+        self.0.contains_key(&id)
+    }
+
     /// The candidate has answered this node: it is removed if its silence was all that was held against it.
     pub(crate) fn answered(&mut self, id: NodeId) {
         if self.0.get(&id).is_some_and(|blocked| blocked.why == GaveUp::Silent) {

@@ -44,7 +44,7 @@ impl Seek {
     /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile.
-        let (best, source) = self.best.take().filter(|_| !lead.is_decided())?;
+        let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.is_overdue()))?;
         (ElectionKey::of(&best) > Self::key(lead, shared)).then_some((best, source))
     }
 
@@ -77,7 +77,9 @@ impl Seek {
         shared: &mut Shared,
     ) -> bool {
         if ElectionKey::of(candidate) > Self::key(lead, shared) {
-            if self.is_blocked(candidate.id, shared) || lead.is_decided() {
+            // A round is void for a candidate that this node can join, as far as it knows.
+            let holds = lead.is_proving() && (lead.is_overdue() || self.blocklist.knows(candidate.id));
+            if self.is_blocked(candidate.id, shared) || lead.is_decided() || holds {
                 return false;
             }
             let is_fresh = !candidate.explicit && candidate.members <= 1;

@@ -230,7 +230,7 @@ fn largest() -> Vec<Message> {
             rank: u32::MAX,
             world: u32::MAX,
             host: HostName::new(&"h".repeat(999)),
-            doing: Doing::Waits,
+            doing: Doing::Over,
             restarts_left: Some(u32::MAX),
             suspected: (0..99).map(|_| u32::MAX).collect(),
             waiting: u32::MAX,

@@ -141,6 +141,7 @@ fn a_node_that_stands_by_forms_no_second_world_once_it_knows_that_one_has_formed
     leads.run(Time::from_millis(1));
     join(&mut leads, 3);
     assert!(leads.lead.is_proving());
+    leads.mute.insert(3);
     let told = hear_datagram(&mut leads, 9, &running());
     let heard = said(&told);
     let is_void = matches!(
@@ -148,6 +149,11 @@ fn a_node_that_stands_by_forms_no_second_world_once_it_knows_that_one_has_formed
         [(3, Said::Welcome(Welcome { void: 1, .. })), (3, Said::Refuse(Refusal::Closing))]
     );
     assert!(is_void, "{told:?}");
+    // Its member has not read that: what the member says changes nothing, and the node stays for a second.
+    let told = join(&mut leads, 3);
+    assert!(!leads.lead.is_proving(), "{told:?}");
+    hear_datagram(&mut leads, 9, &running());
+    assert!(leads.runs().is_none());
     let (mut standby, _) = joined(stands_by());
     hear(&mut standby, &Said::Refuse(Refusal::WorldFull));
     for node in [&mut leads, &mut standby] {
@@ -155,6 +161,7 @@ fn a_node_that_stands_by_forms_no_second_world_once_it_knows_that_one_has_formed
         // It asks, and joins nobody, until it hears where to wait.
         hear_datagram(node, 7, &announce(candidate(id(7), 7, true)));
         assert!(node.follow.is_none() && !node.leads());
+        node.run(Time::from_millis(1200));
         hear_datagram(node, 9, &running());
         assert_eq!(node.runs().map(|(leader, _)| *leader), Some(LEADER));
     }

@@ -8,6 +8,7 @@ use super::{
     joining, leading, node, patient, ready, rounds, said, says, to_all, welcome,
 };
 use crate::model::{HostName, Misfit, Peer, WorldSize};
+use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
@@ -25,6 +26,27 @@ fn a_leader_yields_in_a_round_whose_members_learn_that_it_is_void() {
     assert!(says(&node.outputs(), |said| matches!(said, Said::Welcome(Welcome { void: 1, .. }))));
     // Whatever its member says now is of no round.
     assert!(!commits(&hear_from(&mut node, 9, &ready(1))));
+}
+
+#[test]
+fn a_leader_in_a_round_does_not_yield_to_whom_it_cannot_join_nor_when_its_time_is_up() {
+    let heard = |node: &mut Hand, candidate: Candidate| {
+        let better = to_all(candidate.id, &announce(candidate));
+        let now = node.shared.now;
+        node.handle_datagram(now, endpoint(1), &better);
+        node.follow.is_some()
+    };
+    let of_size = |world| Candidate { world: WorldSize::of(world), ..candidate(id(9), 1, true) };
+    let (mut node, _) = leading(3);
+    assert!(!heard(&mut node, of_size(4)), "it is of another size");
+    node.seek.blocklist.add(id(9), GaveUp::Unreached, Time::ZERO);
+    node.run(Time::from_secs(2));
+    assert!(node.lead.is_proving() && !heard(&mut node, of_size(3)), "it could not be joined before");
+    node.seek.blocklist.forgive(id(9));
+    node.lead.set_overdue();
+    assert!(!heard(&mut node, of_size(3)));
+    hear_datagram(&mut node, 8, &super::running());
+    assert!(node.lead.is_proving(), "the time is up, and the round goes on to its end");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::session::Linked;
 use crate::proto::shared::Recipient;
-use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
+use crate::wire::{Announce, Attributes, Candidate, Message, Running, Solicit, Trouble};
 
 /// How long a node that is to wait elsewhere stays until its members have read why.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -23,6 +23,10 @@ impl Node {
         recipient: Recipient,
         message: Message,
     ) {
+        let asks = matches!(message, Message::Announce(_) | Message::Solicit(_));
+        if asks && self.follow.is_none() && self.lead.has_committed() {
+            return self.say_running(from, source);
+        }
         match message {
             Message::Announce(announce) if announce.candidate.id == from => {
                 self.on_announce(&announce, source, recipient);
@@ -39,6 +43,18 @@ impl Node {
             }
             Message::Running(running) => self.on_running(source, &running),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
+        }
+    }
+
+    /// The world that this node leads has formed, and its members are about to know: another leader may be as
+    /// far, and learns it before it commits.
+    fn say_running(&mut self, to: NodeId, source: SocketAddr) {
+        let (node, leader) = (&self.shared.config.node, self.shared.me());
+        let Attributes { session_port, user, .. } = node.attributes.clone();
+        if session_port > 0 {
+            let addresses = node.endpoints.iter().map(|at| (at.ip(), session_port).into()).collect();
+            let running = Running { leader, generation: 0, addresses, host: node.host.clone(), user };
+            self.shared.send(source, to, &Message::Running(running));
         }
     }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
-    joining, leading, node, patient, ready, rounds, said, says, to_all, welcome,
+    joining, leading, node, patient, ready, rounds, said, says, sent, to_all, welcome,
 };
 use crate::model::{HostName, Misfit, Peer, WorldSize};
 use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
-use crate::proto::{ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
+use crate::proto::{Config, ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
 use crate::wire::{Candidate, Introduction, Message, Part, Said, Solicit, Welcome};
 
 #[test]
@@ -47,6 +47,32 @@ fn a_leader_in_a_round_does_not_yield_to_whom_it_cannot_join_nor_when_its_time_i
     assert!(!heard(&mut node, of_size(3)));
     hear_datagram(&mut node, 8, &super::running());
     assert!(node.lead.is_proving(), "the time is up, and the round goes on to its end");
+}
+
+#[test]
+fn a_leader_whose_world_stays_says_from_its_commit_on_that_the_job_runs() {
+    for session_port in [0, 41_877] {
+        let mut config = Config { stands_by: true, ..patient(2) };
+        config.node.attributes.session_port = session_port;
+        let mut node = hand(config);
+        node.run(Time::from_millis(1));
+        join(&mut node, 3);
+        node.mute.insert(3);
+        hear_from(&mut node, 3, &ready(1));
+        assert!(commits(&node.run(Time::from_millis(2))) && node.lead.has_committed());
+        let told = sent(&hear_datagram(&mut node, 4, &announce(candidate(id(4), 4, true))));
+        match &told[..] {
+            [] => assert_eq!(session_port, 0),
+            [(to, Message::Running(running))] => {
+                let addresses = running.addresses.to_vec();
+                assert_eq!(
+                    (*to, running.leader, addresses),
+                    (endpoint(4), super::ME, vec![([10, 0, 0, 2], 41_877).into()])
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

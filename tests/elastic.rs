@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::proc::{PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
-use crate::lab::world::{World, finish_all, took};
+use crate::lab::world::{World, assert_ended, finish_all, took};
 use crate::lab::{Lab, MINGLE, Options, Policy, limit};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
@@ -264,9 +264,7 @@ fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
         let late = Instant::now() + Duration::from_secs(2);
         assert!(!standby.transcript.stderr.wait_until(late, |text| text.contains("error")));
         end(&lab, &[0, 1], 0);
-        for outcome in finish_all(procs) {
-            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-        }
+        assert_ended(&finish_all(procs), 0);
         let standby = standby.finish();
         assert_eq!(standby.status.code(), Some(0), "{}", standby.render());
         assert!(standby.stderr.contains("the job has ended well"), "{}", standby.render());
@@ -483,9 +481,7 @@ fn a_node_that_is_left_alone_finds_by_its_seed_a_node_that_knows_of_nobody() {
         expect_stdout(proc, " of 2 in 1");
     }
     end(&lab, &[0, 1], 1);
-    for outcome in finish_all(procs) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-    }
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]
@@ -509,9 +505,7 @@ fn of_twice_as_many_nodes_that_start_at_once_one_half_forms_a_world_and_the_othe
         let all = || procs.iter().map(|proc| proc.transcript.render()).collect::<String>();
         assert_eq!(procs.iter().filter(runs).count(), 3, "in round {round}\n{}", all());
         end(&lab, &[0], 0);
-        for outcome in finish_all(procs) {
-            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-        }
+        assert_ended(&finish_all(procs), 0);
     }
 }
 
@@ -536,9 +530,7 @@ fn a_second_address_is_in_a_nodes_file_while_it_waits_and_while_its_world_runs()
     }
     names("10.77.0.60");
     end(&lab, &[0, 1], 0);
-    for outcome in finish_all(procs) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-    }
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]
@@ -560,9 +552,7 @@ fn a_node_whose_only_link_is_down_for_long_while_its_command_fails_comes_back_wi
         expect_stdout(proc, " of 2 in 1");
     }
     end(&lab, &[0, 1], 1);
-    for outcome in finish_all(procs) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-    }
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]
@@ -584,9 +574,7 @@ fn a_member_that_gives_its_seat_to_a_spare_for_its_broken_paths_outlives_its_tim
     let late = Instant::now() + Duration::from_secs(7);
     assert!(!procs[2].transcript.stderr.wait_until(late, |text| text.contains("error")));
     end(&lab, &[0, 1, 3], 1);
-    for outcome in finish_all(procs) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-    }
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]
@@ -604,9 +592,7 @@ fn a_newcomer_for_another_size_ends_at_once_beside_a_world_that_runs_and_goes_on
     }
     assert!(outcome.ended < started + limit(Duration::from_secs(3)), "{}", outcome.render());
     end(&lab, &[0, 1], 0);
-    for outcome in finish_all(procs) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-    }
+    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::proc::{Outcome, Proc};
-use crate::lab::world::finish_all;
+use crate::lab::proc::Proc;
+use crate::lab::world::{assert_ended, finish_all};
 use crate::lab::{Lab, MINGLE, Options, sleep_until};
 
 /// Another program holds the lock of the file /run/hosts until there is a file /run/free.
@@ -36,12 +36,6 @@ fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
 
 fn run_all(lab: &Lab, more: &[&str], script: &str) -> Vec<Proc> {
     (0..lab.len()).map(|node| run(lab, node, more, script)).collect()
-}
-
-fn assert_ended(outcomes: &[Outcome], code: i32) {
-    for outcome in outcomes {
-        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
-    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::proc::{Outcome, Proc, send_signal};
+use crate::lab::proc::{Proc, send_signal};
 use crate::lab::torch::{self, torch};
-use crate::lab::world::finish_all;
+use crate::lab::world::{assert_ended, finish_all};
 use crate::lab::{Lab, MINGLE, Options, plain};
 
 /// Starts workers that run a script on one node. The script's first argument is {rank}.
@@ -20,12 +20,6 @@ fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines
-}
-
-fn assert_ended(outcomes: &[Outcome], code: i32) {
-    for outcome in outcomes {
-        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
-    }
 }
 
 #[test]

@@ -576,6 +576,17 @@ class Running(unittest.TestCase):
         self.assertTrue(second.wait(PATIENCE))
         self.assertEqual((second.over.how, second.over.code), ("exited", 7))
 
+    @contextlib.contextmanager
+    def one_held_up(self, name, on_event):
+        """A world of two: one node has it, and the other waits for a file's lock, which another program holds, before."""
+        with tempfile.NamedTemporaryFile() as hosts, ThreadPoolExecutor(2) as pool:
+            fcntl.flock(hosts, fcntl.LOCK_EX)
+            (slow,) = self.worlds_of(name, 1, 2, output=f"hosts={hosts.name}", on_event=on_event)
+            (quick,) = self.worlds_of(name, 1, 2)
+            late = pool.submit(slow.next)
+            quick.next()
+            yield hosts, pool, late, quick
+
     def test_a_world_that_is_over_before_the_program_has_it_is_told_as_well(self):
         events, over = [], threading.Event()
 
@@ -584,13 +595,7 @@ class Running(unittest.TestCase):
             if event["event"] == "over":
                 over.set()
 
-        with tempfile.NamedTemporaryFile() as hosts, ThreadPoolExecutor(2) as pool:
-            # Another program holds the file's lock, for which the node waits before the program has its world.
-            fcntl.flock(hosts, fcntl.LOCK_EX)
-            (slow,) = self.worlds_of("unheard", 1, 2, output=f"hosts={hosts.name}", on_event=hear)
-            (quick,) = self.worlds_of("unheard", 1, 2)
-            late = pool.submit(slow.next)
-            quick.next()
+        with self.one_held_up("unheard", hear) as (hosts, pool, late, quick):
             again = pool.submit(quick.next, code=7)
             self.assertTrue(over.wait(PATIENCE), events)
             fcntl.flock(hosts, fcntl.LOCK_UN)
@@ -598,17 +603,19 @@ class Running(unittest.TestCase):
         self.assertEqual([event for event in events if event in ("formed", "over")], ["formed", "over", "formed"])
 
     def test_an_exception_before_the_program_has_the_world_that_has_formed_ends_it_with_its_code(self):
+        have_met = threading.Event()
+
         def raises(event):
             if event["event"] == "formed":
+                have_met.wait(PATIENCE)
                 raise ValueError("of on_event")
 
-        with tempfile.NamedTemporaryFile() as hosts, ThreadPoolExecutor(1) as pool:
-            # As above.
-            fcntl.flock(hosts, fcntl.LOCK_EX)
-            (slow,) = self.worlds_of("early", 1, 2, output=f"hosts={hosts.name}", on_event=raises)
-            (quick,) = self.worlds_of("early", 1, 2)
-            late = pool.submit(slow.next)
-            quick.next()
+        with self.one_held_up("early", raises) as (_, _, late, quick):
+            # The nodes know each other once they know of a third.
+            self.worlds_of("early", 1, 2)
+            while not quick.waiting:
+                self.assertFalse(quick.wait(0.02))
+            have_met.set()
             self.assertTrue(quick.wait(PATIENCE))
             self.assertEqual((quick.over.how, quick.over.code), ("exited", 1))
             with self.assertRaisesRegex(ValueError, "of on_event"):

@@ -40,6 +40,13 @@ pub fn finish_all_within(procs: Vec<Proc>, limit: Duration) -> Vec<Outcome> {
     procs.into_iter().map(|proc| proc.finish_within(limit)).collect()
 }
 
+/// Checks that each has ended with this code.
+pub fn assert_ended(outcomes: &[Outcome], code: i32) {
+    for outcome in outcomes {
+        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
+    }
+}
+
 /// How long after `since` the last one ended.
 pub fn took(outcomes: &[Outcome], since: Instant) -> Duration {
     outcomes.iter().map(|outcome| outcome.ended).max().unwrap().saturating_duration_since(since)

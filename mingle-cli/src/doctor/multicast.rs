@@ -32,11 +32,13 @@ pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadca
     for by in station.interfaces() {
         let has_ipv4 = by.addresses.iter().any(|own| own.addr().is_ipv4());
         let tries = [station.group_of(by).map(Some), (broadcasts && has_ipv4).then_some(None)];
-        let is_sent = |to: &Option<SocketAddr>| {
-            let of_it = |warning: &Warning| matches!(warning, Warning::NotSent { group, interface, .. } if to.is_some_and(|to| to.ip() == *group) && *interface == by.name);
-            !failed.iter().any(of_it)
+        let has_failed = |to: SocketAddr| {
+            failed.iter().any(|warning| match warning {
+                Warning::NotSent { group, interface, .. } => *group == to.ip() && *interface == by.name,
+                _ => false,
+            })
         };
-        let tries = tries.into_iter().flatten().filter(is_sent);
+        let tries = tries.into_iter().flatten().filter(|to| !to.is_some_and(has_failed));
         tried.extend(tries.map(|to| Trial { by: by.clone(), to, came_back: false }));
     }
     let deadline = Instant::now() + BACK;

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::timer::Time;
 use crate::model::NodeId;
 use crate::wire::world::Contact;
-use crate::wire::{Message, Refusal, Reply, Running};
+use crate::wire::{Message, Refusal, Reply};
 
 /// The most hosts whose observers are answered at once, one on each.
 const OBSERVERS: usize = 4;
@@ -84,11 +84,7 @@ impl Desk {
             Message::Solicit(_) | Message::Announce(_) => {
                 let Some(Sign { leader, generation, leads, members }) = sign else { return };
                 if !to_all || leads || self.shared.rng.random_range(0..members.max(1)) < OTHERS {
-                    let addresses = leader.addresses.iter().copied().collect();
-                    let node = &self.shared.config.node;
-                    let (host, user) = (node.host.clone(), node.attributes.user.clone());
-                    let running =
-                        Message::Running(Running { leader: leader.id, generation, addresses, host, user });
+                    let running = self.shared.running(leader.id, generation, &leader.addresses);
                     self.shared.send(from, header.sender, &running);
                 }
             }
@@ -147,7 +143,7 @@ mod tests {
     use crate::model::{HostName, Lineage};
     use crate::proto::config::Config;
     use crate::proto::tests::{codec, endpoint, id, tag};
-    use crate::wire::{Doing, Header};
+    use crate::wire::{Doing, Header, Running};
 
     /// The desk of node 2.
     fn desk(seed: u64) -> Desk {

@@ -17,7 +17,8 @@ use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::{
-    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Said, Solicit, Token, encode_traits, kind_of,
+    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Running, Said, Solicit, Token, encode_traits,
+    kind_of,
 };
 
 /// The most endpoints that a node remembers after it has lost them.
@@ -218,6 +219,14 @@ impl Shared {
         if let Some(peer) = self.links.get_mut(node) {
             peer.link.session.set_patience(patience);
         }
+    }
+
+    /// Says that the job runs: who leads it, and where that process accepts sessions.
+    pub(crate) fn running(&self, leader: NodeId, generation: u32, addresses: &[SocketAddr]) -> Message {
+        let node = &self.config.node;
+        let (host, user) = (node.host.clone(), node.attributes.user.clone());
+        let addresses = addresses.iter().copied().collect();
+        Message::Running(Running { leader, generation, addresses, host, user })
     }
 
     /// This node's question for a leader.

@@ -281,16 +281,17 @@ fn endpoints(path: &Path) -> Vec<SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::symlink;
     use std::process::Command;
 
     use super::*;
 
-    struct Folder(PathBuf);
+    /// An empty folder that the nodes of a job share, removed on drop.
+    pub(crate) struct Folder(pub(crate) PathBuf);
 
     impl Folder {
-        fn new(name: &str) -> Self {
+        pub(crate) fn new(name: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("mingle-seeds-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir_all(&folder).unwrap();

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use super::*;
 use crate::model::{HostName, NodeId, World as Size};
+use crate::net::discovery::seed_dir::tests::Folder;
 use crate::net::namespace_tests::inside;
 use crate::net::sockets::connections::LONGEST_OF_MEMBER;
 use crate::proto::Warning;
@@ -90,28 +91,12 @@ fn free_port() -> u16 {
     }
 }
 
-/// An empty folder that the nodes of a job share, removed on drop.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("mingle-worlds-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
     /// The files that nodes have left here.
     fn files(&self) -> Vec<PathBuf> {
         let is_draft = |path: &Path| path.file_name().unwrap().as_encoded_bytes().starts_with(b".");
         let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         files.filter(|path| !is_draft(path)).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -531,7 +516,7 @@ async fn a_node_joins_again_after_an_unknown_outcome_as_often_as_it_may_restart(
 
 #[tokio::test]
 async fn while_a_world_runs_its_nodes_keep_their_files_in_the_shared_folder() {
-    let folder = Folder::new("kept");
+    let folder = Folder::new("world-kept");
     let mut job = restarts("kept", 2, 1);
     job.network.seed_dir = Some(folder.0.clone());
     let mut both = two(job).await;
@@ -548,7 +533,7 @@ async fn while_a_world_runs_its_nodes_keep_their_files_in_the_shared_folder() {
 
 #[tokio::test]
 async fn a_node_that_waits_for_another_after_a_restart_keeps_its_file_in_the_shared_folder() {
-    let folder = Folder::new("again");
+    let folder = Folder::new("world-again");
     let mut job = restarts("again", 2, 1);
     job.network.seed_dir = Some(folder.0.clone());
     let [mut first, second] = two(job).await;
@@ -573,7 +558,7 @@ async fn a_node_that_waits_for_another_after_a_restart_keeps_its_file_in_the_sha
 
 #[tokio::test]
 async fn a_warning_reaches_the_caller_while_the_world_runs() {
-    let folder = Folder::new("warns");
+    let folder = Folder::new("world-warns");
     let mut job = restarts("warns", 2, 1);
     job.network.seed_dir = Some(folder.0.clone());
     let [mut first, mut second] = two(job).await;
@@ -583,12 +568,12 @@ async fn a_warning_reaches_the_caller_while_the_world_runs() {
     let is_meant = matches!(happening, Happening::Meeting(Event::Warning(Warning::SeedDirUnwritable { .. })));
     assert!(is_meant, "{happening:?}");
     let sentence = [first, second][at].sentence(&happening).unwrap();
-    assert!(sentence.starts_with("warning: ") && sentence.contains("mingle-worlds-warns"), "{sentence}");
+    assert!(sentence.starts_with("warning: ") && sentence.contains("mingle-seeds-world-warns"), "{sentence}");
 }
 
 #[tokio::test]
 async fn a_node_whose_last_call_is_short_asks_the_nodes_of_the_shared_folder_before_it_forms_a_world() {
-    let folder = Folder::new("asks");
+    let folder = Folder::new("world-asks");
     let mut job = job("asks", 2);
     (job.world, job.network.multicast) = ("1:2".parse().unwrap(), false);
     job.network.seed_dir = Some(folder.0.clone());
@@ -604,7 +589,7 @@ async fn a_node_whose_last_call_is_short_asks_the_nodes_of_the_shared_folder_bef
 
 #[tokio::test]
 async fn a_last_call_ends_once_the_names_were_looked_up_and_the_shared_folder_was_read() {
-    let folder = Folder::new("ends");
+    let folder = Folder::new("world-ends");
     let mut job = job("ends", 1);
     (job.world, job.network.multicast, job.last_call) = ("1:2".parse().unwrap(), false, Duration::ZERO);
     job.network.seeds = vec!["localhost".parse().unwrap()];
@@ -615,7 +600,7 @@ async fn a_last_call_ends_once_the_names_were_looked_up_and_the_shared_folder_wa
 
 #[tokio::test]
 async fn a_stranger_that_begins_a_frame_longer_than_any_of_a_member_loses_its_connection_at_once() {
-    let folder = Folder::new("frames");
+    let folder = Folder::new("world-frames");
     let mut job = job("frames", 2);
     job.network.seed_dir = Some(folder.0.clone());
     let tag = job.job.tag();

@@ -10,7 +10,7 @@ use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::session::Linked;
 use crate::proto::shared::Recipient;
-use crate::wire::{Announce, Attributes, Candidate, Message, Running, Solicit, Trouble};
+use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
 
 /// How long a node that is to wait elsewhere stays until its members have read why.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -49,12 +49,12 @@ impl Node {
     /// The world that this node leads has formed, and its members are about to know: another leader may be as
     /// far, and learns it before it commits.
     fn say_running(&mut self, to: NodeId, source: SocketAddr) {
-        let (node, leader) = (&self.shared.config.node, self.shared.me());
-        let Attributes { session_port, user, .. } = node.attributes.clone();
+        let session_port = self.session_port();
         if session_port > 0 {
-            let addresses = node.endpoints.iter().map(|at| (at.ip(), session_port).into()).collect();
-            let running = Running { leader, generation: 0, addresses, host: node.host.clone(), user };
-            self.shared.send(source, to, &Message::Running(running));
+            let endpoints = self.shared.config.node.endpoints.iter();
+            let addresses: Vec<_> = endpoints.map(|at| (at.ip(), session_port).into()).collect();
+            let running = self.shared.running(self.shared.me(), 0, &addresses);
+            self.shared.send(source, to, &running);
         }
     }
 

@@ -471,7 +471,7 @@ impl World {
     }
 
     /// A member of this node's world, as its plan has it.
-    fn seat_of(&self, id: NodeId) -> Option<&Member> {
+    pub(crate) fn seat_of(&self, id: NodeId) -> Option<&Member> {
         self.plan.as_ref()?.terms.roster.find(id)
     }
 
@@ -639,9 +639,9 @@ impl World {
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
         // A leader may have no command itself.
-        let leads_commands = self.lead.as_ref().is_some_and(WorldLead::leads_commands);
-        let runs_beside =
-            is_another && (leads_commands || matches!(self.command, Command::Runs | Command::Succeeded));
+        let has_commands =
+            self.leads_commands() || matches!(self.command, Command::Runs | Command::Succeeded);
+        let runs_beside = is_another && has_commands;
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
         let is_better = is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
         let is_behind = !is_own_leader && (!is_better || runs_beside);
@@ -658,12 +658,13 @@ impl World {
         }
         if reign.leader.id == self.own.id {
             // The leader leaves, and this node is to lead in its place; or each of two has followed the
-            // other.
-            if self.lead.is_none() && Standing::from(&reign) > Standing::from(&self.reign) {
+            // other; or the leader is lost, and has told others and not this node that this node leads.
+            let is_better = Standing::from(&reign) > Standing::from(&self.reign);
+            let is_named = from == self.reign.leader.id || self.walk.is_some();
+            if self.lead.is_none() && (is_better || (is_named && reign.epoch == self.reign.epoch)) {
+                let term = self.reign.term.max(reign.term).saturating_add(1);
                 self.reign = reign;
-                self.succeed(self.reign.term);
-            } else if self.lead.is_none() && from == self.reign.leader.id {
-                self.succeed(self.reign.term.max(reign.term).saturating_add(1));
+                self.succeed(term);
             }
             return;
         }

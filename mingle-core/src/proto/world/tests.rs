@@ -2390,20 +2390,46 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
     assert!(reported.starts_with(&[WorldChange::Over(own), WorldChange::FirstCause(first)]), "{reported:?}");
 }
 
+/// A world whose leader leaves as it forms, after its command has ended like this. Another node may begin late.
+fn left_as_it_forms(seed: u64, members: usize, ended: End, loss: f64) -> (Net, usize) {
+    let size = WorldSize::from(Size::new(u32::try_from(members).unwrap()).unwrap());
+    let mut net = Net::new(seed, size, members, 0, loss);
+    let leader = net.leader().unwrap();
+    if seed.is_multiple_of(2) {
+        let late = Duration::from_millis(net.random.random_range(1..2000));
+        net.trouble(Trouble::Stop((leader + 1) % members, late));
+    }
+    for end in [ended, End::Left] {
+        net.with(leader, |world, now| world.ended(now, Some(end)));
+    }
+    (net, leader)
+}
+
 #[test]
-fn a_leader_that_leaves_before_its_members_have_come_has_left_and_is_not_gone() {
+fn a_leader_that_leaves_or_has_failed_before_its_members_have_come_is_not_gone() {
     for seed in 0..300 {
-        for members in 2..5 {
-            let size = WorldSize::from(Size::new(u32::try_from(members).unwrap()).unwrap());
-            let mut net = Net::new(seed, size, members, 0, 0.02);
-            let leader = net.leader().unwrap();
-            net.trouble(Trouble::Leave(leader));
+        for (members, ended) in (2..5).flat_map(|members| [(members, End::Left), (members, End::Exited(7))]) {
+            let (mut net, leader) = left_as_it_forms(seed, members, ended, 0.02);
             net.run_until(net.now + Duration::from_secs(3));
             assert!(net.hosts[leader].world.is_none(), "seed {seed}: {}", net.state());
             for world in net.hosts.iter().filter_map(|host| host.world.as_ref()) {
                 let cause = world.over.map(|cause| cause.end);
-                assert_eq!(cause, Some(End::Left), "seed {seed}, {members} members: {}", net.state());
+                assert_eq!(cause, Some(ended), "seed {seed}, {members} members: {}", net.state());
             }
+        }
+    }
+}
+
+#[test]
+fn no_node_runs_on_in_a_world_whose_leader_left_as_it_formed_whatever_was_lost() {
+    for seed in 0..1000 {
+        let loss = [0.0, 0.05, 0.3][usize::try_from(seed % 3).unwrap()];
+        for members in 2..6 {
+            let (mut net, _) = left_as_it_forms(seed, members, End::Exited(7), loss);
+            net.run_until(net.now + Duration::from_secs(25));
+            let runs = |world: &World| world.over.is_none() && world.epoch().generation == 0;
+            let has_heard = net.hosts.iter().filter_map(|host| host.world.as_ref()).all(|world| !runs(world));
+            assert!(has_heard, "seed {seed}, {members} members: {}", net.state());
         }
     }
 }

@@ -58,6 +58,11 @@ impl World {
         self.lead.is_some()
     }
 
+    /// Whether this node leads a world that runs.
+    pub(crate) fn leads_commands(&self) -> bool {
+        self.lead.as_ref().is_some_and(WorldLead::leads_commands)
+    }
+
     /// Whether this node takes part in a round that is under way, or leads one.
     pub(crate) fn is_in_round(&self) -> bool {
         self.proving.is_some() || self.lead.as_ref().is_some_and(WorldLead::is_in_round)

@@ -6,6 +6,7 @@
 import contextlib
 import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -124,6 +125,8 @@ class Node:
 
     def __init__(self, command, name, **environ):
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "MINGLE_JOB_ID": f"group-{name}-{os.getpid()}", **environ}
+        # A node that hangs says where.
+        environ["PYTHONFAULTHANDLER"] = "1"
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, env=environ, **pipes)
         self.lines, self.errors = [], []
@@ -144,7 +147,10 @@ class Node:
     def wait_for(self, done):
         end = time.monotonic() + PATIENCE
         while not done(self):
-            assert time.monotonic() < end and self.process.poll() is None, self.render()
+            if time.monotonic() > end:
+                self.process.send_signal(signal.SIGABRT)
+                self.end()
+            assert self.process.poll() is None, self.render()
             time.sleep(0.005)
 
     def world(self, since=0.0):
@@ -559,7 +565,10 @@ class Training(unittest.TestCase):
         at = time.monotonic()
         for place in killed:
             nodes[place].process.kill()
-        took = max(self.next_step(nodes[place], at) for place in members if place not in killed) - at
+        try:
+            took = max(self.next_step(nodes[place], at) for place in members if place not in killed) - at
+        except AssertionError as error:
+            raise AssertionError("\n\n".join(node.render() for node in nodes.values())) from error
         for place in killed:
             nodes.pop(place).end()
         return took

@@ -332,6 +332,9 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::VersionDiffers { .. } => SAME_VERSION.to_owned(),
         Warning::SecretDiffers { .. } => SAME_SECRET.to_owned(),
         Warning::AlreadyRunning { .. } => "if this is another job, choose another --job-id".to_owned(),
+        Warning::AnotherWorld { .. } => {
+            "stop the nodes that are too many, or give each job its own --job-id".to_owned()
+        }
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::WithoutMulticast { .. } => SEEDS.to_owned(),
         Warning::TryAgain { failure } => return about_failure(failure),

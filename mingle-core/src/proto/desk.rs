@@ -35,8 +35,9 @@ pub(crate) struct Desk {
     due: Option<Time>,
     /// When the next answer may be sent.
     next: Time,
-    /// The generation and the leader of another part of the job, the greatest that was heard of.
-    other: Option<(u32, NodeId)>,
+    /// The generation and the leader of another part of the job, the greatest that was heard of, and who has
+    /// said so.
+    other: Option<(u32, NodeId, SocketAddr)>,
 }
 
 /// Where a newcomer finds the world.
@@ -62,8 +63,8 @@ impl Desk {
         now: Time,
         from: SocketAddr,
         bytes: &[u8],
-        rank: Option<u32>,
-        sign: Option<Sign<'_>>,
+        (rank, sign): (Option<u32>, Option<Sign<'_>>),
+        is_member: impl Fn(NodeId) -> bool,
     ) {
         self.shared.now = self.shared.now.max(now);
         let Ok((header, message)) = self.shared.codec.decode(bytes) else { return };
@@ -88,8 +89,9 @@ impl Desk {
                     self.shared.send(from, header.sender, &running);
                 }
             }
-            Message::Running(running) if !to_all && running.leader != self.shared.me() => {
-                self.other = self.other.max(Some((running.generation, running.leader)));
+            // A member has led the round.
+            Message::Running(running) if !to_all && !is_member(running.leader) => {
+                self.other = self.other.max(Some((running.generation, running.leader, from)));
             }
             _ => {}
         }
@@ -104,9 +106,9 @@ impl Desk {
         self.shared.multicast(&solicit);
     }
 
-    /// The generation and the leader of another part of the job, if there is one that was heard of since the
-    /// last call.
-    pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId)> {
+    /// The generation and the leader of another part of the job, and who has said so, if there is one that was
+    /// heard of since the last call.
+    pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId, SocketAddr)> {
         self.other.take()
     }
 
@@ -165,11 +167,11 @@ mod tests {
             from: u8,
             recipient: NodeId,
             message: &Message,
-            (rank, sign): (Option<u32>, Option<Sign<'_>>),
+            signs: (Option<u32>, Option<Sign<'_>>),
         ) -> Vec<(SocketAddr, Message)> {
             let header = Header { sender: id(from), recipient };
             let datagram = codec().encode(header, message);
-            self.handle_datagram(self.shared.now, endpoint(from), &datagram, rank, sign);
+            self.handle_datagram(self.shared.now, endpoint(from), &datagram, signs, |_| false);
             self.sent()
         }
 

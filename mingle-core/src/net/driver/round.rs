@@ -89,7 +89,7 @@ impl RunningWorld {
     fn gives_way(&mut self) -> bool {
         let own = (self.world.reign().epoch.generation, self.world.own().id);
         let other = self.desk.take_other().filter(|_| self.world.leads_too_few());
-        other.is_some_and(|other| other > own || self.world.is_alone())
+        other.is_some_and(|(generation, leader, _)| (generation, leader) > own || self.world.is_alone())
     }
 
     /// Too few nodes are left for a world: others may have met without them.

@@ -68,6 +68,8 @@ pub(crate) struct RunningWorld {
     settles: Option<Instant>,
     /// The cause of the end of the last world.
     ended: Option<FirstCause>,
+    /// It was said that another world of the job runs.
+    has_warned: bool,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -141,6 +143,7 @@ impl RunningWorld {
             over_since: None,
             settles: None,
             ended: None,
+            has_warned: false,
         }
     }
 
@@ -215,6 +218,15 @@ impl RunningWorld {
         });
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
+        }
+        if !self.has_warned
+            && self.world.leads_commands()
+            && let Some((generation, _, from)) = self.desk.take_other()
+            && generation >= self.world.epoch().generation
+        {
+            // A datagram ends no command: anybody could send it.
+            self.has_warned = true;
+            self.driver.warn(Warning::AnotherWorld { from });
         }
         // A round that is void dials no more.
         self.carry_out();
@@ -420,7 +432,8 @@ impl RunningWorld {
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
-            desk.handle_datagram(now, from, datagram, rank, sign);
+            let is_member = |id| id == world.own().id || world.seat_of(id).is_some();
+            desk.handle_datagram(now, from, datagram, (rank, sign), is_member);
         })
     }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::Poll;
 
 use super::*;
-use crate::model::{HostName, NodeId, World as Size};
+use crate::model::{HostName, NodeId, User, World as Size};
 use crate::net::discovery::seed_dir::tests::Folder;
 use crate::net::namespace_tests::inside;
 use crate::net::sockets::connections::LONGEST_OF_MEMBER;
 use crate::proto::Warning;
 use crate::wire::session::{HELLO, Hello, Hellos};
-use crate::wire::{Frame, Header};
+use crate::wire::{Codec, Frame, Header, Message, Running};
 
 fn job(name: &str, world: u32) -> Rendezvous {
     let job = format!("{name}-{}", std::process::id());
@@ -317,6 +317,38 @@ async fn in_the_pause_before_a_restart_nodes_answer_a_newcomer() {
 }
 
 #[tokio::test]
+async fn a_leader_that_hears_of_another_world_of_its_job_says_so_once_and_its_command_runs_on() {
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    other.set_nonblocking(true).unwrap();
+    let from = other.local_addr().unwrap();
+    let mut set = restarts("beside", 2, 9);
+    set.network.seeds = vec![from.to_string().parse().unwrap()];
+    let mut codec = Codec::new(set.job.tag(), None);
+    let [mut first, mut second] = two(set).await;
+    let leader = first.world.own.as_ref().unwrap().1.address;
+    // Both have asked their seed.
+    let mut buffer = [0; 1500];
+    while let Ok((length, asks)) = other.recv_from(&mut buffer) {
+        let (Header { sender, .. }, _) = codec.decode(&buffer[..length]).unwrap();
+        for generation in (0..3).filter(|_| asks == leader) {
+            let (addresses, host, user) =
+                ([from].into_iter().collect(), HostName::new("other"), User::default());
+            let running =
+                Message::Running(Running { leader: NodeId([7; 16]), generation, addresses, host, user });
+            let header = Header { sender: NodeId([7; 16]), recipient: sender };
+            other.send_to(&codec.encode(header, &running), asks).unwrap();
+        }
+    }
+    let (mut said, patience) = (Vec::new(), Duration::from_secs(1));
+    while let Ok(happening) = timeout(patience, any(&mut [&mut first, &mut second])).await {
+        said.push((happening.0, happening.1.unwrap()));
+    }
+    let [(0, warned @ Happening::Meeting(Event::Warning(warning)))] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(*warning, Warning::AnotherWorld { from });
+    assert!(first.sentence(warned).unwrap().contains("another world of this job runs, says 127.0.0.1:"));
+}
+
+#[tokio::test]
 async fn restarts_are_not_forgotten_while_the_command_of_a_world_that_is_over_stops() {
     let mut set = restarts("stops", 2, 9);
     set.restarts.forget = Duration::from_secs(1);
@@ -562,7 +594,10 @@ async fn a_warning_reaches_the_caller_while_the_world_runs() {
     let mut job = restarts("warns", 2, 1);
     job.network.seed_dir = Some(folder.0.clone());
     let [mut first, mut second] = two(job).await;
-    fs::remove_dir_all(&folder.0).unwrap();
+    // A node may be writing its file.
+    while folder.0.exists() {
+        let _ = fs::remove_dir_all(&folder.0);
+    }
     let (at, happening) = any(&mut [&mut first, &mut second]).await;
     let happening = happening.unwrap();
     let is_meant = matches!(happening, Happening::Meeting(Event::Warning(Warning::SeedDirUnwritable { .. })));

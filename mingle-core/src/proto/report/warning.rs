@@ -44,6 +44,12 @@ pub enum Warning {
         /// The node that said so.
         from: SocketAddr,
     },
+    /// Another world of the job runs beside the world that this node leads: at their start neither has heard of
+    /// the other. Reported once.
+    AnotherWorld {
+        /// The node that said so.
+        from: SocketAddr,
+    },
     /// A node cannot be seated beside this node. Reported for at most 16 nodes.
     Misfit {
         /// The node that cannot be seated.
@@ -206,6 +212,12 @@ impl Warning {
                 f,
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
+            Self::AnotherWorld { from } => {
+                write!(
+                    f,
+                    "another world of this job runs, says {from}: two commands have each rank, and both go on"
+                )
+            }
             Self::Misfit { node, ours, .. } => match node.reason {
                 Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),
                 _ => write!(f, "{node}"),

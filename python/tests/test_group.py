@@ -70,6 +70,33 @@ SCRIPT = textwrap.dedent(
     """
 )
 
+# Rank 0 is stopped while it receives, and each other node has closed its own direction of their connections before it sends.
+STUCK = textwrap.dedent(
+    """
+    import os, signal, socket, threading, time, torch, torch.distributed as dist, mingle.torch
+    from mingle._group import _peer, _sockets
+
+    with mingle.torch.Group() as group:
+        while group.goes_on(group.steps < 3):
+            with group.step():
+                if group.is_new:
+                    print(f"world {group.generation} rank {group.rank} of {group.world} step {group.steps}", flush=True)
+                    continue
+                if (group.steps, group.world) == (1, 3):
+                    if group.rank == 0:
+                        threading.Timer(1, os.kill, (os.getpid(), signal.SIGSTOP)).start()
+                    else:
+                        time.sleep(2)
+                        for fd in _sockets().values():
+                            if _peer(fd) == os.environ["MASTER_ADDR"]:
+                                with socket.socket(fileno=os.dup(fd)) as copy:
+                                    copy.shutdown(socket.SHUT_WR)
+                        print("sends", flush=True)
+                dist.all_reduce(torch.ones(1001))
+    print(f"done {group.steps}", flush=True)
+    """
+)
+
 # Trains until a file is there. What is trained depends on each step that was done, and on how often.
 WORKER = textwrap.dedent(
     """
@@ -482,6 +509,22 @@ class Training(unittest.TestCase):
         (ended, _), = said["3"][1][0].said("waits no longer")
         self.assertLess(ended, slept - 1, text)
         self.assertEqual([node.lines[-1][1] for node, _, _ in said["2"].values()], ["done 4 4"] * 2, text)
+
+    def test_a_node_that_sends_to_a_dead_node_goes_on_though_gloo_waits_for_that_send_for_ever(self):
+        lab = self.lab(3)
+        nodes = [self.start(lab, place, "stuck", "-c", STUCK, world="2:3") for place in (1, 2, 3)]
+        for node in nodes:
+            node.wait_for(lambda node: node.said("world"))
+        nodes.sort(key=lambda node: int(node.said("world")[0][1].split()[3]))
+        for node in nodes[1:]:
+            node.wait_for(lambda node: node.said("sends"))
+        # It is in the collective.
+        time.sleep(0.5)
+        nodes[0].kill()
+        killed = time.monotonic()
+        self.end(nodes[1:])
+        self.assertEqual(nodes[1].lines[-1][1], "done 3")
+        self.assertLess(nodes[1].lines[-1][0] - killed, 15)
 
     def test_a_death_at_any_point_of_the_next_world_costs_the_others_no_process(self):
         """In each world another node ends itself where a world connects: each time the others form the next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import socket
@@ -28,6 +29,8 @@ BOUNDARY = 20
 FIRST, LONGEST = 2, 60
 # How often in a row torch may fail to connect while no node is lost.
 TRIES = 3
+# How long a collective of Gloo may take to fail after its connections have been cut.
+FAILS = timedelta(seconds=1)
 
 BACKENDS = ("gloo", "nccl", "cpu:gloo,cuda:nccl")
 
@@ -49,8 +52,8 @@ class Group:
     Each process is a node. The arguments are those of :class:`mingle.RunningWorld`; a range of sizes turns ``grow`` on.
     ``backend`` is "gloo", "nccl" or "cpu:gloo,cuda:nccl".
 
-    When a node dies, the collectives of the survivors fail within milliseconds after mingle has found the node dead, the
-    block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
+    When a node dies, the collectives of the survivors fail within milliseconds after mingle has found the node dead, or
+    within two seconds where Gloo still waits for a send, the block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
     not: an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first
     block of each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank
     :attr:`source`, which has finished the most steps, and the block does not count as a step. So all nodes have equal
@@ -222,6 +225,8 @@ class Group:
         dist.init_process_group(self._backend, store=store, rank=rank, world_size=world)
         self._hooks = hook, sys.excepthook
         self._watch.connected(store, rank, world)
+        if self._backend == "gloo":
+            distributed_c10d.Work.wait = self._watch.patient_wait()
         self.assignment, self.generation = assignment, assignment.generation
         self.rank, self.world, self.source, self.steps, self.is_new = rank, world, source, steps, True
 
@@ -245,7 +250,12 @@ class Group:
         if watch is None:
             return
         watch.stop()
+        distributed_c10d.Work.wait = _wait
         if dist.is_initialized():
+            if watch.is_stuck:
+                # Its end would wait for the thread that is stuck.
+                for group in _groups():
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
             dist.destroy_process_group()
             # Each group of torch puts a prefix before what the last one has.
             if sys.excepthook is self._hooks[1]:
@@ -265,7 +275,7 @@ class _Watch(threading.Thread):
         super().__init__(name="mingle watch", daemon=True)
         self._world, self._backend = world, backend
         self.is_over, self.is_cut, self._stops = threading.Event(), threading.Event(), threading.Event()
-        self.error = None
+        self.error, self.is_stuck = None, False
         self._lock = threading.Lock()
         self._begun, self._last, self._members = 0, None, None
         self._before, self._opened = set(_sockets()), None
@@ -302,6 +312,32 @@ class _Watch(threading.Thread):
             if self.is_cut.wait(pause):
                 raise _Over
             pause = min(2 * pause, 0.016)
+
+    def patient_wait(self):
+        """`Work.wait`, but it ends where Gloo's does not. Gloo tells a send of a collective nothing of the end of its
+        connection if the send is on its way, or comes after the other process has died, and waits until torch's timeout of
+        30 minutes (gloo/transport/tcp/pair.cc, `signalException`).
+        """
+
+        def wait(work, *timeout, **more):
+            try:
+                work.get_future()
+            except RuntimeError:
+                # A single send or receive: a timeout of its own would end all connections.
+                return _wait(work, *timeout, **more)
+            while not timeout and not more:
+                was_cut = self.is_cut.is_set()
+                try:
+                    return _wait(work, FAILS)
+                except RuntimeError as error:
+                    if "Operation timed out!" not in str(error):
+                        raise
+                    if was_cut:
+                        self.is_stuck = True
+                        raise _Over from error
+            return _wait(work, *timeout, **more)
+
+        return wait
 
     def stop(self):
         self._stops.set()
@@ -341,8 +377,7 @@ class _Watch(threading.Thread):
 
     def _abort(self):
         if "nccl" in self._backend:
-            # Private: all groups, since those of `new_group` hang as well.
-            for group in set(distributed_c10d._world.pg_map) - self._aborted:
+            for group in _groups() - self._aborted:
                 self._aborted.add(group)
                 with contextlib.suppress(Exception):
                     group.abort()
@@ -357,6 +392,16 @@ class _Watch(threading.Thread):
         hosts = {_peer(fd) for name, fd in later.items() if self._opened is None or name in self._opened}
         for fd in later.values():
             _peer(fd, ends=hosts - {None})
+
+
+# torch's own `Work.wait`.
+_wait = distributed_c10d.Work.wait
+
+
+def _groups():
+    """All groups of torch, those of `new_group` as well. Private."""
+    world = getattr(distributed_c10d, "_world", None)
+    return set(distributed_c10d._pg_map if world is None else world.pg_map)
 
 
 def _sockets():

@@ -89,8 +89,12 @@ impl Desk {
                     self.shared.send(from, header.sender, &running);
                 }
             }
-            // A member has led the round.
-            Message::Running(running) if !to_all && !is_member(running.leader) => {
+            // A member may have led the round. A job of another user is another job.
+            Message::Running(running)
+                if !to_all
+                    && !is_member(running.leader)
+                    && !self.shared.config.node.attributes.user.differs(&running.user) =>
+            {
                 self.other = self.other.max(Some((running.generation, running.leader, from)));
             }
             _ => {}

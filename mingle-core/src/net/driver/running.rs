@@ -219,13 +219,13 @@ impl RunningWorld {
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
         }
-        if !self.has_warned
-            && self.world.leads_commands()
+        if !self.world.is_over()
             && let Some((generation, _, from)) = self.desk.take_other()
+            && self.world.leads_commands()
             && generation >= self.world.epoch().generation
+            && !std::mem::replace(&mut self.has_warned, true)
         {
-            // A datagram ends no command: anybody could send it.
-            self.has_warned = true;
+            // A datagram ends no command: anybody who may join the job could send it.
             self.driver.warn(Warning::AnotherWorld { from });
         }
         // A round that is void dials no more.
@@ -432,7 +432,8 @@ impl RunningWorld {
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
-            let is_member = |id| id == world.own().id || world.seat_of(id).is_some();
+            // When the world is over, a member may lead another part of the job.
+            let is_member = |id| id == world.own().id || (!world.is_over() && world.seat_of(id).is_some());
             desk.handle_datagram(now, from, datagram, (rank, sign), is_member);
         })
     }

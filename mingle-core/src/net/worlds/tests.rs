@@ -345,7 +345,7 @@ async fn a_leader_that_hears_of_another_world_of_its_job_says_so_once_and_its_co
     }
     let [(0, warned @ Happening::Meeting(Event::Warning(warning)))] = &said[..] else { panic!("{said:?}") };
     assert_eq!(*warning, Warning::AnotherWorld { from });
-    assert!(first.sentence(warned).unwrap().contains("another world of this job runs, says 127.0.0.1:"));
+    assert!(first.sentence(warned).unwrap().contains("this job has another world, says 127.0.0.1:"));
 }
 
 #[tokio::test]

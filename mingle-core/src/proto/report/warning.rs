@@ -44,8 +44,8 @@ pub enum Warning {
         /// The node that said so.
         from: SocketAddr,
     },
-    /// Another world of the job runs beside the world that this node leads: at their start neither has heard of
-    /// the other. Reported once.
+    /// The job has another world beside the world that this node leads: as they formed neither knew of the
+    /// other. Reported once.
     AnotherWorld {
         /// The node that said so.
         from: SocketAddr,
@@ -213,10 +213,7 @@ impl Warning {
                 "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
             ),
             Self::AnotherWorld { from } => {
-                write!(
-                    f,
-                    "another world of this job runs, says {from}: two commands have each rank, and both go on"
-                )
+                write!(f, "this job has another world, says {from}: commands of both may have the same ranks")
             }
             Self::Misfit { node, ours, .. } => match node.reason {
                 Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),

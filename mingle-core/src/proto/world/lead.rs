@@ -216,8 +216,15 @@ impl World {
         let Some(plan) = self.current_plan() else { return };
         let rank = plan.rank_of(self.own.id);
         let seats: Vec<Contact> = plan.seats().iter().map(Contact::of).collect();
-        let is_of_plan = self.over.is_some() || self.reign.round == Some(plan.round);
-        let lead = WorldLead::succeed(&self.reign, self.over, self.now);
+        let is_round_of_plan = self.reign.round == Some(plan.round);
+        let is_of_plan = self.over.is_some() || is_round_of_plan;
+        let said = match self.reign.phase {
+            Phase::Over(cause) | Phase::Round(cause) if is_round_of_plan => Some(cause),
+            _ => None,
+        };
+        // The former leader may have learned a better cause, which this node has not reported yet.
+        let over = said.filter(|cause| cause.end != End::Unknown).or(self.over);
+        let lead = WorldLead::succeed(&self.reign, over, self.now);
         // The former leader has found that this member is dead.
         let gone = match lead.stage {
             Stage::Over(FirstCause { rank: Some(rank), end: End::Gone }) if is_of_plan => plan.seat(rank),

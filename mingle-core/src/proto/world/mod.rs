@@ -657,14 +657,20 @@ impl World {
             return;
         }
         if reign.leader.id == self.own.id {
-            // The leader leaves, and this node is to lead in its place; or each of two has followed the
-            // other; or the leader is lost, and has told others and not this node that this node leads.
-            let is_better = Standing::from(&reign) > Standing::from(&self.reign);
-            let is_named = from == self.reign.leader.id || self.walk.is_some();
-            if self.lead.is_none() && (is_better || (is_named && reign.epoch == self.reign.epoch)) {
-                let term = self.reign.term.max(reign.term).saturating_add(1);
+            let is_of_leader = from == self.reign.leader.id;
+            // The leader leaves, and names this node to follow it: it has told this node, or only others, and
+            // is lost. It may reach few nodes.
+            let is_named = reign.epoch == self.reign.epoch
+                && reign.term > self.reign.term
+                && (is_of_leader || self.walk.is_some());
+            if self.lead.is_some() || runs_beside {
+                // It leads already, or leads no such world.
+            } else if is_named || Standing::from(&reign) > Standing::from(&self.reign) {
                 self.reign = reign;
-                self.succeed(term);
+                self.succeed(self.reign.term);
+            } else if is_of_leader {
+                // Each of two has followed the other.
+                self.succeed(self.reign.term.max(reign.term).saturating_add(1));
             }
             return;
         }
@@ -887,6 +893,13 @@ impl World {
         for host in hosts {
             self.peers.say(self.now, host, &arrival);
             self.peers.say(self.now, host, &status);
+        }
+        let leader = self.reign.leader.id;
+        let has_said = |said: &Reign| said.leader.id == leader;
+        let knows = self.peers.get(leader).and_then(|peer| peer.known.reign.as_ref()).is_some_and(has_said);
+        if self.reign.term > 0 && !knows {
+            // The former leader has named it, and may be gone before it has read that.
+            self.peers.say(self.now, leader, &self.reign_with_heirs(false));
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.has_read_all(self.reign.leader.id) {

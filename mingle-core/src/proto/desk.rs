@@ -110,8 +110,8 @@ impl Desk {
         self.shared.multicast(&solicit);
     }
 
-    /// The generation and the leader of another part of the job, and who has said so, if there is one that was
-    /// heard of since the last call.
+    /// The generation and the leader of another part of the job that was heard of since the last call, and
+    /// who has said so.
     pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId, SocketAddr)> {
         self.other.take()
     }

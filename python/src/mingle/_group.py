@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import socket
@@ -53,7 +52,7 @@ class Group:
     ``backend`` is "gloo", "nccl" or "cpu:gloo,cuda:nccl".
 
     When a node dies, the collectives of the survivors fail within milliseconds after mingle has found the node dead, or
-    within two seconds where Gloo still waits for a send, the block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
+    within two seconds where Gloo still waits for a send and you wait for the collective in Python, the block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
     not: an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first
     block of each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank
     :attr:`source`, which has finished the most steps, and the block does not count as a step. So all nodes have equal
@@ -225,7 +224,7 @@ class Group:
         dist.init_process_group(self._backend, store=store, rank=rank, world_size=world)
         self._hooks = hook, sys.excepthook
         self._watch.connected(store, rank, world)
-        if self._backend == "gloo":
+        if self._backend == "gloo" and not torch.cuda.is_available():
             distributed_c10d.Work.wait = self._watch.patient_wait()
         self.assignment, self.generation = assignment, assignment.generation
         self.rank, self.world, self.source, self.steps, self.is_new = rank, world, source, steps, True
@@ -249,14 +248,15 @@ class Group:
         watch, self._watch = self._watch, None
         if watch is None:
             return
-        watch.stop()
         distributed_c10d.Work.wait = _wait
+        watch.stop()
         if dist.is_initialized():
-            if watch.is_stuck:
-                # Its end would wait for the thread that is stuck.
-                for group in _groups():
-                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+            groups = [*_groups()]
             dist.destroy_process_group()
+            if watch.is_cut.is_set():
+                # Their end waits for the threads of Gloo, of which one may be stuck.
+                threading.Thread(target=groups.clear, daemon=True).start()
+            groups = None
             # Each group of torch puts a prefix before what the last one has.
             if sys.excepthook is self._hooks[1]:
                 sys.excepthook = self._hooks[0]
@@ -275,7 +275,7 @@ class _Watch(threading.Thread):
         super().__init__(name="mingle watch", daemon=True)
         self._world, self._backend = world, backend
         self.is_over, self.is_cut, self._stops = threading.Event(), threading.Event(), threading.Event()
-        self.error, self.is_stuck = None, False
+        self.error = None
         self._lock = threading.Lock()
         self._begun, self._last, self._members = 0, None, None
         self._before, self._opened = set(_sockets()), None
@@ -333,7 +333,6 @@ class _Watch(threading.Thread):
                     if "Operation timed out!" not in str(error):
                         raise
                     if was_cut:
-                        self.is_stuck = True
                         raise _Over from error
             return _wait(work, *timeout, **more)
 

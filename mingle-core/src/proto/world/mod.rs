@@ -667,7 +667,8 @@ impl World {
                 // It leads already, or leads no such world.
             } else if is_named || Standing::from(&reign) > Standing::from(&self.reign) {
                 self.reign = reign;
-                self.succeed(self.reign.term);
+                // An heir that was not told may lead at the term of the one that was.
+                self.succeed(self.reign.term.saturating_add(1));
             } else if is_of_leader {
                 // Each of two has followed the other.
                 self.succeed(self.reign.term.max(reign.term).saturating_add(1));
@@ -897,7 +898,7 @@ impl World {
         let leader = self.reign.leader.id;
         let has_said = |said: &Reign| said.leader.id == leader;
         let knows = self.peers.get(leader).and_then(|peer| peer.known.reign.as_ref()).is_some_and(has_said);
-        if self.reign.term > 0 && !knows {
+        if self.reign.term > 0 && self.current_plan().is_some() && !knows {
             // The former leader has named it, and may be gone before it has read that.
             self.peers.say(self.now, leader, &self.reign_with_heirs(false));
         }

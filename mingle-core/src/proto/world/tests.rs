@@ -2390,7 +2390,8 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
     assert!(reported.starts_with(&[WorldChange::Over(own), WorldChange::FirstCause(first)]), "{reported:?}");
 }
 
-/// A world whose leader leaves as it forms, after its command has ended like this. Another node may begin late.
+/// A world whose leader leaves as it forms, after its command has ended like this. Another node may begin
+/// late.
 fn left_as_it_forms(seed: u64, members: usize, ended: End, loss: f64) -> (Net, usize) {
     let size = WorldSize::from(Size::new(u32::try_from(members).unwrap()).unwrap());
     let mut net = Net::new(seed, size, members, 0, loss);

@@ -124,8 +124,10 @@ impl World {
         }
     }
 
+    /// Whether an heir has said who leads. That it would follow this node is no answer.
     fn has_answered(&self, heir: NodeId) -> bool {
-        self.peers.get(heir).is_some_and(|peer| peer.known.reign.is_some() && peer.link.is_there())
+        let Some(peer) = self.peers.get(heir).filter(|peer| peer.link.is_there()) else { return false };
+        peer.known.reign.as_ref().is_some_and(|said| said.leader.id != self.own.id)
     }
 
     /// Looks at the heir that is asked. Returns whether the next heir is to be looked at.

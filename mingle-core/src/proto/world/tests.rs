@@ -1708,6 +1708,30 @@ fn a_ready_member_that_the_leader_names_as_its_heir_before_it_knows_of_the_commi
 }
 
 #[test]
+fn a_node_that_has_lost_the_leader_leads_though_another_says_that_it_follows_this_node() {
+    let (mut world, others) = connected_follower(3);
+    let (other, own, ms) = (others[1], world.own.clone(), Time::from_millis);
+    let pass = |world: &mut World, from: u64, to: u64| {
+        for at in (from..=to).step_by(20) {
+            world.advance(ms(at));
+            actions(world);
+        }
+    };
+    world.closed(ms(10), ConnId(1), Ending::Broken);
+    let number = world.answers(ms(20), other, own.id).unwrap();
+    world.opened(ms(20), other, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
+    pass(&mut world, 20, 3100);
+    assert!(world.walk.is_some() && !world.leads());
+    // Of an earlier time, at which this node has led.
+    let body = WorldSaid::Reign(Reign { leader: own, rank: Some(1), ..world.reign.clone() }).encode();
+    world.read(ms(3100), ConnId(2), Frame { number: 1, read: 0, body }).unwrap();
+    actions(&mut world);
+    assert!(!world.leads());
+    pass(&mut world, 3120, 3700);
+    assert!(world.leads(), "{:?}", world.walk);
+}
+
+#[test]
 fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that_was_stopped() {
     let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);

@@ -92,7 +92,11 @@ STUCK = textwrap.dedent(
                                 with socket.socket(fileno=os.dup(fd)) as copy:
                                     copy.shutdown(socket.SHUT_WR)
                         print("sends", flush=True)
-                dist.all_reduce(torch.ones(1001))
+                try:
+                    dist.all_reduce(torch.ones(1001))
+                except RuntimeError as error:
+                    print("raises", type(error).__name__, flush=True)
+                    raise
     print(f"done {group.steps}", flush=True)
     """
 )
@@ -205,6 +209,10 @@ class Node:
 
     def render(self):
         return "\n".join([f"exit code {self.process.poll()}", *(f"{at:.3f} {line}" for at, line in self.lines + self.errors)])
+
+
+def render(nodes):
+    return "\n\n".join(node.render() for node in nodes)
 
 
 class Lab:
@@ -500,7 +508,7 @@ class Training(unittest.TestCase):
             for _, line in node.said("world"):
                 _, _, world, _, rank, _, source, _, step = line.split()
                 said[world][int(rank)] = node, int(source), int(step)
-        text = "\n\n".join(node.render() for node in nodes)
+        text = render(nodes)
         # Rank 0 has lost the step that the others have ended. Survivors keep their ranks.
         self.assertEqual({(source, step) for _, source, step in said["3"].values()}, {(1, 2)}, text)
         # Rank 0 has ended the step, and rank 1 has waited for it in vain.
@@ -523,6 +531,8 @@ class Training(unittest.TestCase):
         nodes[0].kill()
         killed = time.monotonic()
         self.end(nodes[1:])
+        # Gloo has told rank 1 nothing.
+        self.assertEqual([line for _, line in nodes[1].said("raises")], ["raises _Over"], nodes[1].render())
         self.assertEqual(nodes[1].lines[-1][1], "done 3")
         self.assertLess(nodes[1].lines[-1][0] - killed, 15)
 
@@ -611,7 +621,7 @@ class Training(unittest.TestCase):
         try:
             took = max(self.next_step(nodes[place], at) for place in members if place not in killed) - at
         except AssertionError as error:
-            raise AssertionError("\n\n".join(node.render() for node in nodes.values())) from error
+            raise AssertionError(render(nodes.values())) from error
         for place in killed:
             nodes.pop(place).end()
         return took
@@ -645,7 +655,7 @@ class Training(unittest.TestCase):
             members = [place for place, world in worlds.items() if world[0] == newest]
             if len(members) == number >= size and number + max(nodes[place].waiting() for place in members) >= fewest:
                 return members
-            self.assertLess(time.monotonic(), end, "\n\n".join(node.render() for node in nodes.values()))
+            self.assertLess(time.monotonic(), end, render(nodes.values()))
             for node in nodes.values():
                 self.assertIsNone(node.process.poll(), node.render())
             time.sleep(0.01)

@@ -52,11 +52,12 @@ class Group:
     ``backend`` is "gloo", "nccl" or "cpu:gloo,cuda:nccl".
 
     When a node dies, the collectives of the survivors fail within milliseconds after mingle has found the node dead, or
-    within two seconds where Gloo still waits for a send and you wait for the collective in Python, the block of :meth:`step` ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some
-    not: an agreement at the end of each step would not help, since its own last message can be lost. Instead, the first
-    block of each world transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank
-    :attr:`source`, which has finished the most steps, and the block does not count as a step. So all nodes have equal
-    states and equal :attr:`steps`, and the job keeps every step that a survivor has finished.
+    within two seconds where Gloo still waits for a send and you wait for the collective in Python. The block of :meth:`step`
+    ends, and :meth:`goes_on` forms the next world. Some survivors may have finished the step and some not: an agreement at
+    the end of each step would not help, since its own last message can be lost. Instead, the first block of each world
+    transfers the state: :attr:`is_new` is true on all nodes, every node loads the state of rank :attr:`source`, which has
+    finished the most steps, and the block does not count as a step. So all nodes have equal states and equal :attr:`steps`,
+    and the job keeps every step that a survivor has finished.
 
     You must keep three rules. A block changes the state after its last collective, so that a failed block has changed
     nothing; on GPUs call :meth:`check` between the last collective and the change. A node receives the whole state before
@@ -251,12 +252,11 @@ class Group:
         distributed_c10d.Work.wait = _wait
         watch.stop()
         if dist.is_initialized():
-            groups = [*_groups()]
+            # Their end waits for the threads of Gloo, of which one may be stuck.
+            groups = [*_groups()] if watch.is_cut.is_set() else []
             dist.destroy_process_group()
-            if watch.is_cut.is_set():
-                # Their end waits for the threads of Gloo, of which one may be stuck.
+            if groups:
                 threading.Thread(target=groups.clear, daemon=True).start()
-            groups = None
             # Each group of torch puts a prefix before what the last one has.
             if sys.excepthook is self._hooks[1]:
                 sys.excepthook = self._hooks[0]
@@ -320,12 +320,9 @@ class _Watch(threading.Thread):
         """
 
         def wait(work, *timeout, **more):
-            try:
-                work.get_future()
-            except RuntimeError:
-                # A single send or receive: a timeout of its own would end all connections.
+            if timeout or more or not _is_collective(work):
                 return _wait(work, *timeout, **more)
-            while not timeout and not more:
+            while True:
                 was_cut = self.is_cut.is_set()
                 try:
                     return _wait(work, FAILS)
@@ -334,7 +331,6 @@ class _Watch(threading.Thread):
                         raise
                     if was_cut:
                         raise _Over from error
-            return _wait(work, *timeout, **more)
 
         return wait
 
@@ -395,6 +391,15 @@ class _Watch(threading.Thread):
 
 # torch's own `Work.wait`.
 _wait = distributed_c10d.Work.wait
+
+
+def _is_collective(work):
+    """False for a single send or receive, which has no future: the timeout of a wait for it would end all connections."""
+    try:
+        work.get_future()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _groups():

@@ -594,9 +594,9 @@ async fn a_warning_reaches_the_caller_while_the_world_runs() {
     let mut job = restarts("warns", 2, 1);
     job.network.seed_dir = Some(folder.0.clone());
     let [mut first, mut second] = two(job).await;
-    // A node may be writing its file.
-    while folder.0.exists() {
-        let _ = fs::remove_dir_all(&folder.0);
+    while let Err(error) = fs::remove_dir_all(&folder.0) {
+        // A node has written its file meanwhile.
+        assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
     }
     let (at, happening) = any(&mut [&mut first, &mut second]).await;
     let happening = happening.unwrap();

@@ -657,21 +657,8 @@ impl World {
             return;
         }
         if reign.leader.id == self.own.id {
-            let is_of_leader = from == self.reign.leader.id;
-            // The leader leaves, and names this node to follow it: it has told this node, or only others, and
-            // is lost. It may reach few nodes.
-            let is_named = reign.epoch == self.reign.epoch
-                && reign.term > self.reign.term
-                && (is_of_leader || self.walk.is_some());
-            if self.lead.is_some() || runs_beside {
-                // It leads already, or leads no such world.
-            } else if is_named || Standing::from(&reign) > Standing::from(&self.reign) {
-                self.reign = reign;
-                // An heir that was not told may lead at the term of the one that was.
-                self.succeed(self.reign.term.saturating_add(1));
-            } else if is_of_leader {
-                // Each of two has followed the other.
-                self.succeed(self.reign.term.max(reign.term).saturating_add(1));
+            if self.lead.is_none() && !runs_beside {
+                self.hear_that_it_leads(from, reign);
             }
             return;
         }
@@ -697,6 +684,24 @@ impl World {
             // The own leader is lost, and this node leads.
             self.reign = reign;
             self.follow();
+        }
+    }
+
+    /// Somebody says that this node leads, which it does not.
+    fn hear_that_it_leads(&mut self, from: NodeId, reign: Reign) {
+        let is_of_leader = from == self.reign.leader.id;
+        // The leader leaves, and names this node to follow it: it has told this node, or only others, and is
+        // lost. It may reach few nodes.
+        let is_named = reign.epoch == self.reign.epoch
+            && reign.term > self.reign.term
+            && (is_of_leader || self.walk.is_some());
+        if is_named || Standing::from(&reign) > Standing::from(&self.reign) {
+            self.reign = reign;
+            // An heir that was not told may lead at the term of the one that was.
+            self.succeed(self.reign.term.saturating_add(1));
+        } else if is_of_leader {
+            // Each of two has followed the other.
+            self.succeed(self.reign.term.max(reign.term).saturating_add(1));
         }
     }
 

@@ -142,7 +142,7 @@ fn join(fact: impl Display, advice: Option<String>) -> String {
     advice.map_or_else(|| fact.to_string(), |advice| format!("{fact}; {advice}"))
 }
 
-fn about_error(error: &Error) -> Option<String> {
+pub(crate) fn about_error(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Error::PortTaken { .. } => "choose another --master-port, or leave it out".to_owned(),
@@ -403,8 +403,12 @@ mod tests {
             host: HostName::new(&format!("node{last}")),
             address: ([10, 0, 0, last], 29500).into(),
         };
-        let path = |from, to| {
-            mingle_core::tools::broken_path(peer(from), peer(to), Fault::Silent, None, (1500, 1500))
+        let path = |from, to| -> BrokenPath {
+            let path = serde_json::json!({
+                "from": peer(from), "to": peer(to), "fault": Fault::Silent,
+                "answers": null, "to_master": false, "mtus": [1500, 1500],
+            });
+            serde_json::from_str(&path.to_string()).unwrap()
         };
         let named = |paths: &[BrokenPath]| about_paths(paths).matches("check the firewalls").count();
         assert_eq!(named(&[path(1, 2), path(2, 1)]), 1);

@@ -1,9 +1,7 @@
-//! For mingle-cli only, without any promise of stability: the sockets and proofs that `mingle doctor` tries,
+//! For mingle-cli only, without any promise of stability: the sockets that `mingle doctor` tries,
 //! what `mingle watch` receives, and the ports that a command gets.
 
 pub use crate::host::{Interface, Kind, host_name};
-pub use crate::net::{
-    Cast, HeldPorts, Judged, Prover, Station, broken_path, duration, interfaces, random_id, reset, run_id,
-};
+pub use crate::net::{Cast, HeldPorts, Judged, Station, duration, interfaces, random_id, reset, run_id};
 pub use crate::proto::observe::{Observed, Observer, Sighting};
 pub use crate::wire::{Doing, Notice, Reply, from_bytes, to_bytes};

@@ -57,10 +57,21 @@ fn hosts_of_two_networks_on_one_link_get_routes_to_each_other() {
         for (node, net) in [(0, 77), (1, 77), (2, 78)].into_iter().filter(|_| router) {
             lab.at(node, &format!("ip route add default via 10.{net}.0.1"));
         }
-        let reports =
-            all_blame(&lab, 4, "route", &["node0 (10.77.0.10)", "no route of node0 leads to 10.78.0.12"]);
-        apply(&lab, &reports[2], "route");
-        form(&lab, "cured", &[]);
+        // Those of one network form a world, and each side names the others that it has heard.
+        let reports = together(&lab, "--timeout 4s");
+        for (report, counts) in reports.iter().zip([(3, 1), (3, 1), (5, 2)]) {
+            let bad = report.ends_with(counts.0).bad();
+            assert_eq!(
+                bad.iter().filter(|bad| **bad == "problem route").count(),
+                counts.1,
+                "{}",
+                report.rendered
+            );
+            apply(&lab, report, "route");
+        }
+        reports[0]
+            .names("problem route", &["to node2 (10.78.0.12)", "no route of node0 leads to 10.78.0.12"]);
+        form(&lab, "cured", &[]).expect(&lab, &[0, 1, 2]);
     }
 }
 

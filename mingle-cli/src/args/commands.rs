@@ -129,11 +129,12 @@ pub(crate) struct RdmaArgs {
 
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
-/// If it runs with --job-id and --world on several hosts at the same time, it also tests which host reaches
-/// which: by multicast, by UDP, by TCP on the master's port, and by the paths that a rendezvous proves; and
-/// which cables or switches join their Ethernet ports for RDMA. It needs no root; without root it lists what
-/// it could not read. Exit codes: 0 a world can form, 3 some hosts did not appear, 5 the network keeps a
-/// world from forming.
+/// If it runs with --job-id and --world on several hosts at the same time, they form a world as the job
+/// would, in which nothing starts. The report then says which host reaches which, by multicast and by the
+/// paths that a rendezvous proves, or why no world forms; and which cables or switches join their Ethernet
+/// ports for RDMA. It needs no root; without root it lists what it could not read. Exit codes: 0 a world can
+/// form, others as of mingle itself: 3 some hosts did not come, 4 they ask for different things, 5 the
+/// network, 6 the secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct DoctorArgs {
     /// The job's name; the check uses its group and ports

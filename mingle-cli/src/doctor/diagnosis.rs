@@ -1,310 +1,259 @@
-//! The conclusions from the matrix: which direction is broken, and what breaks exactly that direction.
+//! The conclusions from what the hosts have found, and from why they form no world.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use mingle_core::error::Cause;
+use mingle_core::tools::{Judged, interfaces};
+use mingle_core::{Error, Failure, Network};
+
+use super::board::Board;
 use super::finding::{Finding, Severity};
-use super::matrix::Board;
-use super::notice::Way;
+use super::notice::Heard;
+use super::route::Blocked;
 use super::wiring::Wiring;
-use super::{duplicates, rates};
+use super::{duplicates, rates, route};
 use crate::advice;
 
-/// The findings, the worst cause first.
+/// The findings of hosts that have formed a world for a trial, the worst cause first.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
-    let silent = board.pairs().all(|(from, to)| !board.works(Way::Multicast, from, to));
-    let passes = board.pairs().any(|(from, to)| board.works(Way::Udp, from, to));
-    if board.is_ipv6().is_none() {
-        findings.push(no_family());
-    }
-    if silent && passes {
+    let silent =
+        board.network.multicast && board.pairs().all(|(from, to)| board.multicast(from, to) != Some(true));
+    if silent && board.hosts.len() > 1 {
         findings.push(no_multicast(board));
     }
-    let duplicates = duplicates::find(board);
-    // A broken connection to a host with a duplicate address follows from the duplicate.
-    let is_one = |id: u32| duplicates.iter().any(|(hosts, _)| hosts.contains(&id));
+    let rank = |id| board.ranks().find(|rank| board.host(*rank).id == id);
+    let connects = |a, b| {
+        let pair = rank(a).zip(rank(b));
+        pair.is_some_and(|(a, b)| board.path(a, b) == Some(true) && board.path(b, a) == Some(true))
+    };
+    let duplicates = duplicates::find(board.heard().into_iter(), connects);
+    // What is broken to a host with a duplicate address follows from the duplicate.
+    let is_one = |at: u32| duplicates.iter().any(|(ids, _)| ids.contains(&board.host(at).id));
     for (from, to) in board.pairs().filter(|(from, to)| !is_one(*from) && !is_one(*to)) {
         findings.extend(pair(board, from, to, silent));
-        findings.extend(path(board, from, to));
     }
     findings.extend(duplicates.into_iter().map(|(_, finding)| finding));
     if findings.len() == 1 && board.can_form() {
-        let looked = "multicast, UDP, TCP and paths";
+        let looked = "multicast and paths";
         findings.push(Finding::ok("ways", looked, "every host reaches every other"));
     }
-    if board.own.transfers {
+    let differences = board.differences.iter().map(|line| {
+        let cure = "make them the same if the job may hang on it; with --require-same no world would form";
+        Finding::new(Severity::Warning, "sameness", "what should be the same on all hosts", line, cure)
+    });
+    findings.extend(differences);
+    if board.host(board.own).transfers.is_some() {
         findings.extend(rates::examine(board));
     }
     findings.extend(Wiring::of(board).findings());
     findings
 }
 
+/// The findings where no world has formed.
+pub(super) fn explain(error: &Error) -> Finding {
+    let (check, mut cure) = match error {
+        Error::Failed(Failure::Deadline(_)) => ("hosts", String::new()),
+        _ => ("rendezvous", String::new()),
+    };
+    if let Some(advice) = advice::about_error(error) {
+        cure += &advice.replace("; see 'mingle doctor'", "");
+    }
+    if let Error::Failed(Failure::Deadline(report)) = error
+        && report.cause() == Cause::NobodyHeard
+    {
+        cure +=
+            "; and compare `ip -brief address`, since two hosts with one address hear nothing of each other";
+    }
+    if cure.is_empty() {
+        "start the doctor on the others at the same time".clone_into(&mut cure);
+    }
+    Finding::new(Severity::Problem, check, "a world of these hosts", advice::fact(error), cure)
+}
+
+/// What keeps packets from the hosts that were heard, and have formed no world with this one.
+pub(super) fn of_others<'a>(
+    own: &str,
+    heard: impl Iterator<Item = &'a Heard>,
+    network: &Network,
+) -> Vec<Finding> {
+    let all = interfaces(network).unwrap_or_default();
+    let find = |heard: &Heard| {
+        let is_near = holder(&all, heard.address).is_some();
+        // A multicast that passes no router comes from the same link.
+        let is_apart = !is_near && network.ttl == 1;
+        let blocked = route::examine(heard.address, is_near).or(is_apart.then_some(Blocked::NoRoute))?;
+        let by = all.iter().find(|judged| judged.refused.is_none() && network.ttl == 1);
+        let by = by.map(|judged| judged.interface.name.as_str());
+        let (why, cure) = blocked.explain(own, heard.address, by);
+        let looked = format!("from {own} to {}", heard.name());
+        let seen = format!("nothing passes, but multicast: {why}");
+        Some(Finding::new(Severity::Problem, "route", looked, seen, cure))
+    };
+    heard.filter_map(find).collect()
+}
+
+/// The interface in whose networks the address is.
+fn holder(all: &[Judged], address: IpAddr) -> Option<&Judged> {
+    all.iter().find(|judged| judged.interface.addresses.iter().any(|net| net.contains(&address)))
+}
+
 fn present(board: &Board) -> Finding {
-    let ids = board.ids();
-    let (check, looked, here, world) = ("hosts", "hosts that run the doctor", ids.len(), board.world);
-    let names: Vec<String> = ids.iter().map(|id| board.name(*id)).collect();
-    let seen = format!("{here} of {world}: {}", names.join(", "));
-    let (status, seen, cure) = match here {
-        1 => (
-            Severity::Problem,
-            format!("1 of {world}: nobody else was heard, by multicast or otherwise"),
-            "start the doctor on all hosts at the same time; then give --seed ADDRESS of another host, or --broadcast; and \
-             compare `ip -brief address`, since two hosts with one address hear nothing of each other",
-        ),
-        _ if here > world => {
-            (Severity::Warning, seen, "give the number of hosts as --world, and each job its own --job-id")
+    let (check, looked, here, most) = ("hosts", "hosts that run the doctor", board.hosts.len(), board.most);
+    let names: Vec<String> = board.ranks().map(|rank| board.name(rank)).collect();
+    let has_come = |heard: &&Heard| board.hosts.iter().any(|host| host.id == heard.id);
+    let others: BTreeSet<String> =
+        board.heard().into_iter().filter(|heard| !has_come(heard)).map(Heard::name).collect();
+    let besides = if others.is_empty() { "" } else { "; heard besides: " };
+    let others = others.into_iter().collect::<Vec<_>>().join(", ");
+    let seen = format!("{here} of {most}: {}{besides}{others}", names.join(", "));
+    let (status, cure) = match here {
+        _ if board.left_over > 0 => {
+            (Severity::Warning, "give the number of hosts as --world, and each job its own --job-id")
         }
-        _ if here < board.least => (
+        here if here < board.least as usize => (
             Severity::Problem,
-            seen,
-            "start the doctor on the others too; if it runs there, give each --seed with one of these addresses",
+            "start the doctor on the others too; where it runs, its report says why that host does not come",
         ),
         _ => return Finding::ok(check, looked, seen),
     };
     Finding::new(status, check, looked, seen, cure)
 }
 
-fn no_family() -> Finding {
-    let seen = "some hosts have IPv4 only and some IPv6 only, and a world uses one family";
-    let cure = "give all hosts addresses of one family";
-    Finding::new(Severity::Problem, "family", "addresses of all hosts", seen, cure)
-}
-
 fn no_multicast(board: &Board) -> Finding {
-    let is_ipv6 = board.is_ipv6() == Some(true);
+    let is_ipv6 = board.host(board.own).address.is_ipv6();
     let (snooping, querier) = if is_ipv6 { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
     let seen = format!(
         "passes between no two hosts, while unicast does: the network drops it, or a switch snoops on {snooping} \
          without a querier"
     );
-    let broadcast = match board.broadcast() {
+    // Nothing else has brought them together.
+    let by_broadcast = board.network.broadcast && board.network.needs_multicast();
+    let broadcast = match by_broadcast {
         _ if is_ipv6 => "",
-        Some(true) => ", or --broadcast, which passes here",
-        Some(false) => "; broadcast is lost too",
-        None => ", or --broadcast on one link",
+        true => ", or --broadcast, which passes here",
+        false => ", or --broadcast on one link",
     };
     let cure = format!("give --seed on each node (or --seed-dir{broadcast}), or switch {querier} on");
     Finding::new(Severity::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
-/// The fault on the way from one host to another.
+/// The fault on the way from one host to another, of which each cause is named once.
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (a, b) = (board.name(from), board.name(to));
-    let port = board.host(to).places.first().map_or(0, |place| place.at.port());
-    let looked = format!("from {a} to {b}");
-    let multicast = board.works(Way::Multicast, from, to);
-    let (udp, back) = (board.cell(Way::Udp, from, to), board.cell(Way::Udp, to, from));
-    let tcp = board.cell(Way::Tcp, from, to);
-    let problem = |check, seen: String, cure: String| {
-        Some(Finding::new(Severity::Problem, check, looked.clone(), seen, cure))
+    let heard = board.multicast(from, to);
+    let (passes, back) = (heard == Some(true), board.multicast(to, from) == Some(true));
+    let (broken, way_back) = (board.broken(from, to), board.broken(to, from));
+    let blocked = |from, to| {
+        let broken = board.broken(from, to)?;
+        Some(broken.blocked?.explain(board.host(from).name.as_str(), broken.path.to.address.ip(), None))
     };
-    let only = if multicast { ", but multicast" } else { "" };
-    let blocked = board.blocked(from, to);
-    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
-    // never sent. The other direction is the broken one.
-    let no_answer = back == Some(false) && !board.works(Way::Multicast, to, from);
-    match (udp, tcp, blocked) {
-        (Some(false), _, Some((why, cure))) => problem("route", format!("nothing passes{only}: {why}"), cure),
-        (Some(false), ..) if multicast && no_answer || board.blocked(to, from).is_some() => None,
-        (Some(false), Some(true), _) => problem(
-            "udp",
-            format!("UDP to port {port} is lost, while TCP passes: a firewall on {b}, or between"),
-            format!("let UDP 29499 and 29500-29999 pass to {b} (--multicast and --master-port name others)"),
-        ),
-        (Some(false), ..) => {
-            let back_alone = board.works(Way::Multicast, to, from) && !multicast;
-            let heard = back == Some(true) || back_alone;
-            let other = if heard { "; the other direction works" } else { "" };
-            problem(
-                "direction",
-                format!("nothing passes{only}{other}"),
-                format!(
-                    "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another --interface"
-                ),
-            )
-        }
-        // A connection needs both directions; the broken direction has a finding of its own.
-        (Some(true), Some(false), _) if back == Some(true) => problem(
-            "tcp",
-            format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
-            format!("let TCP 29500-29999 pass to {b}, or one port that --master-port names (here {port})"),
-        ),
-        (Some(true), ..) if !multicast && !silent => {
-            let seen = "multicast is lost, while unicast passes";
-            let cure = format!(
-                "give --seed on {b} or {a}; look at the firewall of {b} for 224.0.0.0/4, and at IGMP snooping"
-            );
-            Some(Finding::new(Severity::Warning, "multicast", looked.clone(), seen, cure))
-        }
-        _ => None,
+    let problem = |check, looked, seen, cure| Finding::new(Severity::Problem, check, looked, seen, cure);
+    let looked = format!("from {a} to {b}");
+    if let Some((why, cure)) = blocked(from, to) {
+        let seen = format!("nothing passes{}: {why}", if passes { ", but multicast" } else { "" });
+        return Some(problem("route", looked, seen, cure));
     }
-}
-
-/// The broken path from one host to another, in the words of a rendezvous.
-fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
-    let broken = &board.entry(from, to)?.broken.as_ref()?.path;
-    let udp = |from, to| board.works(Way::Udp, from, to);
-    // A direction in which nothing passes is a finding of its own.
-    let passes = board.works(Way::Tcp, from, to) || udp(from, to) && udp(to, from);
-    if !passes {
+    if blocked(to, from).is_some() {
         return None;
     }
-    let looked = format!("path from {} to {}", board.name(from), board.name(to));
-    let (why, cure) = match board.blocked(from, to) {
-        Some((why, cure)) => (format!("; {why}"), cure),
-        None => (String::new(), advice::about_paths(std::slice::from_ref(broken))),
-    };
-    let command = if broken.answers.is_some() {
-        format!("; the report of {} has the command for its firewall", broken.to.host)
-    } else {
-        String::new()
-    };
-    let cure = cure + &command;
-    Some(Finding::new(Severity::Problem, "path", looked, format!("{broken}{why}"), cure))
+    let is_lost = !passes && back;
+    let is_cut = broken.or(way_back).is_some_and(|way| way.path.answers.is_none());
+    if is_cut && is_lost {
+        let cure = format!(
+            "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another --interface"
+        );
+        return Some(problem(
+            "direction",
+            looked,
+            "nothing passes; the other direction works".to_owned(),
+            cure,
+        ));
+    }
+    if is_cut && passes && !back {
+        return None;
+    }
+    if let Some(broken) = broken {
+        let command = if broken.path.answers.is_some() {
+            format!("; the report of {} has the command for its firewall", broken.path.to.host)
+        } else {
+            String::new()
+        };
+        let cure = advice::about_paths(std::slice::from_ref(&broken.path)) + &command;
+        return Some(problem("path", format!("path {looked}"), broken.path.to_string(), cure));
+    }
+    (heard == Some(false) && !silent && board.network.multicast).then(|| {
+        let seen = "multicast is lost, while unicast passes";
+        let cure = format!(
+            "give --seed on {b} or {a}; look at the firewall of {b} for 224.0.0.0/4, and at IGMP snooping"
+        );
+        Finding::new(Severity::Warning, "multicast", looked, seen, cure)
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::proto::{Fault, Peer};
-    use mingle_core::tools::broken_path;
+    use mingle_core::proto::{BrokenPath, Fault};
+    use serde_json::json;
 
-    use super::super::matrix::board_at;
-    use super::super::notice::{BrokenWay, Contact, Record, about, record, record_at};
+    use super::super::board::board_of;
+    use super::super::notice::{BrokenWay, Record};
     use super::*;
 
-    const ALL: &[Way] = &[Way::Multicast, Way::Udp, Way::Tcp, Way::Path];
-
-    /// Node 1's view, where each host knows of the two others by these ways.
-    fn board(ways: impl Fn(u32, u32) -> &'static [Way]) -> Board {
-        board_of(|of, other| about(other, ways(of, other)))
-    }
-
-    fn board_of(knows: impl Fn(u32, u32) -> Contact) -> Board {
-        let all = |of: u32| {
-            let others = (1..=3).filter(move |other| *other != of);
-            Record { about: others.map(|other| (other, knows(of, other))).collect(), ..record(of) }
+    /// The problems and warnings of three hosts, of which each hears these others, with these broken paths,
+    /// each with the port that answers.
+    fn found(
+        hears: impl Fn(u32, u32) -> bool,
+        broken: &[(u32, u32, Option<u16>, Option<Blocked>)],
+    ) -> Vec<(&'static str, String)> {
+        let peer = |rank: u32, port: u16| json!({ "host": format!("node{}", rank + 1), "address": format!("10.0.0.{}:{port}", rank + 1) });
+        let path = |from, to, answers| -> BrokenPath {
+            let path = json!({
+                "from": peer(from, 29500), "to": peer(to, 41877), "fault": Fault::Silent, "answers": answers,
+                "to_master": false, "mtus": [0, 0],
+            });
+            serde_json::from_str(&path.to_string()).unwrap()
         };
-        let mut board = board_at(all(1), 3, false);
-        board.learn(all(2));
-        board.learn(all(3));
-        board
-    }
-
-    fn problems(board: &Board) -> Vec<(&'static str, String)> {
-        let bad = examine(board).into_iter().filter(|finding| finding.status > Severity::Note);
-        bad.map(|finding| (finding.check, format!("{}: {}", finding.looked, finding.seen))).collect()
-    }
-
-    #[test]
-    fn unicast_that_fails_without_an_answer_to_arp_is_not_blamed() {
-        // As before, but 2 cannot send to 1 either: its ARP requests for 1 get no answer.
-        let board = board(|of, about| match (of, about) {
-            (1, 2) => &[Way::Multicast],
-            (2, 1) => &[],
-            _ => ALL,
-        });
-        let found = problems(&board);
-        assert!(found.len() == 1 && found[0].1.starts_with("from node1 (10.0.0.1) to node2"), "{found:?}");
-    }
-
-    #[test]
-    fn hosts_without_a_common_family_are_a_finding() {
-        let v6 = |id| record_at(id, "[fd00::1]:29500");
-        let both = |id| Record { places: [record(id).places, v6(id).places].concat(), ..record(id) };
-        let family = |own, other, prefers| {
-            let mut board = board_at(own, 2, prefers);
-            board.learn(other);
-            board.is_ipv6()
+        let record = |of: u32| {
+            let others = (0..3).filter(|from| *from != of && hears(*from, of));
+            let heard = others.map(|from| Heard {
+                id: 101 + from,
+                host: mingle_core::HostName::new(&format!("node{}", from + 1)),
+                address: format!("10.0.0.{}", from + 1).parse().unwrap(),
+                mac: None,
+            });
+            let own = broken.iter().filter(|(from, ..)| *from == of);
+            let broken = own.map(|&(from, to, answers, blocked)| BrokenWay {
+                to,
+                path: path(from, to, answers),
+                blocked,
+            });
+            Some(Record { heard: heard.collect(), broken: broken.collect(), mtu: 1500, ..Record::default() })
         };
-        assert_eq!(family(both(1), both(2), false), Some(false));
-        assert_eq!(family(both(1), both(2), true), Some(true));
-        assert_eq!(family(both(1), v6(2), false), Some(true));
-        assert_eq!(family(both(1), record(2), true), Some(false));
-        assert_eq!(family(record(1), v6(2), false), None);
-        let mut board = board_at(record(1), 2, false);
-        board.learn(v6(2));
-        assert!(problems(&board).iter().any(|(check, _)| *check == "family"));
+        let mut board = board_of((0..3).map(record));
+        board.hosts.iter_mut().for_each(|host| host.transfers = None);
+        assert_eq!(board.can_form(), broken.is_empty());
+        let bad = examine(&board).into_iter().filter(|finding| finding.status > Severity::Note);
+        bad.map(|finding| (finding.check, finding.looked)).collect()
     }
 
     #[test]
-    fn only_what_has_passed_in_the_family_of_all_hosts_counts() {
-        let both = |id| {
-            let more = record_at(id, "[fd00::1]:29500").places;
-            Record { places: [record(id).places, more].concat(), ..record(id) }
-        };
-        let mut board = board_at(both(1), 3, false);
-        board.learn(both(2));
-        board.own.about.get_mut(&2).unwrap().add(Way::Multicast, record(9).places[0].at.ip());
-        assert!(board.works(Way::Multicast, 2, 1));
-        board.learn(record_at(3, "[fd00::3]:1"));
-        assert!(!board.works(Way::Multicast, 2, 1));
-        board.own.about.get_mut(&2).unwrap().add(Way::Multicast, "fd00::2".parse().unwrap());
-        assert!(board.works(Way::Multicast, 2, 1));
-    }
-
-    #[test]
-    fn a_host_that_is_missing_keeps_the_world_from_forming() {
-        let mut alone = board_at(record(1), 2, false);
-        assert!(!alone.can_form());
-        assert!(problems(&alone)[0].1.contains("nobody else was heard"));
-        alone.learn(Record { about: [(1, about(1, ALL))].into(), ..record(2) });
-        *alone.own.about.get_mut(&2).unwrap() = about(2, ALL);
-        assert!(alone.can_form());
-    }
-
-    #[test]
-    fn an_older_message_takes_nothing_away_and_the_number_of_hosts_has_a_limit() {
-        let mut board = board_at(record(1), 2, false);
-        let says = |ids: std::ops::Range<u32>, ways| Record {
-            about: ids.map(|id| (id, about(id, ways))).collect(),
-            ..record(2)
-        };
-        board.learn(says(1..2, ALL));
-        board.learn(says(1..2, &[]));
-        board.learn(record(2));
-        assert!(board.works(Way::Tcp, 2, 1));
-        for id in 10..200 {
-            board.learn(Record { id, ..record(3) });
-        }
-        assert_eq!(board.ids().len(), 64);
-        // Nor can one host make up any number of others.
-        for first in 0..20 {
-            board.learn(says(50 * first..50 * first + 50, ALL));
-        }
-        let known = (0..1000).filter(|about| board.entry(2, *about).is_some()).count();
-        assert_eq!(known, 64);
-    }
-
-    /// The findings where the path from 1 to 2 is broken in this way, with these ways there.
-    fn broken(fault: Fault, ways: &[Way], own_port_answers: bool) -> Vec<(&'static str, String)> {
-        let to = "10.0.0.2:41877".parse().unwrap();
-        let board = board_of(|of, other| {
-            let peer = |id, address| Peer { host: record(id).host, address };
-            let own = peer(1, record(1).places[0].at);
-            let path = broken_path(own, peer(2, to), fault, own_port_answers.then_some(29500), (1500, 1500));
-            let broken = BrokenWay { path, blocked: None };
-            let is_it = (of, other) == (1, 2);
-            let known = about(other, if is_it { ways } else { ALL });
-            Contact { broken: is_it.then_some(broken), ..known }
-        });
-        assert!(!board.can_form());
-        problems(&board)
-    }
-
-    #[test]
-    fn a_broken_path_is_named_as_a_rendezvous_names_it() {
-        let text = |found: Vec<(&'static str, String)>| match &found[..] {
-            [("path", text)] => text.clone(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(
-            text(broken(Fault::Silent, &ALL[..3], true)),
-            "path from node1 (10.0.0.1) to node2 (10.0.0.2): node1 (10.0.0.1) cannot open TCP connections to node2 \
-             (10.0.0.2): port 41877 does not answer, port 29500 does"
-        );
-        let hole = text(broken(Fault::Size { passes: 1400, fails: 1500 }, &ALL[..3], false));
-        let words = "of 1500 bytes do not arrive, those of 1400 bytes do; the MTU is 1500 on both";
-        assert!(hole.ends_with(words), "{hole}");
-        let both = broken(Fault::Silent, &ALL[..2], false);
-        assert!(both.len() == 2 && both[0].0 == "tcp" && both[1].0 == "path", "{both:?}");
-        assert_eq!(broken(Fault::Silent, &ALL[..2], false)[0].0, "tcp");
+    fn each_cause_is_named_once_and_in_the_direction_that_is_broken() {
+        let ab = "from node1 (10.0.0.1) to node2 (10.0.0.2)".to_owned();
+        let ba = "from node2 (10.0.0.2) to node1 (10.0.0.1)".to_owned();
+        let both = |answers, blocked| [(0, 1, answers, None), (1, 0, answers, blocked)];
+        let all = |_, _| true;
+        let lost = |from, to| (from, to) != (0, 1);
+        assert_eq!(found(all, &[]), []);
+        assert_eq!(found(lost, &[]), [("multicast", ab.clone())]);
+        assert_eq!(found(|_, _| false, &[]), [("multicast", "multicast between the hosts".to_owned())]);
+        assert_eq!(found(lost, &both(None, None)), [("direction", ab.clone())]);
+        assert_eq!(found(all, &both(None, Some(Blocked::NoRoute))), [("route", ba.clone())]);
+        let paths = [("path", format!("path {ab}")), ("path", format!("path {ba}"))];
+        assert_eq!(found(all, &both(None, None)), paths);
+        // A firewall that knows some ports alone.
+        assert_eq!(found(all, &both(Some(29500), None)), paths);
+        assert_eq!(found(all, &both(Some(29500), None)[..1]), paths[..1]);
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! interfaces ... host        a topic each, from what `system` reads to findings
-//! live, exchange, transfer   several hosts at once: what each does, and their connections
-//! notice, matrix, table      what they tell each other, which reaches which, and how that is shown
+//! meeting                    several hosts at once: they form a world in which no command runs
+//! notice, exchange, transfer what they send to all, to rank 0, and for rates
+//! board, table               what they have found, and how that is shown
 //! diagnosis, duplicates, route   what breaks the rest
 //! rails, wiring              the ports for RDMA of this host, and how those of all hosts are joined
 //! rates                      which host is slow
 //! ```
 
+mod board;
 mod diagnosis;
 mod duplicates;
 mod exchange;
@@ -17,8 +19,7 @@ mod firewall;
 mod host;
 mod interfaces;
 mod kernel;
-mod live;
-mod matrix;
+mod meeting;
 mod multicast;
 mod notice;
 mod ports;
@@ -31,30 +32,31 @@ mod table;
 mod transfer;
 mod wiring;
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::ffi::OsString;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, Rendezvous, WorldSize};
+use mingle_core::tools::{self, Judged, Station, host_name};
+use mingle_core::{Error, Failure, JobId, Network, Rendezvous};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::DoctorArgs;
+use crate::args::{DoctorArgs, JoinArgs};
 use crate::config::values::world_size;
 use crate::config::{Reader, Settings};
+use crate::events::{self, Journal};
 use crate::exit::Stop;
-use crate::fabric;
 use crate::host::HERE;
+use crate::nccl_conf::environment_or_files;
+use crate::prepare::prepare;
 use crate::runtime::runtime;
-use crate::scheduler::{HostList, Scheduler};
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
+use crate::{advice, fabric};
+use board::Board;
 use finding::{Finding, Severity};
-use live::Meeting;
-use matrix::Board;
-use notice::{ENDPOINTS, HostPlace, LARGEST, Record};
+use meeting::Meeting;
+use notice::LARGEST;
 use wiring::Wiring;
 
 /// The job whose group and ports are tried without --job-id.
@@ -64,54 +66,73 @@ const WAIT: Duration = Duration::from_secs(30);
 /// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 
+/// Variables for what the doctor does not do: they are not read.
+const UNUSED: [&str; 5] =
+    ["MINGLE_EVENTS", "MINGLE_LAST_CALL", "MINGLE_OUTPUT", "MINGLE_PORTS", "MINGLE_RANK"];
+
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = args.format.as_deref() == Some("json");
-    let (transfers, reader) = (args.bandwidth, Reader(&|name: &str| std::env::var_os(name)));
-    let (job, world, network, limit) = subject(args, &reader)?;
+    let (transfers, started) = (args.bandwidth, events::now());
+    let (mut config, meets) = settings(args)?;
     let runtime = runtime()?;
     let id = tools::run_id().map_err(Stop::Rendezvous)?;
-    let (mut findings, opened) = visit(id, &job, &network, &runtime)?;
+    let Rendezvous { job, network, .. } = config.rendezvous.clone();
+    let (mut findings, opens) = visit(id, &job, &network, &runtime)?;
     findings.push(runtime.block_on(firewall::examine()));
     findings.extend(host::examine(host_name().as_str()));
-    let mut board = None;
-    if let Some(world) = world
-        && let Some(station) = opened
-    {
-        let machine = fabric::machine(reader.root().as_ref())?;
-        let held = runtime.block_on(async {
-            let prover = Prover::open(id, &job, world.max(), &network)?;
-            let own = record(id, &station, prover.port(), transfers);
-            let start = Board::new(own, world, &network);
-            Ok(Meeting::open(station, prover, &job, start, machine).await?.hold(limit).await)
-        });
+    let mut met = None;
+    if meets && opens {
+        let machine = fabric::machine(config.fabric.root.as_ref())?;
+        prepare(&mut config)?;
+        let (outcome, more) = Journal::during(&mut config, started, |config, journal| {
+            runtime.block_on(async {
+                let mut meeting = Meeting::open(config, id, machine, transfers).await?;
+                let held = meeting.hold(config, journal).await;
+                conclude(held, &meeting, &network).await
+            })
+        })?;
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
-        let held = held.map_err(Stop::Rendezvous)?;
-        findings.extend(diagnosis::examine(&held));
-        board = Some(held);
+        findings.extend(more);
+        met = Some(outcome);
     }
     // Last, since it counts the packets that were dropped meanwhile.
     findings.extend(kernel::examine(&interfaces(&network)?));
-    report(&findings, board.as_ref(), world.is_some(), is_json)
+    report(&findings, met, meets, is_json)
+}
+
+/// What has become of a meeting: what the hosts have found, or the exit code of a rendezvous that fails.
+type Outcome = Result<Board, u8>;
+
+/// The findings on the hosts that have met, and on those that were heard and have not come.
+async fn conclude(
+    held: Result<Board, Stop>,
+    meeting: &Meeting,
+    network: &Network,
+) -> Result<(Outcome, Vec<Finding>), Stop> {
+    let (outcome, mut findings, heard) = match held {
+        Ok(board) => {
+            let heard = board.record(board.own).map(|record| record.heard.clone()).unwrap_or_default();
+            let findings = diagnosis::examine(&board);
+            (Ok(board), findings, heard)
+        }
+        Err(Stop::Rendezvous(error)) => {
+            let heard = std::mem::take(&mut meeting.ears.lock().await.hosts);
+            let mut findings = vec![diagnosis::explain(&error)];
+            findings.extend(duplicates::find(heard.iter(), |_, _| false).into_iter().map(|(_, found)| found));
+            (Err(advice::class(&error).0), findings, heard)
+        }
+        Err(stop) => return Err(stop),
+    };
+    let has_come = |id| outcome.as_ref().is_ok_and(|board| board.hosts.iter().any(|host| host.id == id));
+    let others = heard.iter().filter(|heard| !has_come(heard.id));
+    findings.extend(diagnosis::of_others(host_name().as_str(), others, network));
+    Ok((outcome, findings))
 }
 
 fn interfaces(network: &Network) -> Result<Vec<Judged>, Stop> {
     tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))
-}
-
-/// This host as the others know it. `port` is that for paths.
-fn record(id: u32, station: &Station, port: u16, transfers: bool) -> Record {
-    let place = |at: SocketAddr| {
-        let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.addr() == at.ip());
-        let by = station.interfaces().iter().find(has).map_or("", |interface| interface.name.as_str());
-        let mac = system::hardware_address(by);
-        HostPlace { at, link: station.link(at.ip()), by: by.to_owned(), mac }
-    };
-    let places = station.endpoints(ENDPOINTS).into_iter().map(place);
-    let places = places.filter(|place| notice::is_name(&place.by)).collect();
-    let (host, about) = (host_name(), BTreeMap::new());
-    Record { id, host, places, port, transfers, done: false, about, rails: None }
 }
 
 /// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
@@ -139,19 +160,14 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     ));
 }
 
-/// The subject of an examination: the job, how many hosts run the doctor at once if several do, the network
-/// between them, and how long to wait for the others; none means for ever.
-type Subject = (JobId, Option<WorldSize>, Network, Option<Duration>);
-
-fn subject(args: DoctorArgs, reader: &Reader<'_>) -> Result<Subject, Stop> {
-    let mut network = args.network.read(reader)?;
-    let (job, world) = (reader.job(args.job_id)?, reader.read(args.world, "world", world_size)?);
-    if world.is_some() && job.is_none() {
-        return Err(Stop::Usage(
-            "--job-id is missing: --world compares several hosts, which find each other by the job ID"
-                .to_owned(),
-        ));
-    }
+/// The settings of a rendezvous with these arguments and variables, and whether several hosts meet.
+fn settings(args: DoctorArgs) -> Result<(Settings, bool), Stop> {
+    let environment = |name: &str| -> Option<OsString> {
+        if UNUSED.contains(&name) { None } else { environment_or_files(name) }
+    };
+    let reader = Reader(&environment);
+    let world = reader.read(args.world.clone(), "world", world_size)?;
+    let has_job = reader.job(args.job_id.clone())?.is_some();
     if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.max().get())) {
         return Err(Stop::Usage(format!(
             "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
@@ -162,30 +178,21 @@ fn subject(args: DoctorArgs, reader: &Reader<'_>) -> Result<Subject, Stop> {
             "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
         ));
     }
-    let scheduler = Scheduler::new(&|name: &str| std::env::var_os(name));
-    if network.seeds.is_empty()
-        && world.is_some()
-        && let Some(provided) = scheduler.seeds()?
-    {
-        stderr::say(format_args!("seed {provided}"));
-        let HostList(seeds) = provided.value;
-        network.seeds = seeds;
-    }
-    // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
-    stderr::warn(reader.secret(None)?.1);
-    let limit = reader.time(args.timeout, "timeout", WAIT)?;
-    let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
-    Ok((job.map_or_else(trial, Ok)?, world, network, limit))
+    let trial = || TRIAL_JOB.to_owned();
+    let low = JoinArgs {
+        job_id: args.job_id.or_else(|| (!has_job && world.is_none()).then(trial)),
+        world: args.world.or_else(|| world.is_none().then(|| "1".to_owned())),
+        network: args.network,
+        ..JoinArgs::default()
+    };
+    let mut config = Settings::scheduled(low, &environment)?;
+    config.rendezvous.timeout = reader.time(args.timeout, "timeout", WAIT)?;
+    Ok((config, world.is_some()))
 }
 
-/// Examines what a rendezvous needs on this host: opens its sockets, where that is possible, and tries them.
-/// `id` tells this run from those on other hosts.
-fn visit(
-    id: u32,
-    job: &JobId,
-    network: &Network,
-    runtime: &Runtime,
-) -> Result<(Vec<Finding>, Option<Station>), Stop> {
+/// Examines what a rendezvous needs on this host: opens its sockets and tries them. Returns the findings, and
+/// whether the sockets can be opened. `id` tells this run from those on other hosts.
+fn visit(id: u32, job: &JobId, network: &Network, runtime: &Runtime) -> Result<(Vec<Finding>, bool), Stop> {
     let all = interfaces(network)?;
     let mut findings = interfaces::examine(&all, !network.interfaces.is_empty());
     let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| nic.interface.clone()).collect();
@@ -194,33 +201,33 @@ fn visit(
         let _entered = runtime.enter();
         Station::of_node(used, job, network)
     };
-    let station = match opened {
+    let opens = opened.is_ok();
+    match opened {
         Ok(mut station) => {
             let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
             findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
             findings.push(ports::own());
             let tried = multicast::examine(&mut station, job.tag(), id, network.broadcast);
             findings.extend(runtime.block_on(tried));
-            Some(station)
         }
-        Err(error) => {
-            findings.push(ports::failed(&error));
-            None
-        }
-    };
+        Err(error) => findings.push(ports::failed(&error)),
+    }
     findings.extend(surroundings::examine(&all));
-    Ok((findings, station))
+    Ok((findings, opens))
 }
 
-fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
+fn report(findings: &[Finding], met: Option<Outcome>, meets: bool, is_json: bool) -> Result<(), Stop> {
     let worst = findings.iter().any(|finding| finding.status == Severity::Problem);
-    let (code, verdict) = match board {
+    let (code, verdict) = match &met {
         // The hosts have tried: findings about one of them do not matter then.
-        Some(board) if board.can_form() => (0, "a world can form"),
-        Some(board) if !board.is_full() => (3, "not all hosts came"),
+        Some(Ok(board)) if board.can_form() => (0, "a world can form"),
+        Some(Ok(board)) if board.hosts.len() < board.least as usize => (3, "not all hosts came"),
+        Some(Err(advice::DEADLINE)) => (3, "not all hosts came"),
+        Some(Err(code)) => (*code, "a world cannot form"),
         None if !worst && !meets => (0, "nothing on this host keeps a world from forming"),
         _ => (5, "a world cannot form"),
     };
+    let board = met.as_ref().and_then(|met| met.as_ref().ok());
     let count = finding::count(findings);
     let summary = if count.is_empty() { verdict.to_owned() } else { format!("{verdict}; {count}") };
     if is_json {

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::rdma::{LinkLayer, Machine, NodeType, Relation};
@@ -16,8 +15,8 @@ use mingle_core::tools::{Cast, Interface, Station, interfaces};
 use mingle_core::{JobId, Network};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::live::Shared;
-use super::notice::{HOSTS, Message, RAILS, Rail, decode, encode, is_name};
+use super::meeting::Ears;
+use super::notice::{LARGEST, Message, RAILS, Rail, decode, encode, is_name};
 
 /// The pause between two multicasts of a port.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -70,10 +69,10 @@ fn networks(interface: &Interface) -> Vec<String> {
 
 /// Sends the hello of this port again and again, and notes what the port hears. A port that has no link or
 /// address yet is tried again.
-pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, shared: Arc<Shared>) {
+pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, ears: Ears) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let hello = encode(shared.tag, &Message::Rail(me, port.clone()));
+    let hello = encode(job.tag(), &Message::Rail(me, port.clone()));
     let mut opened = Station::of_port(&job, &network, &port);
     loop {
         let Ok(station) = &mut opened else {
@@ -85,12 +84,12 @@ pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, 
             (_, cast, bytes) = station.receive() => {
                 // A port hears itself, too, unless this host drops multicast.
                 if cast == Cast::Multicast
-                    && let Some(Message::Rail(id, there)) = decode(shared.tag, &bytes)
+                    && let Some(Message::Rail(id, there)) = decode(job.tag(), &bytes)
                 {
-                    let mut board = shared.board.lock().await;
-                    let heard = board.heard.entry(port.clone()).or_default();
+                    let mut ears = ears.lock().await;
+                    let heard = ears.rails.entry(port.clone()).or_default();
                     // A stranger can make up any number.
-                    if heard.len() < HOSTS * RAILS {
+                    if heard.len() < LARGEST as usize * RAILS {
                         heard.insert((id, there));
                     }
                 }

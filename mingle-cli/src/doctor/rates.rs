@@ -6,9 +6,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use super::board::Board;
 use super::finding::{Finding, Severity};
-use super::matrix::Board;
-use super::notice::Way;
 use super::table::mbit;
 
 const CHECK: &str = "bandwidth";
@@ -23,20 +22,21 @@ fn median(mut rates: Vec<u32>) -> Option<u32> {
     rates.get(rates.len() / 2).copied()
 }
 
-/// The hosts that take part in transfers, in order.
-fn hosts(board: &Board) -> Vec<u32> {
-    board.ids().into_iter().filter(|id| board.host(*id).transfers).collect()
+/// The hosts that take part in transfers.
+pub(super) fn hosts(board: &Board) -> Vec<u32> {
+    board.ranks().filter(|rank| board.host(*rank).transfers.is_some()).collect()
 }
 
-/// How many hosts take part in transfers, and those that this host asks, each with its endpoint.
-pub(super) fn partners(board: &Board) -> (usize, VecDeque<(u32, SocketAddr)>) {
-    let (hosts, own) = (hosts(board), board.own.id);
-    let me = hosts.iter().position(|id| *id == own).unwrap_or_default();
-    let connects = |id: &u32| board.works(Way::Path, own, *id) && board.works(Way::Path, *id, own);
+/// The hosts that this host asks for their transfers, each with its port for that.
+pub(super) fn partners(board: &Board) -> VecDeque<(u32, SocketAddr)> {
+    let hosts = hosts(board);
+    let me = hosts.iter().position(|rank| *rank == board.own).unwrap_or_default();
     // Not all ask the same host first.
-    let others = hosts[me..].iter().chain(&hosts[..me]).copied().filter(connects);
-    let partners = others.filter_map(|id| Some((id, board.reached(board.host(id))?.at))).collect();
-    (hosts.len(), partners)
+    let others = hosts[me..].iter().chain(&hosts[..me]).filter(|rank| **rank != board.own);
+    let others = others.filter(|rank| board.path(board.own, **rank) == Some(true));
+    others
+        .filter_map(|rank| Some((*rank, (board.host(*rank).address, board.host(*rank).transfers?).into())))
+        .collect()
 }
 
 /// One direction of all hosts: the rate of each, and their median.
@@ -70,8 +70,8 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let received = Direction::new("receives", &hosts, |to, from| board.rate(from, to));
     let note = |seen: String, cure| Finding::new(Severity::Note, CHECK, "transfers", seen, cure);
     let mut findings = Vec::new();
-    if hosts.len() < board.world {
-        let seen = format!("{} of {} hosts took part", hosts.len(), board.world);
+    if hosts.len() < board.hosts.len() {
+        let seen = format!("{} of {} hosts took part", hosts.len(), board.hosts.len());
         findings.push(note(seen, "give --bandwidth on all hosts"));
     }
     if sent.median == 0 {
@@ -97,21 +97,17 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::matrix::board_at;
-    use super::super::notice::{Contact, Record, record};
+    use super::super::board::board_of;
+    use super::super::notice::Record;
     use super::*;
 
     /// The names of the slow hosts and what is said of them.
     fn slow_of(hosts: u32, rate: impl Fn(u32, u32) -> u32) -> Vec<(String, String)> {
-        let new = |id| Record { transfers: true, ..record(id) };
-        let about = |to: u32| {
-            let others = (1..=hosts).filter(move |from| *from != to);
-            others.map(|from| (from, Contact { rate: Some(rate(from, to)), ..Contact::default() })).collect()
+        let record = |to: u32| {
+            let others = (1..=hosts).filter(|from| *from != to);
+            Record { rates: others.map(|from| (from - 1, rate(from, to))).collect(), ..Record::default() }
         };
-        let mut board = board_at(new(100), hosts + 1, false);
-        for id in 1..=hosts {
-            board.learn(Record { about: about(id), ..new(id) });
-        }
+        let board = board_of((1..=hosts).map(|to| Some(record(to))));
         let found = examine(&board).into_iter().filter(|finding| finding.status == Severity::Warning);
         found.map(|finding| (finding.looked, finding.seen)).collect()
     }

@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::matrix::Board;
-use super::notice::Way;
+use super::board::Board;
 use crate::columns::align;
 
 /// The ways between all hosts, and the rates of the transfers if there were any.
 pub(super) fn text(board: &Board) -> String {
-    let mut text = "multicast, UDP, TCP and paths (- lost, ? not known):\n".to_owned();
+    let mut text = "multicast and paths (- lost, ? not known):\n".to_owned();
     text += &table(board, |from, to| ways(board, from, to));
     if board.pairs().any(|(from, to)| board.rate(from, to).is_some()) {
         text += "\ntransfers in Mbit/s (? not tried):\n";
@@ -23,37 +22,34 @@ pub(super) fn mbit(rate: u32) -> String {
 }
 
 fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
-    let ids = board.ids();
     let mut rows = vec![vec!["from \\ to".to_owned()]];
-    rows[0].extend(ids.iter().map(|id| board.name(*id)));
-    for from in &ids {
-        let mut row = vec![board.name(*from)];
-        row.extend(ids.iter().map(|to| if from == to { ".".to_owned() } else { cell(*from, *to) }));
+    rows[0].extend(board.ranks().map(|rank| board.name(rank)));
+    for from in board.ranks() {
+        let mut row = vec![board.name(from)];
+        row.extend(board.ranks().map(|to| if from == to { ".".to_owned() } else { cell(from, to) }));
         rows.push(row);
     }
     align(&rows, "  ")
 }
 
 fn ways(board: &Board, from: u32, to: u32) -> String {
-    let one = |(name, way): (&str, Way)| match board.cell(way, from, to) {
+    let one = |name, works| match works {
         Some(true) => format!("{name} ok"),
         Some(false) => format!("{name} -"),
         None => format!("{name} ?"),
     };
-    [("m", Way::Multicast), ("u", Way::Udp), ("t", Way::Tcp), ("p", Way::Path)].map(one).join("  ")
+    let (multicast, path) = (board.multicast(from, to), board.path(from, to));
+    format!("{}  {}", one("m", multicast), one("p", path))
 }
 
 /// The ways from each host to each other, for programs.
 pub(super) fn document(board: &Board) -> Value {
     let pair = |(from, to)| {
-        let cell = |way| json!({ "works": board.cell(way, from, to) });
         json!({
             "from": board.name(from),
             "to": board.name(to),
-            "multicast": cell(Way::Multicast),
-            "udp": cell(Way::Udp),
-            "tcp": cell(Way::Tcp),
-            "path": cell(Way::Path),
+            "multicast": { "works": board.multicast(from, to) },
+            "path": { "works": board.path(from, to) },
             "mbit_per_s": board.rate(from, to).map(|rate| f64::from(rate) / 1000.0),
         })
     };

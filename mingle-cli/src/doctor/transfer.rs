@@ -4,7 +4,7 @@
 //! reset. A host that is busy closes such a connection, and is asked again. A stranger who connects at the
 //! right moment spoils one figure of a report.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use mingle_core::tools::{self, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::exchange;
-use super::live::Shared;
-use super::notice::{Message, encode};
+use super::exchange::Token;
 
 /// How long a transfer takes, and how many bytes it has, at most.
 const TIME: Duration = Duration::from_millis(300);
@@ -31,32 +30,59 @@ const START: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 const BLOCK: usize = 128 << 10;
 
-/// Measures the transfers of these hosts.
-pub(super) async fn run(shared: Arc<Shared>, mut waiting: VecDeque<(u32, SocketAddr)>) {
-    while let Some((id, at)) = waiting.pop_front() {
-        if let Ok(rate) = ask(&shared, at).await {
-            if let Some(contact) = shared.board.lock().await.own.about.get_mut(&id) {
-                contact.rate = Some(rate);
+/// The link of this host, which has a single permit: whoever has it uses the link for a transfer.
+pub(super) type Link = Arc<Semaphore>;
+
+/// Measures the transfers of these hosts until then, by their ranks. Returns the rates in kbit/s.
+pub(super) async fn measure_all(
+    link: &Link,
+    token: Token,
+    mut waiting: VecDeque<(u32, SocketAddr)>,
+    until: Instant,
+) -> BTreeMap<u32, u32> {
+    let mut rates = BTreeMap::new();
+    while let Some((rank, at)) = waiting.pop_front() {
+        match timeout_at(until, ask(link, token, at)).await {
+            Ok(Ok(rate)) => drop(rates.insert(rank, rate)),
+            Ok(Err(_)) => {
+                waiting.push_back((rank, at));
+                sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
             }
-        } else {
-            waiting.push_back((id, at));
-            sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
+            Err(_) => break,
+        }
+    }
+    rates
+}
+
+/// Answers each connection with a transfer, one after the other, if it asks for it and this host has time.
+pub(super) async fn serve(listener: TcpListener, token: Token, link: Link) {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            // The error returns at once while its cause lasts, such as too few file descriptors.
+            sleep(PAUSE).await;
+            continue;
+        };
+        reset(&stream);
+        let mut said = Token::default();
+        let asked = timeout(START, stream.read_exact(&mut said)).await;
+        if matches!(asked, Ok(Ok(_))) && said == token {
+            answer(&link, &mut stream).await;
         }
     }
 }
 
 /// Asks a host for its transfer. Returns the rate in kbit/s.
-async fn ask(shared: &Shared, at: SocketAddr) -> io::Result<u32> {
-    let Ok(_permit) = shared.link.acquire().await else { return Err(io::ErrorKind::BrokenPipe.into()) };
+async fn ask(link: &Link, token: Token, at: SocketAddr) -> io::Result<u32> {
+    let _permit = link.acquire().await.map_err(io::Error::other)?;
     let mut stream = timeout(START, TcpStream::connect(at)).await??;
     reset(&stream);
-    exchange::send(&mut stream, &encode(shared.tag, &Message::Transfer)).await?;
+    stream.write_all(&token).await?;
     measure(&mut stream).await
 }
 
 /// Sends to a host that has asked for it, until that has enough, if this one has time.
-pub(super) async fn answer(shared: &Shared, stream: &mut TcpStream) {
-    let Ok(_permit) = shared.link.try_acquire() else { return };
+async fn answer(link: &Link, stream: &mut TcpStream) {
+    let Ok(_permit) = link.try_acquire() else { return };
     let sending = async {
         let block = vec![0; BLOCK];
         for _ in 0..BYTES / BLOCK {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::board::Board;
 use super::finding::{Finding, Severity};
-use super::matrix::Board;
 use super::notice::Rail;
 
 const CHECK: &str = "wiring";
@@ -31,8 +31,13 @@ pub(super) struct Wiring<'a> {
 
 impl<'a> Wiring<'a> {
     pub(super) fn of(board: &'a Board) -> Self {
-        let of_host = |id| board.host(id).rails.iter().flatten().map(move |rail| (id, rail));
-        let all = board.ids().into_iter().flat_map(of_host).enumerate();
+        let of_host = |rank| {
+            board
+                .record(rank)
+                .into_iter()
+                .flat_map(move |record| record.rails.iter().map(move |rail| (rank, rail)))
+        };
+        let all = board.ranks().flat_map(of_host).enumerate();
         let mut ports: Vec<_> = all.map(|(segment, (host, rail))| Port { host, rail, segment }).collect();
         for here in 0..ports.len() {
             for there in 0..ports.len() {
@@ -68,7 +73,7 @@ impl<'a> Wiring<'a> {
 
     /// Why the port hears no other host, if so: no other host has said that it hears this port, either.
     fn why_alone(&self, port: &Port<'_>) -> Option<&'static str> {
-        let is_other = |(id, _): &(u32, String)| *id != port.host && self.board.host(*id).id == *id;
+        let is_other = |(rank, _): &(u32, String)| *rank != port.host;
         match port.rail.up {
             _ if !self.others(port).is_empty() || port.rail.heard.iter().any(is_other) => None,
             false => Some("has no link"),
@@ -200,8 +205,8 @@ impl<'a> Wiring<'a> {
             }
             sides
         };
-        let silent = self.board.ids().into_iter().filter(|id| self.board.host(*id).rails.is_none());
-        let silent = silent.map(|id| vec![self.board.name(id), "has not told its ports".to_owned()]);
+        let silent = self.board.ranks().filter(|rank| self.board.record(*rank).is_none());
+        let silent = silent.map(|rank| vec![self.board.name(rank), "has not told its ports".to_owned()]);
         let lines = self.segments().into_values().map(line).chain(silent);
         let lines: Vec<String> = lines.map(|sides| format!("  {}\n", sides.join(" -- "))).collect();
         format!("\nports for RDMA, and which hear each other:\n{}", lines.concat())
@@ -244,41 +249,32 @@ fn short(ports: &[&Port<'_>], separator: &str, say: impl Fn(&Port<'_>) -> String
 
 #[cfg(test)]
 mod tests {
-    use super::super::matrix::board_at;
-    use super::super::notice::{Record, record};
+    use super::super::board::board_of;
+    use super::super::notice::Record;
     use super::*;
 
-    /// The places of a host and of its port.
-    type End = (usize, usize);
-
-    fn id(host: usize) -> u32 {
-        u32::try_from(host + 1).unwrap()
-    }
+    /// The rank of a host, and the place of its port.
+    type End = (u32, usize);
 
     fn rail(by: &str, networks: &[&str], heard: &[End]) -> Rail {
         let networks = networks.iter().map(|&network| network.to_owned()).collect();
-        let heard = heard.iter().map(|(host, port)| (id(*host), port.to_string())).collect();
+        let heard = heard.iter().map(|(host, port)| (*host, port.to_string())).collect();
         Rail { by: by.to_owned(), networks, up: true, heard }
     }
 
-    /// The board of hosts with these ports; host 0 is node1.
+    /// The board of hosts with these ports; the first is node1.
     fn board(hosts: &[&[Rail]]) -> Board {
         let named = |(host, port): &(u32, String)| {
-            let host = hosts.get(usize::try_from(host - 1).unwrap());
+            let host = hosts.get(*host as usize);
             host.and_then(|rails| rails.get(port.parse::<usize>().unwrap())).map(|rail| rail.by.clone())
         };
         let with_names = |rail: &Rail| {
             let heard = rail.heard.iter().map(|end| (end.0, named(end).unwrap_or_default()));
             Rail { heard: heard.collect(), ..rail.clone() }
         };
-        let host = |(host, rails): (usize, &&[Rail])| {
-            let rails = rails.iter().map(with_names).collect();
-            Record { rails: Some(rails), ..record(id(host)) }
-        };
-        let mut records = hosts.iter().enumerate().map(host);
-        let mut board = board_at(records.next().unwrap(), u32::try_from(hosts.len()).unwrap(), false);
-        records.for_each(|record| board.learn(record));
-        board
+        let record =
+            |rails: &&[Rail]| Record { rails: rails.iter().map(with_names).collect(), ..Record::default() };
+        board_of(hosts.iter().map(|rails| Some(record(rails))))
     }
 
     fn said(board: &Board) -> Vec<String> {
@@ -291,11 +287,11 @@ mod tests {
 
     #[test]
     fn a_port_that_hears_or_is_heard_is_joined_and_ports_that_nobody_has_are_ignored() {
-        let one = rail("a", &[], &[(1, 0), (1, 31), (7, 0)]);
+        let one = rail("a", &[], &[(1, 0), (1, 31)]);
         let down = Rail { up: false, ..rail("d", &[], &[]) };
         let ports = [one, rail("b", &[], &[]), rail("e", &[], &[(0, 2)]), down, rail("f", &[], &[(2, 0)])];
         let mut three = board(&[&ports, &[rail("c", &[], &[])], &[]]);
-        three.others.get_mut(&3).unwrap().rails = None;
+        three.hosts[2].record = None;
         let wiring = Wiring::of(&three);
         assert_eq!(wiring.segments()[&0].len(), 2);
         let lines = [
@@ -395,10 +391,10 @@ mod tests {
     #[test]
     fn cables_are_counted_by_the_pairs_of_hosts_that_they_join() {
         for (count, status, shape) in [
-            (3_usize, "ok", "cables or switches join each two of them"),
+            (3_u32, "ok", "cables or switches join each two of them"),
             (4, "note", "cables or switches join 4 of 6 pairs of them"),
         ] {
-            let ends = |host: usize| [rail("a", &[], &[((host + 1) % count, 1)]), rail("b", &[], &[])];
+            let ends = |host: u32| [rail("a", &[], &[((host + 1) % count, 1)]), rail("b", &[], &[])];
             let all: Vec<[Rail; 2]> = (0..count).map(ends).collect();
             let all: Vec<&[Rail]> = all.iter().map(<[Rail; 2]>::as_slice).collect();
             assert_eq!(said(&board(&all)), [format!("{status} ports for RDMA of {count} hosts: {shape}")]);

@@ -71,6 +71,7 @@ mod tests {
             sameness: Sameness::default(),
             slots: Slots { own: 8, before: 16, total: 32 },
             left_over: 0,
+            broken: Vec::new(),
         }
     }
 

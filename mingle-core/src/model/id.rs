@@ -75,6 +75,12 @@ impl JobId {
         JobTag(hash.first_chunk().copied().unwrap_or_default())
     }
 
+    /// The tag of nodes that try a formation: they meet no node of the job itself.
+    pub(crate) fn tag_of_tries(&self) -> JobTag {
+        let hash = blake3::derive_key("mingle 1 tag of tries", self.0.as_bytes());
+        JobTag(hash.first_chunk().copied().unwrap_or_default())
+    }
+
     /// The IPv4 group of this job, in 239.192.0.0/14 (organization-local scope, RFC 2365).
     ///
     /// ```

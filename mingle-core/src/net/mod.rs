@@ -8,7 +8,6 @@
 //! worlds/       a node that stays with its job: the supervisor of its worlds
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
 //! station       the same sockets for `mingle doctor` and `mingle watch`
-//! prover        the proof of paths for `mingle doctor`
 //! ```
 
 mod assignment;
@@ -17,7 +16,6 @@ mod discovery;
 mod driver;
 mod error;
 mod network;
-mod prover;
 mod rendezvous;
 mod session;
 mod sockets;
@@ -31,7 +29,6 @@ pub use assignment::Assignment;
 pub use discovery::{InvalidSeed, Seed};
 pub use error::{Ended, Error};
 pub use network::Network;
-pub use prover::{Prover, broken_path};
 pub use rendezvous::Rendezvous;
 pub use sockets::held::HeldPorts;
 pub use sockets::links::Cast;

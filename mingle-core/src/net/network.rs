@@ -103,8 +103,8 @@ impl Network {
         select(all, &self.interfaces)
     }
 
-    /// Whether a node finds the others by multicast alone.
-    pub(crate) fn needs_multicast(&self) -> bool {
+    /// Whether a node finds the others by multicast, or broadcast, alone.
+    pub fn needs_multicast(&self) -> bool {
         self.multicast && self.seeds.is_empty() && self.seed_dir.is_none()
     }
 

@@ -10,7 +10,7 @@ use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
 use super::worlds::{Restarts, Session};
-use crate::model::{HostName, JobId, Rank, Secret, Traits, WorldSize};
+use crate::model::{HostName, JobId, JobTag, Rank, Secret, Traits, WorldSize};
 use crate::net::error::Error;
 use crate::proto::{self, Event};
 use crate::wire::Attributes;
@@ -97,6 +97,10 @@ pub struct Rendezvous {
     pub grows: bool,
     /// When the commands of a [`session`](Self::session) start again.
     pub restarts: Restarts,
+    /// Whether no command will run in the world: `mingle doctor` tries a formation. Such a node meets only
+    /// nodes that try as well, and their world forms although paths are broken, except to rank 0:
+    /// [`Formed::broken`](crate::Formed::broken) has these paths. Default: no.
+    pub tries: bool,
     /// How long after now the world of a session may grow.
     pub(super) growth: Duration,
     pub(super) events: Option<Notify>,
@@ -137,6 +141,7 @@ impl Rendezvous {
             gone_after: Self::GONE_AFTER,
             grows: false,
             restarts: Restarts::default(),
+            tries: false,
             growth: Duration::ZERO,
             events: None,
         }
@@ -185,6 +190,11 @@ impl Rendezvous {
     /// begins at the first call of [`Session::next`].
     pub fn session(self) -> Session {
         Session::new(self)
+    }
+
+    /// The tag of this node's messages.
+    pub(super) fn tag(&self) -> JobTag {
+        if self.tries { self.job.tag_of_tries() } else { self.job.tag() }
     }
 
     /// Whether the world has no other node to find.

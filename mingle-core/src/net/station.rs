@@ -3,29 +3,20 @@
 //!
 //! This is the code of the rendezvous itself, so that what works here works there.
 
-use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tokio::sync::mpsc::unbounded_channel;
-
 use super::clock::random;
 use super::discovery::advertiser;
-use super::discovery::seed_dir::SeedDir;
-use super::discovery::sources::Sources;
 use super::network::Network;
-use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{Endpoint, bind_endpoint, bind_observer, reset_on_close};
 use super::sockets::links::{Cast, Links};
 use crate::host::{self, Interface};
-use crate::model::{JobId, Link, NodeId};
+use crate::model::{JobId, NodeId};
 use crate::net::error::Error;
 use crate::proto::Warning;
-
-/// How many endpoints are written to a seed folder.
-const ENDPOINTS: usize = 6;
 
 /// An interface, and whether a rendezvous would use the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +83,8 @@ pub struct Station {
     follows: bool,
     links: Links,
     port: u16,
-    listeners: Vec<TcpListener>,
+    /// Hold the port.
+    _listeners: Vec<TcpListener>,
 }
 
 impl Station {
@@ -106,7 +98,7 @@ impl Station {
     pub fn of_node(interfaces: Vec<Interface>, job: &JobId, network: &Network) -> Result<Self, Error> {
         let Endpoint { listeners, sockets, port } = bind_endpoint(network, job)?;
         let links = Links::open(network.joined_groups(job), network, false, interfaces, sockets)?;
-        Ok(Self { network: network.clone(), follows: true, links, port, listeners })
+        Ok(Self { network: network.clone(), follows: true, links, port, _listeners: listeners })
     }
 
     /// Listens to a job's groups, and to broadcasts if [`Network::broadcast`] is set.
@@ -165,18 +157,12 @@ impl Station {
     fn observe(groups: [SocketAddr; 2], network: Network, interfaces: Vec<Interface>) -> Result<Self, Error> {
         let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
-        Ok(Self { network, follows: true, links, port: 0, listeners: Vec::new() })
+        Ok(Self { network, follows: true, links, port: 0, _listeners: Vec::new() })
     }
 
     /// The port of a node, for both TCP and UDP.
     pub fn port(&self) -> u16 {
         self.port
-    }
-
-    /// The listening sockets of a node: IPv4, then IPv6 if the kernel supports IPv6. The sockets do not
-    /// block.
-    pub fn listeners(&self) -> &[TcpListener] {
-        &self.listeners
     }
 
     /// Which interfaces could not join a group, and why.
@@ -205,12 +191,6 @@ impl Station {
         self.links.received()
     }
 
-    /// Sends from the node's own port to a single address. A datagram that cannot be sent is lost, as on any
-    /// network.
-    pub fn send(&self, to: SocketAddr, datagram: &[u8]) {
-        self.links.send(to, datagram);
-    }
-
     /// Sends from the node's own port to all nodes, as a rendezvous does. Returns a warning, once, for each
     /// interface that cannot send to a group.
     pub fn send_to_all(&mut self, datagram: &[u8]) -> Vec<Warning> {
@@ -224,73 +204,8 @@ impl Station {
         self.links.groups().filter(has).max_by_key(|group| group.is_ipv6() == self.network.prefers_ipv6)
     }
 
-    /// Up to `limit` endpoints at which other hosts may reach this node, the preferred endpoint first. If the
-    /// node has addresses of both families, the list has both, since another host may have only one family.
-    pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
-        let all = host::endpoints(self.interfaces(), self.port, usize::MAX, self.network.prefers_ipv6);
-        let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
-        let is_one = |is_ipv6| first.iter().all(|at| at.is_ipv6() == is_ipv6);
-        if let Some(only) = first.first().map(SocketAddr::is_ipv6).filter(|only| is_one(*only))
-            && let Some(other) = all.iter().find(|at| at.is_ipv6() != only)
-            && let Some(last) = first.last_mut()
-        {
-            *last = *other;
-        }
-        first
-    }
-
-    /// The link that a job uses where this node is reached at `ip`, in the form that a join carries.
-    pub fn link(&self, ip: IpAddr) -> Link {
-        host::link_of(self.interfaces(), ip)
-    }
-
     /// The interfaces that the station uses.
     pub fn interfaces(&self) -> &[Interface] {
         self.links.interfaces()
-    }
-
-    /// Follows the seeds and the shared folder. The returned future passes all known addresses to `found`
-    /// whenever they change, until `found` returns false. None if there are neither seeds nor a folder. This
-    /// host's file in the folder has a name of its own.
-    ///
-    /// # Errors
-    /// [`Error::Socket`] if the folder cannot be written to, or the operating system gives no random bytes.
-    pub async fn follow<F>(
-        &self,
-        job: &JobId,
-        mut found: F,
-    ) -> Result<Option<impl Future<Output = ()> + Send + use<F>>, Error>
-    where
-        F: FnMut(Vec<SocketAddr>) -> bool + Send,
-    {
-        let endpoints = self.endpoints(ENDPOINTS);
-        let opened = match &self.network.seed_dir {
-            Some(path) => Some(SeedDir::new(path, job.tag(), random_id()?, &endpoints).open().await?),
-            None => None,
-        };
-        let (folder, own_file) = opened.unzip();
-        let sources = Sources::new(&self.network, job, folder);
-        if sources.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(async move {
-            // Removed with this future.
-            let _own_file = own_file;
-            let (sender, mut events) = unbounded_channel();
-            let pass_on = async {
-                while let Some(event) = events.recv().await {
-                    if let TaskEvent::Seeds(seeds) = event
-                        && !found(seeds)
-                    {
-                        return;
-                    }
-                }
-            };
-            tokio::select! {
-                () = pass_on => {}
-                // Without names and a folder this ends, and `pass_on` after the last address.
-                () = async { sources.follow(sender).await; pending().await } => {}
-            }
-        }))
     }
 }

@@ -23,6 +23,7 @@ pub(crate) const LAST_CALL: Duration = Duration::from_secs(15);
 /// The struct is exhaustive, unlike the types that this crate returns: a simulation decides on every field
 /// with a struct update.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of the caller")]
 pub struct Config {
     /// The ID of this process: random, and never used before.
     pub id: NodeId,
@@ -52,6 +53,8 @@ pub struct Config {
     pub last_call: Duration,
     /// Whether this node waits for a seat as long as the job runs without it, even beyond its timeout.
     pub stands_by: bool,
+    /// Whether the world forms although paths are broken, except to the master.
+    pub tries: bool,
     /// Whether this node looks for other nodes by other means than multicast. No last call then ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
     pub searches: bool,
@@ -85,6 +88,7 @@ impl Config {
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,
             stands_by: false,
+            tries: false,
             searches: false,
         }
     }

@@ -12,7 +12,7 @@ use super::message::{Count, Introduction};
 use super::session::Body;
 use super::{NodeInfo, frame_config, read, write};
 use crate::model::{
-    BrokenPath, Digest, Fault, List, Misfit, NodeId, Peer, Roster, Sameness, User, WorldSize,
+    BrokenPath, Digest, Fault, List, Member, Misfit, NodeId, Peer, Rank, Roster, Sameness, User, WorldSize,
     deserialize_unicast, deserialize_unicast_ip,
 };
 
@@ -214,6 +214,20 @@ pub(crate) struct BrokenTo {
     pub(crate) fault: Fault,
     /// Whether the partner's own port answers at the same address.
     pub(crate) own_port_answers: bool,
+}
+
+impl BrokenTo {
+    /// The path as messages to users name it: from this node, to the partner as it is in the roster.
+    pub(crate) fn path(&self, from: Peer, to: &Member, mtus: (u32, u32)) -> BrokenPath {
+        BrokenPath {
+            from,
+            to: Peer { host: to.host.clone(), address: self.path },
+            fault: self.fault,
+            answers: self.own_port_answers.then_some(to.address.port()),
+            to_master: to.rank == Rank(0) && self.path == to.address,
+            mtus,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

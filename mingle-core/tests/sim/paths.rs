@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use mingle_core::Failure;
 use mingle_core::proto::{BrokenPath, Fault, Paths, Time};
+use mingle_core::{Failure, HostName};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -71,6 +71,44 @@ fn a_path_that_is_blocked_one_way_ends_every_node_within_15_s_and_is_named() {
             };
             assert_eq!((path.fault, path.answers, path.mtus), (fault, answers, (1500, 1500)));
             assert!(took < Time::from_secs(15), "{took:?}");
+        }
+    }
+}
+
+/// The nodes only try a formation. Each broken path that they know then, as the numbers of both hosts.
+fn tried(seed: u64, size: u32, flaws: &[(usize, usize)], loss: f64) -> (Time, Vec<(usize, usize)>) {
+    let mut net = world(seed, size, Weather { loss, ..Weather::fine() }, ms(50));
+    for host in &mut net.hosts {
+        host.config.tries = true;
+        host.config.node.attributes.wants_roster = true;
+    }
+    net.flaws.extend(flaws.iter().map(|path| (*path, Flaw::Filtered)));
+    let took = finish(&mut net);
+    let number = |host: &HostName| host.as_str().strip_prefix("host-").unwrap().parse::<usize>().unwrap() - 1;
+    let mut known = Vec::new();
+    for host in 0..net.hosts.len() {
+        let world = formed(&net, host);
+        assert_eq!(world.world.get(), size, "seed {seed}\n{}", tail(&net.trace));
+        for (rank, path) in &world.broken {
+            let target = &world.roster.as_ref().unwrap().members()[rank.get() as usize].host;
+            assert_eq!((number(&path.from.host), &path.to.host), (host, target));
+            known.push((host, number(target)));
+        }
+    }
+    (took, known)
+}
+
+#[test]
+fn nodes_that_try_form_their_world_in_spite_of_broken_paths_and_know_them() {
+    let flaws = [(0, 2), (2, 1), (1, 3), (3, 0)];
+    for seed in 0..40 {
+        for count in 0..=flaws.len() {
+            let loss = if seed % 2 == 0 { 0.0 } else { 0.1 };
+            let (took, mut known) = tried(seed, 4, &flaws[..count], loss);
+            known.sort_by_key(|path| flaws.iter().position(|flaw| flaw == path));
+            assert_eq!(known, flaws[..count], "seed {seed}");
+            let most = if count == 0 { 3 } else { 12 };
+            assert!(took < Time::from_secs(most), "seed {seed}: {took:?}");
         }
     }
 }

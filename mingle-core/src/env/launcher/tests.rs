@@ -42,6 +42,7 @@ fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {
         slots: roster.slots(own.rank).unwrap(),
         roster: Some(roster),
         left_over: 0,
+        broken: Vec::new(),
     }
 }
 

@@ -186,7 +186,7 @@ impl Driver {
             reach: self.reach.clone(),
             attributes: Attributes { wants_roster, session_port, ..settings.attributes.clone() },
         };
-        let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
+        let mut config = Config::new(self.id, settings.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         config.prefers_ipv6 = settings.network.prefers_ipv6;
         config.traits = self.traits().into();
@@ -195,6 +195,7 @@ impl Driver {
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
         config.stands_by = settings.stays;
+        config.tries = settings.tries;
         config.searches = self.peers.following.is_some();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
         config

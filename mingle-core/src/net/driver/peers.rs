@@ -37,7 +37,7 @@ impl Driver {
     /// The shared folder, with the ID and endpoints of the node that is running.
     pub(super) fn seed_dir(&self) -> Option<SeedDir> {
         let folder = self.settings.network.seed_dir.as_ref().filter(|_| !self.settings.is_alone())?;
-        Some(SeedDir::new(folder, self.settings.job.tag(), self.id, &self.endpoints))
+        Some(SeedDir::new(folder, self.settings.tag(), self.id, &self.endpoints))
     }
 
     /// Follows no seeds while a world runs, and keeps this node's file in the shared folder fresh, where

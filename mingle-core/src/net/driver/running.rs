@@ -124,7 +124,7 @@ impl RunningWorld {
     fn new(driver: Driver, mut sessions: Connections, desk: Desk, world: World) -> Self {
         let settings = &driver.settings;
         let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
-        sessions.speak_as(world.own().id, Hellos::new(settings.job.tag(), keys.as_ref()));
+        sessions.speak_as(world.own().id, Hellos::new(settings.tag(), keys.as_ref()));
         Self {
             driver: Box::new(driver),
             sessions,

@@ -109,7 +109,7 @@ impl Driver {
         for (from, _, datagram) in received {
             let Some(notice) = Notice::decode(&datagram) else { continue };
             let tag = notice.tag();
-            let is_own = tag == self.settings.job.tag().beginning();
+            let is_own = tag == self.settings.tag().beginning();
             // What comes from this host says nothing of the network, unless all nodes are on this host.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
             let says_nothing = is_here && (is_own || !from.ip().is_loopback());

@@ -13,9 +13,7 @@ use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Misfit, NodeId, Roster};
-use crate::wire::{
-    Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
-};
+use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -350,9 +348,8 @@ impl Follow {
 
     /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
-        let unready = self.round.as_ref().filter(|round| !round.ready);
-        if let Some(broken) = unready.and_then(|round| round.proofs.broken()) {
-            self.part.answer = Some(Answer::Broken(broken));
+        if let Some(answer) = self.round.as_mut().and_then(|round| round.proof_failed(shared)) {
+            self.part.answer = Some(answer);
             self.say_part(shared);
         }
     }

@@ -8,7 +8,7 @@ use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Answer, Commit, Partner, Prepare};
+use crate::wire::{Answer, BrokenTo, Commit, Partner, Prepare};
 
 /// How long a node in a round waits for a leader that cannot be reached, or does not acknowledge.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -62,6 +62,26 @@ impl Participation {
         let has_roster = self.formed.roster.is_some() || !shared.config.node.attributes.wants_roster;
         self.ready |= has_roster && self.proofs.are_proved();
         self.ready.then_some(Answer::Ready)
+    }
+
+    /// The proofs have taken too long. A node that only tries a formation is ready nevertheless once it has
+    /// reached the master: whoever else it cannot reach is what it wants to know.
+    pub(super) fn proof_failed(&mut self, shared: &Shared) -> Option<Answer> {
+        let broken = self.proofs.broken().filter(|_| !self.ready)?;
+        let unproved = self.proofs.unproved();
+        let is_to_master = |to: &BrokenTo| (to.partner, to.path) == (self.master, self.formed.master);
+        if shared.config.tries && !unproved.iter().any(is_to_master) {
+            let roster = self.formed.roster.as_ref()?;
+            let from = roster.members().get(usize::try_from(self.formed.rank.get()).ok()?)?;
+            let path = |to: &BrokenTo| {
+                let target = roster.find(to.partner)?;
+                // The other node's MTU is not known here.
+                Some((target.rank, to.path(from.peer(), target, (0, 0))))
+            };
+            self.formed.broken = unproved.iter().filter_map(path).collect();
+            self.ready = true;
+        }
+        Some(Answer::Broken(broken))
     }
 
     /// Until when this node waits for void or commit, if it hears nothing more.

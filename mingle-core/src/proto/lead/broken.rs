@@ -63,6 +63,11 @@ impl BrokenPaths {
         true
     }
 
+    /// Whether the node has said which of its paths are broken.
+    pub(super) fn has(&self, from: NodeId) -> bool {
+        self.0.contains_key(&from)
+    }
+
     fn forget(&mut self, node: NodeId) {
         self.0.remove(&node);
         for (paths, _) in self.0.values_mut() {

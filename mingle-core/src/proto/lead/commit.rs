@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::book::{Book, Entry};
 use super::plan::RoundPlan;
-use crate::model::{NodeId, World};
+use super::round::Round;
+use crate::model::{BrokenPath, NodeId, Rank, World};
 use crate::proto::report::Formed;
 use crate::proto::session::Linked;
 use crate::proto::shared::Shared;
@@ -23,6 +24,8 @@ const LOOKS: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
     plan: RoundPlan,
+    /// The paths that this node could not prove, if the world has formed in spite of them.
+    broken: Vec<(Rank, BrokenPath)>,
     since: Time,
     unaware: Unaware,
     /// How many standbys there were.
@@ -48,7 +51,8 @@ impl Unaware {
 
 impl Committed {
     /// The world has formed: tells the master, and all if this node is the master.
-    pub(super) fn start(plan: RoundPlan, book: &Book, shared: &mut Shared) -> Self {
+    pub(super) fn start(round: Round, book: &Book, shared: &mut Shared) -> Self {
+        let Round { plan, excused, .. } = round;
         shared.timers.stop(Timer::ProofFailed);
         shared.timers.set(Timer::Round, shared.now);
         if plan.master == shared.me() {
@@ -69,7 +73,8 @@ impl Committed {
             left_over,
         });
         let (commit, since) = (commit.encode(), shared.now);
-        let committed = Self { plan, since, unaware, left_over, commit, tells_all: false };
+        let broken = excused.unwrap_or_default();
+        let committed = Self { plan, broken, since, unaware, left_over, commit, tells_all: false };
         committed.tell(committed.plan.master, shared);
         committed
     }
@@ -160,6 +165,7 @@ impl Committed {
             verdict: self.plan.terms.verdict.clone(),
             sameness: self.plan.terms.sameness.clone(),
             left_over: self.left_over,
+            broken: self.broken.clone(),
         })
     }
 }

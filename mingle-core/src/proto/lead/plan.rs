@@ -10,7 +10,7 @@ use super::networks::RoundNetwork;
 use super::ranks::{self, Applicant};
 use super::unfit::{Excluded, Planned};
 use super::{alike, unfit};
-use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Peer, Rank, Roster, Sameness};
+use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Rank, Roster, Sameness};
 use crate::proto::shared::Shared;
 use crate::wire::world::Terms;
 use crate::wire::{BrokenTo, Partner, Prepare, Reach};
@@ -184,20 +184,12 @@ impl RoundPlan {
     pub(crate) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
         let ((from, own), (target, reached)) = (self.reached(from)?, self.reached(to.partner)?);
         let link = reached.all().find(|link| link.address == to.path.ip())?;
-        let own_port = target.address.port();
-        let is_known = [Some(own_port), reached.port()].contains(&Some(to.path.port()));
+        let is_known = [Some(target.address.port()), reached.port()].contains(&Some(to.path.port()));
         // A node reaches itself.
         if !is_known || from.id == target.id {
             return None;
         }
-        Some(BrokenPath {
-            from: from.peer(),
-            to: Peer { host: target.host.clone(), address: to.path },
-            fault: to.fault,
-            answers: to.own_port_answers.then_some(own_port),
-            to_master: self.is_to_master(to.partner, to.path),
-            mtus: (own.links().first()?.mtu, link.mtu),
-        })
+        Some(to.path(from.peer(), target, (own.links().first()?.mtu, link.mtu)))
     }
 
     /// What one member learns of it.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::plan::RoundPlan;
-use crate::model::NodeId;
+use crate::model::{BrokenPath, NodeId, Rank};
 use crate::proto::prove::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Partner, Said, WELCOME};
+use crate::wire::{BrokenTo, Partner, Said, WELCOME};
 
 /// How often the members that are not ready are asked whether they are there.
 const ASK: Duration = Duration::from_secs(1);
@@ -24,6 +24,8 @@ pub(super) struct Round {
     ready: u32,
     /// A node cannot prove all its paths.
     pub(super) failing: bool,
+    /// The leader's own broken paths, if the world forms in spite of them.
+    pub(super) excused: Option<Vec<(Rank, BrokenPath)>>,
 }
 
 impl Round {
@@ -44,7 +46,7 @@ impl Round {
         }
         shared.set_after(Timer::Round, ASK);
         let proofs = PathProofs::start(&partners, shared);
-        Self { plan, proofs, started: shared.now, ready: 0, failing: false }
+        Self { plan, proofs, started: shared.now, ready: 0, failing: false, excused: None }
     }
 
     /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.
@@ -80,14 +82,32 @@ impl Round {
     pub(super) fn add_failure(&mut self, shared: &mut Shared) -> bool {
         let is_first = !std::mem::replace(&mut self.failing, true);
         if is_first {
-            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+            Self::await_answers(shared);
         }
         is_first
     }
 
+    /// Gives the others time to report broken paths as well.
+    pub(super) fn await_answers(shared: &mut Shared) {
+        shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+    }
+
     /// Whether all nodes are ready.
     pub(super) fn is_ready(&self) -> bool {
-        self.proofs.are_proved() && self.ready + 1 == self.plan.world()
+        (self.proofs.are_proved() || self.excused.is_some()) && self.ready + 1 == self.plan.world()
+    }
+
+    /// The nodes only try a formation, and each has proved its paths or said which are broken: all are ready.
+    pub(super) fn excuse(&mut self, book: &mut Book, me: NodeId) {
+        let members: Vec<NodeId> = book.members().map(|(id, _)| id).collect();
+        for id in members {
+            self.on_ready(id, book);
+        }
+        let named = |to: &BrokenTo| {
+            let rank = self.plan.terms.roster.find(to.partner)?.rank;
+            Some((rank, self.plan.broken(me, to)?))
+        };
+        self.excused = Some(self.proofs.unproved().iter().filter_map(named).collect());
     }
 
     /// Ends the proof.

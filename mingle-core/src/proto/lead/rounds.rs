@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::book::Entry;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
@@ -332,6 +333,16 @@ impl Lead {
         if !silent.is_empty() {
             return self.expel(silent);
         }
+        // Another network is tried first, as where a command would run.
+        let may_excuse = shared.config.tries && (self.rounds.failed > 0 || self.overdue);
+        if may_excuse && broken.without_master().is_empty() {
+            let has_answered = |id, entry: &Entry| entry.is_ready || broken.has(id);
+            if self.book.members().all(|(id, entry)| has_answered(id, entry)) {
+                round.excuse(&mut self.book, shared.me());
+                return self.all_proved(shared);
+            }
+            return Round::await_answers(shared);
+        }
         self.rounds.failed += 1;
         // A master that was not reached is not chosen again.
         let mut failed = broken.without_master();
@@ -407,7 +418,7 @@ impl Lead {
             return;
         }
         if let Phase::Proving(round) = std::mem::take(&mut self.rounds.phase) {
-            self.rounds.phase = Phase::Committed(Committed::start(round.plan, &self.book, shared));
+            self.rounds.phase = Phase::Committed(Committed::start(round, &self.book, shared));
             self.go_on(shared);
         }
     }

@@ -164,11 +164,6 @@ impl PathProofs {
         self.are_proved()
     }
 
-    /// The partners to which the path is proved.
-    pub(crate) fn proved(&self) -> impl Iterator<Item = NodeId> {
-        self.by_partner.values().filter(|path| path.proved).map(|path| path.partner.id)
-    }
-
     /// The paths that are not proved, and how each fails.
     pub(crate) fn unproved(&self) -> Vec<BrokenTo> {
         let keys = in_order(&self.by_partner).into_iter();

@@ -1,9 +1,8 @@
-//! Proofs outside of a rendezvous: for a world that forms again, and for hosts that form none.
+//! Proofs outside of a rendezvous: for a world that forms again.
 
 use std::time::Duration;
 
 use super::{PathProofs, PathTarget};
-use crate::model::NodeId;
 use crate::proto::config::Config;
 use crate::proto::output::{DialId, Output, PathNews};
 use crate::proto::shared::Shared;
@@ -78,10 +77,5 @@ impl ProofRun {
     /// The paths that are broken, none if all are proved; nothing while the proofs go on.
     pub(crate) fn broken(&self) -> Option<Vec<BrokenTo>> {
         (self.is_over || self.paths.are_proved()).then(|| self.paths.unproved())
-    }
-
-    /// Whether the path to this node is proved.
-    pub(crate) fn has_proved(&self, id: NodeId) -> bool {
-        self.paths.proved().any(|proved| proved == id)
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use mingle_rdma::Verdict;
 
-use crate::model::{Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
+use crate::model::{BrokenPath, Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
 
 /// A formed world, as a node of the world sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub struct Formed {
     pub slots: Slots,
     /// How many nodes have joined but got no seat, because all seats were taken.
     pub left_over: u32,
+    /// The paths that this node could not prove, each with the rank to which it leads, where the nodes only
+    /// [try](crate::Rendezvous::tries) a formation. The MTUs are unknown.
+    pub broken: Vec<(Rank, BrokenPath)>,
 }
 
 impl Formed {
@@ -55,6 +58,7 @@ impl Formed {
             sameness,
             slots,
             left_over: 0,
+            broken: Vec::new(),
         }
     }
 }

@@ -1,0 +1,165 @@
+//! What the hosts of a meeting have found, by their ranks: which reaches which.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use mingle_core::tools::interfaces;
+use mingle_core::{Formed, HostName, Member, Network};
+
+use super::notice::{BrokenWay, Heard, Record};
+
+/// A host of the meeting.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    /// The number of its run, by which it is heard.
+    pub(super) id: u32,
+    pub(super) name: HostName,
+    pub(super) address: IpAddr,
+    /// The port for transfers, if it takes part in them.
+    pub(super) transfers: Option<u16>,
+    /// What it has found; none if it has not said that.
+    pub(super) record: Option<Record>,
+}
+
+/// Everything known about the hosts.
+#[derive(Debug, Clone)]
+pub(super) struct Board {
+    pub(super) hosts: Vec<Host>,
+    /// The rank of this host.
+    pub(super) own: u32,
+    /// The fewest hosts that can form a world, and the most, which are compared.
+    pub(super) least: u32,
+    pub(super) most: u32,
+    /// How many hosts have come for whom there was no place.
+    pub(super) left_over: u32,
+    /// What is not the same on all hosts.
+    pub(super) differences: Vec<String>,
+    pub(super) network: Network,
+}
+
+impl Host {
+    /// The host as a member of the world describes it: its number and its port are the metadata of that name.
+    pub(super) fn of(member: &Member) -> Self {
+        let number = |key| member.metadata.get(key).unwrap_or_default();
+        Self {
+            id: number("id").parse().unwrap_or_default(),
+            name: member.host.clone(),
+            address: member.address.ip(),
+            transfers: number("port").parse().ok(),
+            record: None,
+        }
+    }
+}
+
+impl Board {
+    /// The hosts of a world that has formed, of which nothing else is known yet.
+    pub(super) fn new(formed: &Formed, (least, most): (u32, u32), network: &Network) -> Self {
+        let members = formed.roster.as_ref().map_or(&[][..], |roster| roster.members());
+        Self {
+            hosts: members.iter().map(Host::of).collect(),
+            own: formed.rank.get(),
+            least,
+            most,
+            left_over: formed.left_over,
+            differences: formed.sameness.lines(),
+            network: network.clone(),
+        }
+    }
+
+    pub(super) fn ranks(&self) -> impl Iterator<Item = u32> + use<> {
+        0..u32::try_from(self.hosts.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn host(&self, rank: u32) -> &Host {
+        &self.hosts[rank as usize]
+    }
+
+    pub(super) fn record(&self, rank: u32) -> Option<&Record> {
+        self.host(rank).record.as_ref()
+    }
+
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let ranks: Vec<u32> = self.ranks().collect();
+        let all = self.ranks().flat_map(move |from| ranks.clone().into_iter().map(move |to| (from, to)));
+        all.filter(|(from, to)| from != to)
+    }
+
+    /// The host as the report names it: by its name and its address.
+    pub(super) fn name(&self, rank: u32) -> String {
+        let Host { name, address, .. } = self.host(rank);
+        format!("{name} ({address})")
+    }
+
+    /// Whether multicast of a host arrives at the other; none if that host has not said so.
+    pub(super) fn multicast(&self, from: u32, to: u32) -> Option<bool> {
+        let id = self.host(from).id;
+        self.record(to).map(|record| record.heard.iter().any(|heard| heard.id == id))
+    }
+
+    /// The first broken path from a host to another.
+    pub(super) fn broken(&self, from: u32, to: u32) -> Option<&BrokenWay> {
+        self.record(from)?.broken.iter().find(|broken| broken.to == to)
+    }
+
+    /// Whether the path from a host to another works; none if that host has not said so.
+    pub(super) fn path(&self, from: u32, to: u32) -> Option<bool> {
+        self.record(from).map(|_| self.broken(from, to).is_none())
+    }
+
+    /// The rate at which transfers of one host arrive at another, in kbit/s, if that was tried.
+    pub(super) fn rate(&self, from: u32, to: u32) -> Option<u32> {
+        self.record(to)?.rates.get(&from).copied()
+    }
+
+    /// Whether a world can form: enough hosts are here, and no path is broken.
+    pub(super) fn can_form(&self) -> bool {
+        let is_broken = |(from, to)| self.path(from, to) == Some(false);
+        self.hosts.len() >= self.least as usize && !self.pairs().any(is_broken)
+    }
+
+    /// Takes what the hosts have told, each by its rank.
+    pub(super) fn take(&mut self, records: Vec<Option<Record>>) {
+        for (host, record) in self.hosts.iter_mut().zip(records) {
+            host.record = record.filter(Record::is_sane).or(host.record.take());
+        }
+        let mtus: Vec<u32> =
+            self.hosts.iter().map(|host| host.record.as_ref().map_or(0, |record| record.mtu)).collect();
+        for (host, from) in self.hosts.iter_mut().zip(&mtus) {
+            for broken in host.record.iter_mut().flat_map(|record| &mut record.broken) {
+                broken.path.mtus = (*from, mtus.get(broken.to as usize).copied().unwrap_or_default());
+            }
+        }
+    }
+
+    /// All that any host has heard.
+    pub(super) fn heard(&self) -> BTreeSet<&Heard> {
+        self.hosts.iter().filter_map(|host| host.record.as_ref()).flat_map(|record| &record.heard).collect()
+    }
+
+    /// The MTU of the interface with this host's address.
+    pub(super) fn own_mtu(&self) -> u32 {
+        let own = self.host(self.own).address;
+        let all = interfaces(&self.network).unwrap_or_default();
+        let is_at = |judged: &&mingle_core::tools::Judged| {
+            judged.interface.addresses.iter().any(|net| net.addr() == own)
+        };
+        all.iter().find(is_at).map_or(0, |judged| judged.interface.mtu)
+    }
+}
+
+/// The board of hosts 1 and so on of a network, at 10.0.0.1 and so on, with these records; it is that of the
+/// first.
+#[cfg(test)]
+pub(super) fn board_of(records: impl IntoIterator<Item = Option<Record>>) -> Board {
+    let host = |(number, record): (u32, Option<Record>)| Host {
+        id: 100 + number,
+        name: HostName::new(&format!("node{number}")),
+        address: format!("10.0.0.{number}").parse().unwrap(),
+        transfers: Some(4000),
+        record,
+    };
+    let hosts: Vec<Host> = (1..).zip(records).map(host).collect();
+    let most = u32::try_from(hosts.len()).unwrap();
+    let network = Network::default();
+    Board { hosts, own: 0, least: most, most, left_over: 0, differences: Vec::new(), network }
+}

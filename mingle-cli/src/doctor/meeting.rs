@@ -1,0 +1,223 @@
+//! The course of a meeting of several hosts: they form a world in which no command will run, find out what
+//! passes between them, and tell that to each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mingle_core::rdma::Machine;
+use mingle_core::tools::{self, Cast, Interface, Station, host_name};
+use mingle_core::{Assignment, Formed, JobId, Network, Paths, WorldSize};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::board::Board;
+use super::notice::{ADDRESSES, BrokenWay, HEARD, Heard, Mac, Message, Record, decode, encode};
+use super::transfer::{self, Link};
+use super::{exchange, rails, rates, route, system};
+use crate::config::{LONGEST, Settings};
+use crate::events::Journal;
+use crate::exit::Stop;
+use crate::join;
+use crate::signals::{ENDING, Signals};
+
+/// The pause between two hellos of a host.
+const PERIOD: Duration = Duration::from_millis(200);
+/// How long after the world has formed hosts and their ports for RDMA are listened to.
+const GRACE: Duration = Duration::from_secs(3);
+/// How often to look whether all is heard.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long all transfers may take, and more for each host: those with one host take 0.7 s.
+const TRANSFERS: Duration = Duration::from_secs(10);
+const EACH: Duration = Duration::from_secs(2);
+/// How long the other hosts may take longer than this one.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// What this host has heard since the start.
+#[derive(Debug, Default)]
+pub(super) struct HeardSoFar {
+    pub(super) hosts: BTreeSet<Heard>,
+    /// What each of its ports for RDMA hears: the numbers of hosts, and their ports.
+    pub(super) rails: BTreeMap<String, BTreeSet<(u32, String)>>,
+}
+
+pub(super) type Ears = Arc<Mutex<HeardSoFar>>;
+
+/// A host among several that run the doctor at once.
+pub(super) struct Meeting {
+    /// The number of this run, by which the others hear it.
+    id: u32,
+    /// The fewest hosts that can form a world, and the most.
+    size: (u32, u32),
+    machine: Machine,
+    /// For transfers, if it takes part in them.
+    listener: Option<TcpListener>,
+    pub(super) ears: Ears,
+}
+
+impl Meeting {
+    /// Begins to tell the other hosts of this one, and to hear them. The world of `config` becomes a trial.
+    pub(super) async fn open(
+        config: &mut Settings,
+        id: u32,
+        machine: Machine,
+        transfers: bool,
+    ) -> Result<Self, Stop> {
+        let rendezvous = &mut config.rendezvous;
+        let (job, network, world) = (&rendezvous.job, &rendezvous.network, rendezvous.world);
+        let size = (world.min().get(), world.max().get());
+        let ears = Ears::default();
+        for rail in rails::of_host(&machine, network) {
+            tokio::spawn(rails::listen(rail.by, id, job.clone(), network.clone(), Arc::clone(&ears)));
+        }
+        if network.multicast {
+            let station = Station::of_observer(job, network).map_err(Stop::Rendezvous)?;
+            tokio::spawn(listen(station, id, job.clone(), Arc::clone(&ears)));
+        }
+        let listener = if transfers {
+            // Both families, where there are both.
+            let opened = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await {
+                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await,
+                opened => opened,
+            };
+            Some(opened.map_err(|error| Stop::System("listen for transfers", error))?)
+        } else {
+            None
+        };
+        // With fewer hosts those that have come are compared.
+        let two = mingle_core::World::new(2).unwrap_or(world.min());
+        rendezvous.world = WorldSize::new(two.min(world.max()), world.max()).unwrap_or(world);
+        (rendezvous.tries, rendezvous.stays, rendezvous.private) = (true, false, true);
+        (rendezvous.rank, rendezvous.last_call, rendezvous.keep_listener) = (None, LONGEST, true);
+        let attributes = &mut rendezvous.attributes;
+        (attributes.paths, attributes.wants_roster) = (Paths::All, true);
+        let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port()));
+        for (key, number) in [("id", Some(id)), ("port", port.map(u32::from))] {
+            if let Some(number) = number {
+                // Two short pairs fit.
+                let _ = attributes.metadata.insert(key, &number.to_string());
+            }
+        }
+        Ok(Self { id, size, machine, listener, ears })
+    }
+
+    /// Forms the world, and finds out what passes between its hosts.
+    pub(super) async fn hold(&mut self, config: &Settings, journal: &mut Journal) -> Result<Board, Stop> {
+        let mut signals = Signals::new(&ENDING)?;
+        let mut session = config.session();
+        let assignment = join::meet(&mut session, config, journal, &mut signals).await?;
+        tokio::select! {
+            board = self.compare(assignment, &config.rendezvous.network) => Ok(board),
+            signal = signals.ending() => Err(Stop::Signal(signal)),
+        }
+    }
+
+    async fn compare(&mut self, assignment: Assignment, network: &Network) -> Board {
+        let Assignment { formed, listener, .. } = assignment;
+        let mut board = Board::new(&formed, self.size, network);
+        let token = formed.digest.0;
+        let link = Link::new(Semaphore::new(1));
+        if let Some(listener) = self.listener.take() {
+            tokio::spawn(transfer::serve(listener, token, Arc::clone(&link)));
+        }
+        let own = board.own;
+        let found = self.listen_for(&board, Instant::now() + GRACE).await;
+        board.hosts[own as usize].record = Some(self.record(&formed, &board, found));
+        let slots = u32::try_from(rates::hosts(&board).len()).unwrap_or(u32::MAX);
+        let limit = if slots > 0 { TRANSFERS + EACH * slots } else { Duration::ZERO };
+        let until = Instant::now() + limit + PATIENCE;
+        if board.host(own).transfers.is_some() {
+            let partners = rates::partners(&board);
+            let rates = transfer::measure_all(&link, token, partners, Instant::now() + limit).await;
+            board.hosts[own as usize].record.iter_mut().for_each(|record| record.rates.clone_from(&rates));
+        }
+        let record = board.record(own).cloned().unwrap_or_default();
+        let told = if let Some(listener) = listener {
+            let mut records = vec![None; board.hosts.len()];
+            records[0] = Some(record);
+            exchange::collect(listener, token, &mut records, until).await;
+            records
+        } else {
+            exchange::tell(formed.master, token, (own, &record), until).await
+        };
+        board.take(told);
+        board
+    }
+
+    /// Waits until all hosts of the world are heard, but at most until then, and as long where there are
+    /// ports for RDMA.
+    async fn listen_for(&self, board: &Board, until: Instant) -> HeardSoFar {
+        let is_heard = |ears: &HeardSoFar, id: u32| ears.hosts.iter().any(|heard| heard.id == id);
+        let has_rails = !rails::of_host(&self.machine, &board.network).is_empty();
+        while board.network.multicast && Instant::now() < until {
+            let ears = self.ears.lock().await;
+            let mut others = board.hosts.iter().filter(|host| host.id != self.id);
+            if !has_rails && others.all(|host| is_heard(&ears, host.id)) {
+                break;
+            }
+            drop(ears);
+            sleep(LOOK).await;
+        }
+        std::mem::take(&mut *self.ears.lock().await)
+    }
+
+    /// What this host has found, but for transfers.
+    fn record(&self, formed: &Formed, board: &Board, found: HeardSoFar) -> Record {
+        let near = |to: IpAddr| {
+            let all = tools::interfaces(&board.network).unwrap_or_default();
+            all.iter().any(|judged| judged.interface.addresses.iter().any(|net| net.contains(&to)))
+        };
+        let broken = formed.broken.iter().map(|(to, path)| {
+            let at = path.to.address.ip();
+            BrokenWay { to: to.get(), path: path.clone(), blocked: route::examine(at, near(at)) }
+        });
+        // Read again: a cable that is plugged in or pulled is known to the kernel about a second later, and a
+        // port may get its address then.
+        let mut rails = rails::of_host(&self.machine, &board.network);
+        for rail in &mut rails {
+            let heard = found.rails.get(&rail.by).into_iter().flatten();
+            let rank = |id: u32| board.ranks().find(|rank| board.host(*rank).id == id);
+            rail.heard = heard.filter_map(|(id, port)| Some((rank(*id)?, port.clone()))).collect();
+        }
+        Record {
+            heard: found.hosts,
+            broken: broken.collect(),
+            mtu: board.own_mtu(),
+            rates: BTreeMap::new(),
+            rails,
+        }
+    }
+}
+
+/// Tells all hosts of this one again and again, and notes the others.
+async fn listen(mut station: Station, id: u32, job: JobId, ears: Ears) {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            (from, cast, bytes) = station.receive() => {
+                let Some(Message::Hello(other, host, macs)) = decode(job.tag(), &bytes) else { continue };
+                let address = from.ip().to_canonical();
+                let mac = macs.iter().find(|(at, _)| *at == address).map(|(_, mac)| *mac);
+                let mut ears = ears.lock().await;
+                // A stranger can make up any number.
+                if cast == Cast::Multicast && other != id && ears.hosts.len() < HEARD {
+                    ears.hosts.insert(Heard { id: other, host, address, mac });
+                }
+            }
+            _ = ticks.tick() => {
+                let macs = station.interfaces().iter().flat_map(hardware).take(ADDRESSES).collect();
+                // The test of the own multicast has reported interfaces that cannot send.
+                let _ = station.send_to_all(&encode(job.tag(), &Message::Hello(id, host_name(), macs)));
+            }
+        }
+    }
+}
+
+/// The addresses of an interface, with its hardware address.
+fn hardware(interface: &Interface) -> Vec<(IpAddr, Mac)> {
+    let mac = system::hardware_address(&interface.name);
+    interface.addresses.iter().filter_map(|net| Some((net.addr(), mac?))).collect()
+}

@@ -11,6 +11,7 @@ use network_interface::{NetworkInterface, NetworkInterfaceConfig as _};
 
 use super::network::Network;
 use super::sockets::endpoint::{Endpoint, bind_candidates};
+use super::sockets::links::Links;
 use super::sockets::multicast::{Groups, send_by};
 use crate::host::{Interface, Kind, list, select};
 
@@ -250,6 +251,38 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth0", "docker0", "br-7"]);
     assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
+}
+
+#[tokio::test]
+async fn a_host_without_a_link_keeps_its_address_until_it_has_another() {
+    let nic = "ip link add nic type veth peer name peer; ip link set nic up; ip link set peer up
+               ip address add 10.1.0.1/24 dev nic";
+    if !inside(module_path!(), "a_host_without_a_link_keeps_its_address_until_it_has_another", nic) {
+        return;
+    }
+    let network = Network::default();
+    let ip = |arguments: &str| {
+        assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "{arguments}");
+    };
+    let open = || {
+        let interfaces = network.select_interfaces().unwrap();
+        Links::open(Vec::new(), &network, false, interfaces, Vec::new()).unwrap()
+    };
+    let names = |interfaces: Vec<Interface>| interfaces.into_iter().map(|one| one.name).collect::<Vec<_>>();
+    let links = open();
+    assert_eq!(names(links.selected(&network).unwrap()), ["nic"]);
+    ip("link set peer down");
+    assert_eq!(names(network.select_interfaces().unwrap()), ["lo"], "else this test shows nothing");
+    assert_eq!(links.selected(&network), None);
+    // A node that has begun on loopback stays there, until there is a NIC.
+    let on_loopback = open();
+    assert_eq!(names(on_loopback.selected(&network).unwrap()), ["lo"]);
+    ip("link set peer up");
+    ip("address add 10.2.0.1/24 dev nic");
+    for links in [links, on_loopback] {
+        let selected = links.selected(&network).unwrap();
+        assert_eq!(selected[0].addresses.len(), 2);
+    }
 }
 
 /// Two names that are not UTF-8 and are the same after replacement, one such name that stays unique, and two

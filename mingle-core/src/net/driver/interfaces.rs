@@ -79,8 +79,7 @@ impl Driver {
         if self.settings.is_alone() || node.is_bound() {
             return Ok(());
         }
-        // Interfaces that are all gone may come back.
-        let Ok(interfaces) = self.settings.network.select_interfaces() else { return Ok(()) };
+        let Some(interfaces) = self.links.selected(&self.settings.network) else { return Ok(()) };
         if self.links.are_on(&interfaces) {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use socket2::SockRef;
 use super::endpoint::is_without_ipv6;
 use super::multicast::{Groups, broadcast_receiver, send_by};
 use super::watched::Watched;
-use crate::host::Interface;
+use crate::host::{Interface, Kind};
 use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser;
@@ -199,9 +199,17 @@ impl Links {
         changed
     }
 
-    /// Uses the interfaces from now on that the network selects. Those that are all gone may come back.
+    /// The interfaces to use from now on. None where all are gone, or all but loopback, at which no other host
+    /// could reach this one: they may come back, as after a switch has restarted.
+    pub(crate) fn selected(&self, network: &Network) -> Option<Vec<Interface>> {
+        let selected = network.select_interfaces().ok()?;
+        let are_loopback = |all: &[Interface]| all.iter().all(|one| one.kind == Kind::Loopback);
+        (are_loopback(&self.interfaces) || !are_loopback(&selected)).then_some(selected)
+    }
+
+    /// Uses the interfaces from now on that the network selects.
     pub(crate) fn follow(&mut self, network: &Network) {
-        if let Ok(interfaces) = network.select_interfaces()
+        if let Some(interfaces) = self.selected(network)
             && let Err(error) = self.change(interfaces)
         {
             tracing::debug!(error = error.chain(), "changing the interfaces");

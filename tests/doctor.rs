@@ -3,7 +3,6 @@
 
 mod bandwidth;
 mod cures;
-mod duplicates;
 mod families;
 mod paths;
 mod wiring;
@@ -389,27 +388,43 @@ fn a_firewall_is_named_only_where_it_keeps_a_world_from_forming() {
 
 #[test]
 fn what_a_rendezvous_refuses_the_doctor_names_in_its_words() {
-    let Some(lab) = Options::nodes(2).with_names().start() else { return };
-    let with = |variable: &'static str, values: [&'static str; 2]| {
-        let start = |(node, value)| {
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
+    let with = |variable: &'static str, values: &[&'static str]| {
+        let world = values.len().to_string();
+        let start = |(node, value): (usize, &&'static str)| {
             let mut command = lab.command(node, crate::lab::MINGLE);
-            command.args(["doctor", "-j", "x", "-w", "2", "--timeout", "2s", "--format", "json"]);
-            lab.start(node, {
-                command.env(variable, value);
-                command
-            })
+            command.args(["doctor", "-j", "x", "-w", &world, "--timeout", "8s", "--format", "json"]);
+            command.env(variable, value);
+            lab.start(node, command)
         };
-        let all: Vec<Proc> = values.into_iter().enumerate().map(start).collect();
+        let all: Vec<Proc> = values.iter().enumerate().map(start).collect();
         all.into_iter().map(|proc| Report::of(&proc.finish())).collect::<Vec<_>>()
     };
-    for report in with("MINGLE_SECRET", ["0123456789abcdef", "0123456789abcdeg"]) {
+    let (one, other) = ("0123456789abcdef", "0123456789abcdeg");
+    for report in with("MINGLE_SECRET", &[one, other]) {
         report.ends_with(6).names("problem hosts", &["secret", "give every node the same secret"]);
     }
-    let reports = with("MINGLE_USER", ["alice", "bob"]);
-    assert!(reports.iter().all(|report| report.code == 4), "{}", reports[0].rendered);
-    for report in with("MINGLE_SAME", ["image=1", "image=2"]) {
+    // Those that could form a world are compared, and say what keeps the other out.
+    let reports = with("MINGLE_SECRET", &[one, other, one]);
+    for report in [&reports[0], &reports[2]] {
+        report.ends_with(6).names("problem rendezvous", &["10.77.0.11 has another secret"]);
+        assert_eq!(report.document["matrix"].as_array().unwrap().len(), 2, "{}", report.rendered);
+    }
+    for users in [&["alice", "bob"][..], &["alice", "alice", "bob"]] {
+        for report in with("MINGLE_USER", users) {
+            report.ends_with(4);
+        }
+    }
+    for report in with("MINGLE_RDMA", &["auto", "auto", "require"]) {
+        report.ends_with(4).names("problem rendezvous", &["needs RDMA", "--rdma require"]);
+    }
+    for report in with("MINGLE_SAME", &["image=1", "image=2"]) {
         report.ends_with(0).names("warning sameness", &["--same image differs", "rank 1", "--require-same"]);
     }
+    let start = |(node, world)| spawn(&lab, node, &format!("-j sizes -w {world} --timeout 3s"));
+    let sizes: Vec<Proc> = ["2", "2:3", "2"].into_iter().enumerate().map(start).collect();
+    let sizes: Vec<Report> = sizes.into_iter().map(|proc| Report::of(&proc.finish())).collect();
+    assert!(sizes.iter().any(|report| report.code == 4), "{}", sizes[0].rendered);
 }
 
 #[test]

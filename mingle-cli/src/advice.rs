@@ -321,7 +321,18 @@ fn about_misfit(misfit: &Misfit, elsewhere: Option<&Elsewhere>) -> String {
     }
 }
 
-fn about_warning(warning: &Warning) -> Option<String> {
+/// The exit code of a rendezvous whose last word this warning is; none if it does not keep nodes out.
+pub(crate) fn code_of(warning: &Warning) -> Option<u8> {
+    Some(match warning {
+        Warning::Misfit { node, .. } if !node.is_of_network() => CONFLICT,
+        Warning::LeftOut { failure, .. } => class(&Error::Failed((**failure).clone())).0,
+        Warning::SecretDiffers { .. } => SECRET,
+        Warning::Misfit { .. } | Warning::Unconnectable { .. } | Warning::Unreached { .. } => NETWORK,
+        _ => return None,
+    })
+}
+
+pub(crate) fn about_warning(warning: &Warning) -> Option<String> {
     Some(match warning {
         Warning::Unconnectable { elsewhere, .. } => accept_in(OWN_FIREWALL, elsewhere.as_ref()),
         Warning::Unreached { leader: node, elsewhere, .. } => {

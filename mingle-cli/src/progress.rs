@@ -30,7 +30,8 @@ pub(crate) struct ProgressView<'a> {
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
-        let lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
+        let mut lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
+        lines.may_be_small |= config.rendezvous.tries;
         let live = if journal.timings.formed_ms.is_some() { None } else { live(config) };
         Self { journal, lines, config, live }
     }
@@ -78,6 +79,8 @@ fn live(config: &Settings) -> Option<ProgressBar> {
 struct EventLines {
     job: JobId,
     world: WorldSize,
+    /// Whether the world may form without some of the nodes.
+    may_be_small: bool,
     /// This host, which is not told that it has joined.
     host: HostName,
     /// It has joined a leader, which has not announced it yet.
@@ -88,7 +91,8 @@ struct EventLines {
 
 impl EventLines {
     fn new(job: JobId, world: WorldSize, host: HostName) -> Self {
-        Self { job, world, host, joins: false, joined: 1, last: String::new() }
+        let may_be_small = world.is_range();
+        Self { job, world, may_be_small, host, joins: false, joined: 1, last: String::new() }
     }
 
     /// The line for an event, unless it is the same as the last one.
@@ -111,7 +115,7 @@ impl EventLines {
             }
             Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
             Event::Preparing { .. } if self.world.max().get() == 1 => return None,
-            Event::Preparing { round: 1 } if self.world.is_range() => {
+            Event::Preparing { round: 1 } if self.may_be_small => {
                 "the world forms of those who are here; proving that each reaches the others".to_owned()
             }
             Event::Preparing { round: 1 } => {

@@ -224,7 +224,8 @@ macro_rules! ways {
 
         #[test]
         fn each_section_has_a_way_to_fail() {
-            // Who hears which of two hosts at one address is chance; tests/doctor/duplicates.rs names them.
+            // Who hears which of two hosts at one address is chance; tests/doctor/cures.rs has a world of
+            // four.
             let tested = [$($title,)* "Two hosts have the same IP address"];
             let titles = PAGE.lines().filter_map(|line| line.strip_prefix("### "));
             let untested: Vec<&str> = titles.filter(|title| !tested.contains(title)).collect();

@@ -96,14 +96,15 @@ impl Board {
         self.record(to).map(|record| record.heard.iter().any(|heard| heard.id == id))
     }
 
-    /// The first broken path from a host to another.
-    pub(super) fn broken(&self, from: u32, to: u32) -> Option<&BrokenWay> {
-        self.record(from)?.broken.iter().find(|broken| broken.to == to)
+    /// The broken paths from a host to another, which may have several addresses.
+    pub(super) fn broken(&self, from: u32, to: u32) -> impl Iterator<Item = &BrokenWay> {
+        let all = self.record(from).into_iter().flat_map(|record| &record.broken);
+        all.filter(move |broken| broken.to == to)
     }
 
     /// Whether the path from a host to another works; none if that host has not said so.
     pub(super) fn path(&self, from: u32, to: u32) -> Option<bool> {
-        self.record(from).map(|_| self.broken(from, to).is_none())
+        self.record(from).map(|_| self.broken(from, to).next().is_none())
     }
 
     /// The rate at which transfers of one host arrive at another, in kbit/s, if that was tried.
@@ -111,10 +112,24 @@ impl Board {
         self.record(to)?.rates.get(&from).copied()
     }
 
-    /// Whether a world can form: enough hosts are here, and no path is broken.
+    /// Whether enough hosts are here.
+    pub(super) fn is_full(&self) -> bool {
+        self.hosts.len() >= self.least as usize
+    }
+
+    /// Whether a path between two hosts is broken.
+    pub(super) fn is_broken(&self) -> bool {
+        self.pairs().any(|(from, to)| self.path(from, to) == Some(false))
+    }
+
+    /// The hosts that have not told what they have found.
+    pub(super) fn untold(&self) -> impl Iterator<Item = u32> {
+        self.ranks().filter(|rank| self.record(*rank).is_none())
+    }
+
+    /// Whether a world can form: enough hosts are here, and all paths work.
     pub(super) fn can_form(&self) -> bool {
-        let is_broken = |(from, to)| self.path(from, to) == Some(false);
-        self.hosts.len() >= self.least as usize && !self.pairs().any(is_broken)
+        self.is_full() && !self.is_broken() && self.untold().next().is_none()
     }
 
     /// Takes what the hosts have told, each by its rank.
@@ -124,9 +139,14 @@ impl Board {
         }
         let mtus: Vec<u32> =
             self.hosts.iter().map(|host| host.record.as_ref().map_or(0, |record| record.mtu)).collect();
+        let addresses: Vec<IpAddr> = self.hosts.iter().map(|host| host.address).collect();
         for (host, from) in self.hosts.iter_mut().zip(&mtus) {
-            for broken in host.record.iter_mut().flat_map(|record| &mut record.broken) {
-                broken.path.mtus = (*from, mtus.get(broken.to as usize).copied().unwrap_or_default());
+            for BrokenWay { to, path, .. } in host.record.iter_mut().flat_map(|record| &mut record.broken) {
+                // Of another address of that host the MTU is not known.
+                let at = addresses.iter().position(|address| *address == path.to.address.ip());
+                if path.mtus.1 == 0 && at == Some(*to as usize) {
+                    path.mtus = (*from, mtus[*to as usize]);
+                }
             }
         }
     }

@@ -4,37 +4,37 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use mingle_core::error::Cause;
+use mingle_core::proto::Fault;
 use mingle_core::tools::{Judged, interfaces};
-use mingle_core::{Error, Failure, Network};
+use mingle_core::{Error, Failure, Network, Warning};
 
 use super::board::Board;
 use super::finding::{Finding, Severity};
-use super::notice::Heard;
+use super::notice::{BrokenWay, Heard};
 use super::route::Blocked;
 use super::wiring::Wiring;
-use super::{duplicates, rates, route};
+use super::{rates, route};
 use crate::advice;
 
-/// The findings of hosts that have formed a world for a trial, the worst cause first.
-pub(super) fn examine(board: &Board) -> Vec<Finding> {
+/// The most hosts that have not come and are named: a stranger can make up any number.
+const SHOWN: usize = 8;
+
+/// The findings of hosts that have formed a world for a trial, the worst cause first. `warnings` were given
+/// before.
+pub(super) fn examine(board: &Board, warnings: &[Warning]) -> Vec<Finding> {
     let mut findings = vec![present(board)];
     let silent =
-        board.network.multicast && board.pairs().all(|(from, to)| board.multicast(from, to) != Some(true));
-    if silent && board.hosts.len() > 1 {
+        board.network.multicast && board.pairs().all(|(from, to)| board.multicast(from, to) == Some(false));
+    if silent {
         findings.push(no_multicast(board));
     }
-    let rank = |id| board.ranks().find(|rank| board.host(*rank).id == id);
-    let connects = |a, b| {
-        let pair = rank(a).zip(rank(b));
-        pair.is_some_and(|(a, b)| board.path(a, b) == Some(true) && board.path(b, a) == Some(true))
-    };
-    let duplicates = duplicates::find(board.heard().into_iter(), connects);
-    // What is broken to a host with a duplicate address follows from the duplicate.
-    let is_one = |at: u32| duplicates.iter().any(|(ids, _)| ids.contains(&board.host(at).id));
-    for (from, to) in board.pairs().filter(|(from, to)| !is_one(*from) && !is_one(*to)) {
+    if !board.is_full() {
+        findings.extend(warnings.iter().filter_map(on_the_way));
+    }
+    findings.extend(untold(board));
+    for (from, to) in board.pairs() {
         findings.extend(pair(board, from, to, silent));
     }
-    findings.extend(duplicates.into_iter().map(|(_, finding)| finding));
     if findings.len() == 1 && board.can_form() {
         let looked = "multicast and paths";
         findings.push(Finding::ok("ways", looked, "every host reaches every other"));
@@ -51,24 +51,34 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     findings
 }
 
-/// The findings where no world has formed.
+/// What a rendezvous has said that keeps hosts out.
+fn on_the_way(warning: &Warning) -> Option<Finding> {
+    let (looked, cure) = ("on the way to a world", advice::about_warning(warning)?);
+    Some(Finding::new(Severity::Problem, "rendezvous", looked, warning.to_string(), cure))
+}
+
+/// The hosts that have come, and are gone or out of reach since.
+fn untold(board: &Board) -> Option<Finding> {
+    let names: Vec<String> = board.untold().map(|rank| board.name(rank)).collect();
+    let seen =
+        format!("not known of {}: each of them, or rank 0, has ended or cannot be reached", names.join(", "));
+    let (looked, cure) = ("what the hosts have found", "run the doctor again on all hosts");
+    (!names.is_empty()).then(|| Finding::new(Severity::Problem, "hosts", looked, seen, cure))
+}
+
+/// The finding where no world has formed.
 pub(super) fn explain(error: &Error) -> Finding {
-    let (check, mut cure) = match error {
-        Error::Failed(Failure::Deadline(_)) => ("hosts", String::new()),
-        _ => ("rendezvous", String::new()),
+    let check = if matches!(error, Error::Failed(Failure::Deadline(_))) { "hosts" } else { "rendezvous" };
+    let advice = advice::about_error(error).map(|advice| advice.replace("; see 'mingle doctor'", ""));
+    let cure = match error {
+        Error::Failed(Failure::Deadline(report)) if report.cause() == Cause::NobodyHeard => {
+            let addresses =
+                "compare `ip -brief address`, since two hosts with one address hear nothing of each other";
+            format!("{}; and {addresses}", advice.unwrap_or_default())
+        }
+        Error::Failed(Failure::OutcomeUnknown { .. }) => "run the doctor again on all hosts".to_owned(),
+        _ => advice.unwrap_or_else(|| "start the doctor on the others at the same time".to_owned()),
     };
-    if let Some(advice) = advice::about_error(error) {
-        cure += &advice.replace("; see 'mingle doctor'", "");
-    }
-    if let Error::Failed(Failure::Deadline(report)) = error
-        && report.cause() == Cause::NobodyHeard
-    {
-        cure +=
-            "; and compare `ip -brief address`, since two hosts with one address hear nothing of each other";
-    }
-    if cure.is_empty() {
-        "start the doctor on the others at the same time".clone_into(&mut cure);
-    }
     Finding::new(Severity::Problem, check, "a world of these hosts", advice::fact(error), cure)
 }
 
@@ -81,17 +91,26 @@ pub(super) fn of_others<'a>(
     let all = interfaces(network).unwrap_or_default();
     let find = |heard: &Heard| {
         let is_near = holder(&all, heard.address).is_some();
-        // A multicast that passes no router comes from the same link.
-        let is_apart = !is_near && network.ttl == 1;
-        let blocked = route::examine(heard.address, is_near).or(is_apart.then_some(Blocked::NoRoute))?;
+        let looked = format!("from {own} to {}", heard.name());
         let by = all.iter().find(|judged| judged.refused.is_none() && network.ttl == 1);
         let by = by.map(|judged| judged.interface.name.as_str());
-        let (why, cure) = blocked.explain(own, heard.address, by);
-        let looked = format!("from {own} to {}", heard.name());
-        let seen = format!("nothing passes, but multicast: {why}");
-        Some(Finding::new(Severity::Problem, "route", looked, seen, cure))
+        if let Some(blocked) = route::examine(heard.address, is_near) {
+            let (why, cure) = blocked.explain(own, heard.address, by);
+            let seen = format!("nothing passes, but multicast: {why}");
+            return Some(Finding::new(Severity::Problem, "route", looked, seen, cure));
+        }
+        // A multicast that passes no router comes from the same link.
+        let (_, cure) = Blocked::NoRoute.explain(own, heard.address, by.filter(|_| !is_near)?.into());
+        let seen = format!("heard on this link, and {} is in no network of this host", heard.address);
+        Some(Finding::new(
+            Severity::Warning,
+            "route",
+            looked,
+            seen,
+            format!("{cure}; unless a router joins them"),
+        ))
     };
-    heard.filter_map(find).collect()
+    heard.filter_map(find).take(SHOWN).collect()
 }
 
 /// The interface in whose networks the address is.
@@ -102,21 +121,21 @@ fn holder(all: &[Judged], address: IpAddr) -> Option<&Judged> {
 fn present(board: &Board) -> Finding {
     let (check, looked, here, most) = ("hosts", "hosts that run the doctor", board.hosts.len(), board.most);
     let names: Vec<String> = board.ranks().map(|rank| board.name(rank)).collect();
-    let has_come = |heard: &&Heard| board.hosts.iter().any(|host| host.id == heard.id);
+    // An earlier run on one of these hosts was heard as well.
+    let has_come = |heard: &&Heard| board.hosts.iter().any(|host| host.name == heard.host);
     let others: BTreeSet<String> =
         board.heard().into_iter().filter(|heard| !has_come(heard)).map(Heard::name).collect();
     let besides = if others.is_empty() { "" } else { "; heard besides: " };
-    let others = others.into_iter().collect::<Vec<_>>().join(", ");
+    let others = others.into_iter().take(SHOWN).collect::<Vec<_>>().join(", ");
     let seen = format!("{here} of {most}: {}{besides}{others}", names.join(", "));
-    let (status, cure) = match here {
-        _ if board.left_over > 0 => {
-            (Severity::Warning, "give the number of hosts as --world, and each job its own --job-id")
-        }
-        here if here < board.least as usize => (
-            Severity::Problem,
-            "start the doctor on the others too; where it runs, its report says why that host does not come",
-        ),
-        _ => return Finding::ok(check, looked, seen),
+    let (status, cure) = if board.left_over > 0 {
+        (Severity::Warning, "give the number of hosts as --world, and each job its own --job-id")
+    } else if !board.is_full() {
+        let cure =
+            "start the doctor on the others too; where it runs, its report says why that host does not come";
+        (Severity::Problem, cure)
+    } else {
+        return Finding::ok(check, looked, seen);
     };
     Finding::new(status, check, looked, seen, cure)
 }
@@ -139,66 +158,70 @@ fn no_multicast(board: &Board) -> Finding {
     Finding::new(Severity::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
-/// The fault on the way from one host to another, of which each cause is named once.
-fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
+/// The faults on the way from one host to another, of which each cause is named once.
+fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Vec<Finding> {
     let (a, b) = (board.name(from), board.name(to));
-    let heard = board.multicast(from, to);
-    let (passes, back) = (heard == Some(true), board.multicast(to, from) == Some(true));
-    let (broken, way_back) = (board.broken(from, to), board.broken(to, from));
-    let blocked = |from, to| {
-        let broken = board.broken(from, to)?;
-        Some(broken.blocked?.explain(board.host(from).name.as_str(), broken.path.to.address.ip(), None))
-    };
-    let problem = |check, looked, seen, cure| Finding::new(Severity::Problem, check, looked, seen, cure);
     let looked = format!("from {a} to {b}");
+    let (heard, back) = (board.multicast(from, to), board.multicast(to, from));
+    let problem = |check, looked, seen, cure| Finding::new(Severity::Problem, check, looked, seen, cure);
+    let blocked = |from, to| {
+        let mut ways = board.broken(from, to);
+        ways.find_map(|way| {
+            Some(way.blocked?.explain(board.host(from).name.as_str(), way.path.to.address.ip(), None))
+        })
+    };
     if let Some((why, cure)) = blocked(from, to) {
-        let seen = format!("nothing passes{}: {why}", if passes { ", but multicast" } else { "" });
-        return Some(problem("route", looked, seen, cure));
+        let only = if heard == Some(true) { ", but multicast" } else { "" };
+        return vec![problem("route", looked, format!("nothing passes{only}: {why}"), cure)];
     }
     if blocked(to, from).is_some() {
-        return None;
+        return Vec::new();
     }
-    let is_lost = !passes && back;
-    let is_cut = broken.or(way_back).is_some_and(|way| way.path.answers.is_none());
-    if is_cut && is_lost {
-        let cure = format!(
-            "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another --interface"
-        );
-        return Some(problem(
-            "direction",
-            looked,
-            "nothing passes; the other direction works".to_owned(),
-            cure,
-        ));
+    let is_cut = |way: &BrokenWay| {
+        let nothing_passes = matches!(way.path.fault, Fault::Silent | Fault::Refused | Fault::Unreachable);
+        nothing_passes && way.path.answers.is_none()
+    };
+    if board.broken(from, to).chain(board.broken(to, from)).any(is_cut) {
+        match (heard, back) {
+            (Some(false), Some(true)) => {
+                let cure = format!(
+                    "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another \
+                     --interface"
+                );
+                let seen = "nothing passes; the other direction works".to_owned();
+                return vec![problem("direction", looked, seen, cure)];
+            }
+            (Some(true), Some(false)) => return Vec::new(),
+            _ => {}
+        }
     }
-    if is_cut && passes && !back {
-        return None;
-    }
-    if let Some(broken) = broken {
-        let command = if broken.path.answers.is_some() {
-            format!("; the report of {} has the command for its firewall", broken.path.to.host)
+    let path = |way: &BrokenWay| {
+        let command = if way.path.answers.is_some() {
+            format!("; the report of {} has the command for its firewall", way.path.to.host)
         } else {
             String::new()
         };
-        let cure = advice::about_paths(std::slice::from_ref(&broken.path)) + &command;
-        return Some(problem("path", format!("path {looked}"), broken.path.to_string(), cure));
-    }
-    (heard == Some(false) && !silent && board.network.multicast).then(|| {
+        let cure = advice::about_paths(std::slice::from_ref(&way.path)) + &command;
+        problem("path", format!("path {looked}"), way.path.to_string(), cure)
+    };
+    let mut findings: Vec<Finding> = board.broken(from, to).map(path).collect();
+    if findings.is_empty() && heard == Some(false) && !silent && board.network.multicast {
         let seen = "multicast is lost, while unicast passes";
         let cure = format!(
             "give --seed on {b} or {a}; look at the firewall of {b} for 224.0.0.0/4, and at IGMP snooping"
         );
-        Finding::new(Severity::Warning, "multicast", looked, seen, cure)
-    })
+        findings.push(Finding::new(Severity::Warning, "multicast", looked, seen, cure));
+    }
+    findings
 }
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::proto::{BrokenPath, Fault};
+    use mingle_core::proto::BrokenPath;
     use serde_json::json;
 
     use super::super::board::board_of;
-    use super::super::notice::{BrokenWay, Record};
+    use super::super::notice::Record;
     use super::*;
 
     /// The problems and warnings of three hosts, of which each hears these others, with these broken paths,
@@ -221,7 +244,6 @@ mod tests {
                 id: 101 + from,
                 host: mingle_core::HostName::new(&format!("node{}", from + 1)),
                 address: format!("10.0.0.{}", from + 1).parse().unwrap(),
-                mac: None,
             });
             let own = broken.iter().filter(|(from, ..)| *from == of);
             let broken = own.map(|&(from, to, answers, blocked)| BrokenWay {
@@ -234,7 +256,7 @@ mod tests {
         let mut board = board_of((0..3).map(record));
         board.hosts.iter_mut().for_each(|host| host.transfers = None);
         assert_eq!(board.can_form(), broken.is_empty());
-        let bad = examine(&board).into_iter().filter(|finding| finding.status > Severity::Note);
+        let bad = examine(&board, &[]).into_iter().filter(|finding| finding.status > Severity::Note);
         bad.map(|finding| (finding.check, finding.looked)).collect()
     }
 
@@ -255,5 +277,17 @@ mod tests {
         // A firewall that knows some ports alone.
         assert_eq!(found(all, &both(Some(29500), None)), paths);
         assert_eq!(found(all, &both(Some(29500), None)[..1]), paths[..1]);
+    }
+
+    #[test]
+    fn a_host_that_has_not_told_what_it_has_found_is_no_sign_that_a_world_can_form() {
+        let heard = |id| Heard { id, host: mingle_core::HostName::new("x"), address: [10, 0, 0, 9].into() };
+        let told = |ids: [u32; 2]| Some(Record { heard: ids.map(heard).into(), ..Record::default() });
+        let board = board_of([told([102, 103]), None, told([101, 102])]);
+        assert!(!board.can_form());
+        let found = examine(&board, &[]);
+        let bad: Vec<&Finding> = found.iter().filter(|finding| finding.status > Severity::Note).collect();
+        assert!(bad.len() == 1 && bad[0].seen.starts_with("not known of node2 (10.0.0.2): "), "{bad:?}");
+        assert!(found.iter().all(|finding| finding.check != "ways"));
     }
 }

@@ -3,73 +3,117 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::tools::{from_bytes, reset, to_bytes};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
 
 use super::notice::Record;
 
-/// The hash of the roster, which the hosts of the meeting know.
+/// The hash of the roster, by which the hosts of the meeting know each other.
 pub(super) type Token = [u8; 16];
 
 /// How long a connection, and each message on it, may take.
-const LIMIT: Duration = Duration::from_secs(2);
-/// The pause before a connection is tried again.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// The pause before a connection is opened or accepted again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest message that is read, in bytes: each of many ports for RDMA names all that it hears.
-const LONGEST: u32 = 32 << 20;
+/// How often a host opens another connection on which rank 0 may hear it sooner, and how many it has at most.
+const AGAIN: Duration = Duration::from_millis(500);
+const TRIES: usize = 8;
+/// The most connections that are served at once.
+const VISITORS: usize = 256;
+/// The longest record, and the longest list of records, in bytes: each of many ports for RDMA names all that
+/// it hears.
+const RECORD: u32 = 1 << 20;
+const RECORDS: u32 = 33 << 20;
 
 /// What each host has found, by its rank; none where that is not known.
-type Records = Vec<Option<Record>>;
+pub(super) type Records = Vec<Option<Record>>;
 
-/// Collects at rank 0, which listens, what the other hosts tell, until then at the latest.
-pub(super) async fn collect(listener: StdListener, token: Token, records: &mut Records, until: Instant) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
-    let mut visitors = Vec::new();
-    while records.iter().any(Option::is_none) {
-        let Ok(Ok((mut stream, _))) = timeout_at(until, listener.accept()).await else { break };
+/// Accepts connections without end, and serves each that begins with the token.
+pub(super) async fn serve<F: Future<Output = io::Result<()>> + Send>(
+    listener: TcpListener,
+    token: Token,
+    serve: impl Fn(TcpStream) -> F + Clone + Send + 'static,
+) {
+    let slots = Arc::new(Semaphore::new(VISITORS));
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            // The error returns at once while its cause lasts, such as too few file descriptors.
+            sleep(PAUSE).await;
+            continue;
+        };
         // Also where it is no host's.
         reset(&stream);
-        if let Ok(Ok((rank, record))) = timeout(LIMIT, hear(&mut stream, token)).await
-            && let Some(place) = records.get_mut(rank as usize)
-        {
-            *place = Some(record);
-            visitors.push(stream);
-        }
-    }
-    let answer = to_bytes(records);
-    for stream in &mut visitors {
-        let tell = async {
-            send(stream, &answer).await?;
-            // The visitor closes first, so that the master's port keeps no closed connection.
-            stream.read_u8().await
-        };
-        let _: Result<io::Result<u8>, _> = timeout(LIMIT, tell).await;
+        let serve = serve.clone();
+        tokio::spawn(async move {
+            let (_slot, mut stream, mut said) = (slot, stream, Token::default());
+            let heard = timeout(LIMIT, stream.read_exact(&mut said)).await;
+            if matches!(heard, Ok(Ok(_))) && said == token {
+                let _ = serve(stream).await;
+            }
+        });
     }
 }
 
-async fn hear(stream: &mut TcpStream, token: Token) -> io::Result<(u32, Record)> {
-    let mut said = Token::default();
-    stream.read_exact(&mut said).await?;
-    if said == token { receive(stream).await } else { Err(io::ErrorKind::PermissionDenied.into()) }
+/// Collects at rank 0, which listens, what the other hosts tell, until then at the latest.
+pub(super) async fn collect(
+    listener: StdListener,
+    token: Token,
+    mut records: Records,
+    until: Instant,
+) -> Records {
+    let Ok(listener) = TcpListener::from_std(listener) else { return records };
+    let (sender, mut told) = mpsc::channel(VISITORS);
+    let (answer, answers) = watch::channel(Vec::new());
+    let visit = move |stream| visit(stream, sender.clone(), answers.clone());
+    let serving = tokio::spawn(serve(listener, token, visit));
+    while records.iter().any(Option::is_none) {
+        let Ok(Some((rank, record))) = timeout_at(until, told.recv()).await else { break };
+        if let Some(place) = records.get_mut(rank as usize) {
+            place.get_or_insert(record);
+        }
+    }
+    serving.abort();
+    // Nobody may wait for it.
+    let _ = answer.send(to_bytes(&records));
+    let _ = timeout(2 * LIMIT, answer.closed()).await;
+    records
+}
+
+/// Hears what a host tells, and answers it.
+async fn visit(
+    mut stream: TcpStream,
+    told: mpsc::Sender<(u32, Record)>,
+    mut answers: watch::Receiver<Vec<u8>>,
+) -> io::Result<()> {
+    let (rank, record): (u32, Record) = timeout(LIMIT, receive(&mut stream, RECORD)).await??;
+    if !record.is_sane() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    told.send((rank, record)).await.map_err(io::Error::other)?;
+    stream.write_u8(1).await?;
+    answers.changed().await.map_err(io::Error::other)?;
+    let answer = with_length(&answers.borrow());
+    stream.write_all(&answer).await?;
+    // The visitor closes first, so that the master's port keeps no closed connection.
+    stream.read_u8().await.map(drop)
 }
 
 /// Tells rank 0 what this host, of this rank, has found. Returns what all have found, or nothing at that
 /// time.
 pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), until: Instant) -> Records {
-    let ask = async || {
-        let mut stream = timeout(LIMIT, TcpStream::connect(to)).await??;
-        stream.write_all(&token).await?;
-        send(&mut stream, &to_bytes(&told)).await?;
-        receive(&mut stream).await
-    };
+    let message: Arc<[u8]> = [&token[..], &with_length(&to_bytes(&told))].concat().into();
     let asked = async {
         loop {
-            match ask().await {
+            let mut stream = open(to, &message).await;
+            match receive(&mut stream, RECORDS).await {
                 Ok(records) => break records,
                 Err(error) => tracing::debug!(%error, "rank 0 does not answer"),
             }
@@ -79,16 +123,62 @@ pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), unt
     timeout_at(until, asked).await.unwrap_or_default()
 }
 
-/// Sends a message with its length before it.
-async fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(message.len()).unwrap_or_default();
-    stream.write_all(&[&length.to_be_bytes(), message].concat()).await
+/// A connection on which rank 0 has heard the message. On a network that loses packets another may be faster.
+async fn open(to: SocketAddr, message: &Arc<[u8]>) -> TcpStream {
+    let (mut tries, mut again) = (JoinSet::new(), interval(AGAIN));
+    loop {
+        tokio::select! {
+            _ = again.tick(), if tries.len() < TRIES => {
+                let message = Arc::clone(message);
+                tries.spawn(timeout(LIMIT, async move {
+                    let mut stream = TcpStream::connect(to).await?;
+                    stream.write_all(&message).await?;
+                    stream.read_u8().await.map(|_| stream)
+                }));
+            }
+            Some(Ok(Ok(Ok(stream)))) = tries.join_next() => return stream,
+        }
+    }
 }
 
-async fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
-    let length = stream.read_u32().await?.min(LONGEST);
+/// A message with its length before it.
+fn with_length(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or_default();
+    [&length.to_be_bytes(), message].concat()
+}
+
+async fn receive<T: DeserializeOwned>(stream: &mut TcpStream, longest: u32) -> io::Result<T> {
+    let length = stream.read_u32().await?.min(longest);
     let mut bytes = Vec::new();
     // Grows with what arrives, not with what was announced.
     stream.take(length.into()).read_to_end(&mut bytes).await?;
     from_bytes(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream as StdStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_and_a_host_that_is_gone_keep_no_other_from_the_records() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let at = listener.local_addr().unwrap();
+        let silent: Vec<StdStream> = (0..20).map(|_| StdStream::connect(at).unwrap()).collect();
+        let (token, of) = ([7; 16], |mtu| Record { mtu, ..Record::default() });
+        let now = Instant::now();
+        let until = now + Duration::from_secs(1);
+        let own = vec![Some(of(1000)), None, None, None];
+        let collected = tokio::spawn(collect(listener, token, own, until));
+        let stranger = tokio::spawn(async move { tell(at, [0; 16], (2, &of(666)), until).await });
+        let twice = tokio::spawn(async move { tell(at, token, (0, &of(666)), until + LIMIT).await });
+        let told = tell(at, token, (1, &of(1001)), until + LIMIT).await;
+        let expected = vec![Some(of(1000)), Some(of(1001)), None, None];
+        assert_eq!((&told, stranger.await.unwrap()), (&expected, Vec::new()));
+        assert_eq!((twice.await.unwrap(), collected.await.unwrap()), (told.clone(), told));
+        assert!(now.elapsed() >= Duration::from_secs(1) && now.elapsed() < 2 * LIMIT, "{:?}", now.elapsed());
+        drop(silent);
+    }
 }

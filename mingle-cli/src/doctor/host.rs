@@ -1,21 +1,26 @@
 //! The parts of this host that a job meets after the rendezvous: its name, shared memory, RDMA.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use mingle_core::rdma::{Transport, probe};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
 use super::finding::{Finding, Severity};
-use super::system;
 use crate::host::HERE;
 
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
 
+/// A resolver without an answer asks again for many seconds (resolv.conf(5): timeout, attempts).
+const ANSWER: Duration = Duration::from_secs(3);
+
 pub(super) fn examine(host: &str) -> Vec<Finding> {
     let shared = statvfs("/dev/shm").map(|shm| shm.blocks() * shm.fragment_size());
-    let mut findings = vec![name(host, &system::lookup(host)), shared_memory(shared.ok())];
+    let mut findings = vec![name(host, &lookup(host)), shared_memory(shared.ok())];
     findings.extend(rdma());
     findings
 }
@@ -49,6 +54,19 @@ fn name(host: &str, lookup: &Result<Vec<IpAddr>, String>) -> Finding {
             Finding::new(Severity::Warning, CHECK, looked, seen, cure)
         }
     }
+}
+
+/// The addresses of this name, as the resolver knows it.
+fn lookup(host: &str) -> Result<Vec<IpAddr>, String> {
+    let (sender, receiver) = channel();
+    let name = host.to_owned();
+    thread::spawn(move || {
+        let found = (name.as_str(), 0).to_socket_addrs();
+        let found = found.map(|all| all.map(|at| at.ip()).collect()).map_err(|error| error.to_string());
+        // Nobody may be there to hear a late answer.
+        let _ = sender.send(found);
+    });
+    receiver.recv_timeout(ANSWER).unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())))
 }
 
 fn shared_memory(bytes: Option<u64>) -> Finding {

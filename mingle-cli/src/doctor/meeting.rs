@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mingle_core::rdma::Machine;
-use mingle_core::tools::{self, Cast, Interface, Station, host_name};
-use mingle_core::{Assignment, Formed, JobId, Network, Paths, WorldSize};
+use mingle_core::tools::{self, Cast, Station, host_name};
+use mingle_core::{Assignment, Formed, JobId, Network, Paths};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::board::Board;
-use super::notice::{ADDRESSES, BrokenWay, HEARD, Heard, Mac, Message, Record, decode, encode};
+use super::notice::{BrokenWay, HEARD, Heard, Message, Record, decode, encode};
 use super::transfer::{self, Link};
-use super::{exchange, rails, rates, route, system};
+use super::{exchange, rails, rates, route};
 use crate::config::{LONGEST, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
@@ -32,8 +32,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long all transfers may take, and more for each host: those with one host take 0.7 s.
 const TRANSFERS: Duration = Duration::from_secs(10);
 const EACH: Duration = Duration::from_secs(2);
-/// How long the other hosts may take longer than this one.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// How long rank 0 waits for the others longer than for itself, and the others for it: a leader may come out
+/// of its round 10 s after them, and one of them may have listened for longer.
+const PATIENCE: Duration = Duration::from_secs(12);
+const PATIENCE_WITH_RANK_0: Duration = Duration::from_secs(30);
 
 /// What this host has heard since the start.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub(super) struct HeardSoFar {
     pub(super) hosts: BTreeSet<Heard>,
     /// What each of its ports for RDMA hears: the numbers of hosts, and their ports.
     pub(super) rails: BTreeMap<String, BTreeSet<(u32, String)>>,
+    /// The hosts of the world that has formed.
+    members: BTreeSet<u32>,
 }
 
 pub(super) type Ears = Arc<Mutex<HeardSoFar>>;
@@ -86,13 +90,10 @@ impl Meeting {
         } else {
             None
         };
-        // With fewer hosts those that have come are compared.
-        let two = mingle_core::World::new(2).unwrap_or(world.min());
-        rendezvous.world = WorldSize::new(two.min(world.max()), world.max()).unwrap_or(world);
         (rendezvous.tries, rendezvous.stays, rendezvous.private) = (true, false, true);
         (rendezvous.rank, rendezvous.last_call, rendezvous.keep_listener) = (None, LONGEST, true);
         let attributes = &mut rendezvous.attributes;
-        (attributes.paths, attributes.wants_roster) = (Paths::All, true);
+        attributes.paths = Paths::All;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port()));
         for (key, number) in [("id", Some(id)), ("port", port.map(u32::from))] {
             if let Some(number) = number {
@@ -120,14 +121,16 @@ impl Meeting {
         let token = formed.digest.0;
         let link = Link::new(Semaphore::new(1));
         if let Some(listener) = self.listener.take() {
-            tokio::spawn(transfer::serve(listener, token, Arc::clone(&link)));
+            let link = Arc::clone(&link);
+            let answer = move |stream| transfer::answer(Arc::clone(&link), stream);
+            tokio::spawn(exchange::serve(listener, token, answer));
         }
         let own = board.own;
         let found = self.listen_for(&board, Instant::now() + GRACE).await;
         board.hosts[own as usize].record = Some(self.record(&formed, &board, found));
         let slots = u32::try_from(rates::hosts(&board).len()).unwrap_or(u32::MAX);
         let limit = if slots > 0 { TRANSFERS + EACH * slots } else { Duration::ZERO };
-        let until = Instant::now() + limit + PATIENCE;
+        let now = Instant::now();
         if board.host(own).transfers.is_some() {
             let partners = rates::partners(&board);
             let rates = transfer::measure_all(&link, token, partners, Instant::now() + limit).await;
@@ -136,11 +139,10 @@ impl Meeting {
         let record = board.record(own).cloned().unwrap_or_default();
         let told = if let Some(listener) = listener {
             let mut records = vec![None; board.hosts.len()];
-            records[0] = Some(record);
-            exchange::collect(listener, token, &mut records, until).await;
-            records
+            records[own as usize] = Some(record);
+            exchange::collect(listener, token, records, now + limit + PATIENCE).await
         } else {
-            exchange::tell(formed.master, token, (own, &record), until).await
+            exchange::tell(formed.master, token, (own, &record), now + limit + PATIENCE_WITH_RANK_0).await
         };
         board.take(told);
         board
@@ -150,6 +152,7 @@ impl Meeting {
     /// ports for RDMA.
     async fn listen_for(&self, board: &Board, until: Instant) -> HeardSoFar {
         let is_heard = |ears: &HeardSoFar, id: u32| ears.hosts.iter().any(|heard| heard.id == id);
+        self.ears.lock().await.members = board.hosts.iter().map(|host| host.id).collect();
         let has_rails = !rails::of_host(&self.machine, &board.network).is_empty();
         while board.network.multicast && Instant::now() < until {
             let ears = self.ears.lock().await;
@@ -198,26 +201,19 @@ async fn listen(mut station: Station, id: u32, job: JobId, ears: Ears) {
     loop {
         tokio::select! {
             (from, cast, bytes) = station.receive() => {
-                let Some(Message::Hello(other, host, macs)) = decode(job.tag(), &bytes) else { continue };
+                let Some(Message::Hello(other, host)) = decode(job.tag(), &bytes) else { continue };
                 let address = from.ip().to_canonical();
-                let mac = macs.iter().find(|(at, _)| *at == address).map(|(_, mac)| *mac);
                 let mut ears = ears.lock().await;
                 // A stranger can make up any number.
-                if cast == Cast::Multicast && other != id && ears.hosts.len() < HEARD {
-                    ears.hosts.insert(Heard { id: other, host, address, mac });
+                let has_room = ears.hosts.len() < HEARD || ears.members.contains(&other);
+                if cast == Cast::Multicast && other != id && has_room {
+                    ears.hosts.insert(Heard { id: other, host, address });
                 }
             }
             _ = ticks.tick() => {
-                let macs = station.interfaces().iter().flat_map(hardware).take(ADDRESSES).collect();
                 // The test of the own multicast has reported interfaces that cannot send.
-                let _ = station.send_to_all(&encode(job.tag(), &Message::Hello(id, host_name(), macs)));
+                let _ = station.send_to_all(&encode(job.tag(), &Message::Hello(id, host_name())));
             }
         }
     }
-}
-
-/// The addresses of an interface, with its hardware address.
-fn hardware(interface: &Interface) -> Vec<(IpAddr, Mac)> {
-    let mac = system::hardware_address(&interface.name);
-    interface.addresses.iter().filter_map(|net| Some((net.addr(), mac?))).collect()
 }

@@ -1,18 +1,17 @@
 //! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! interfaces ... host        a topic each, from what `system` reads to findings
+//! interfaces ... host        a topic each
 //! meeting                    several hosts at once: they form a world in which no command runs
 //! notice, exchange, transfer what they send to all, to rank 0, and for rates
 //! board, table               what they have found, and how that is shown
-//! diagnosis, duplicates, route   what breaks the rest
+//! diagnosis, route           what breaks the rest
 //! rails, wiring              the ports for RDMA of this host, and how those of all hosts are joined
 //! rates                      which host is slow
 //! ```
 
 mod board;
 mod diagnosis;
-mod duplicates;
 mod exchange;
 mod finding;
 mod firewall;
@@ -27,7 +26,6 @@ mod rails;
 mod rates;
 mod route;
 mod surroundings;
-mod system;
 mod table;
 mod transfer;
 mod wiring;
@@ -67,8 +65,16 @@ const WAIT: Duration = Duration::from_secs(30);
 const SHORT: usize = 6;
 
 /// Variables for what the doctor does not do: they are not read.
-const UNUSED: [&str; 5] =
-    ["MINGLE_EVENTS", "MINGLE_LAST_CALL", "MINGLE_OUTPUT", "MINGLE_PORTS", "MINGLE_RANK"];
+const UNUSED: [&str; 7] = [
+    "MINGLE_EVENTS",
+    "MINGLE_LAST_CALL",
+    "MINGLE_OUTPUT",
+    "MINGLE_PATHS",
+    "MINGLE_PORTS",
+    "MINGLE_RANK",
+    // Several tasks of a node have one rank, which is not taken.
+    "SLURM_STEP_NUM_TASKS",
+];
 
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
@@ -85,15 +91,16 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     if meets && opens {
         let machine = fabric::machine(config.fabric.root.as_ref())?;
         prepare(&mut config)?;
-        let (outcome, more) = Journal::during(&mut config, started, |config, journal| {
+        let concluded = Journal::during(&mut config, started, |config, journal| {
             runtime.block_on(async {
                 let mut meeting = Meeting::open(config, id, machine, transfers).await?;
                 let held = meeting.hold(config, journal).await;
-                conclude(held, &meeting, &network).await
+                conclude(held, &meeting, journal, &network).await
             })
-        })?;
+        });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
+        let (outcome, more) = concluded?;
         findings.extend(more);
         met = Some(outcome);
     }
@@ -102,30 +109,32 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     report(&findings, met, meets, is_json)
 }
 
-/// What has become of a meeting: what the hosts have found, or the exit code of a rendezvous that fails.
-type Outcome = Result<Board, u8>;
+/// What has become of a meeting: what the hosts have found, and the exit code if hosts are missing; or the
+/// exit code of a rendezvous that fails.
+type Outcome = Result<(Board, u8), u8>;
 
 /// The findings on the hosts that have met, and on those that were heard and have not come.
 async fn conclude(
     held: Result<Board, Stop>,
     meeting: &Meeting,
+    journal: &Journal,
     network: &Network,
 ) -> Result<(Outcome, Vec<Finding>), Stop> {
     let (outcome, mut findings, heard) = match held {
         Ok(board) => {
             let heard = board.record(board.own).map(|record| record.heard.clone()).unwrap_or_default();
-            let findings = diagnosis::examine(&board);
-            (Ok(board), findings, heard)
+            let findings = diagnosis::examine(&board, &journal.warnings);
+            let codes = journal.warnings.iter().filter_map(advice::code_of);
+            let code = codes.min().filter(|_| !board.is_full() && !board.is_broken());
+            (Ok((board, code.unwrap_or(advice::DEADLINE))), findings, heard)
         }
         Err(Stop::Rendezvous(error)) => {
             let heard = std::mem::take(&mut meeting.ears.lock().await.hosts);
-            let mut findings = vec![diagnosis::explain(&error)];
-            findings.extend(duplicates::find(heard.iter(), |_, _| false).into_iter().map(|(_, found)| found));
-            (Err(advice::class(&error).0), findings, heard)
+            (Err(advice::class(&error).0), vec![diagnosis::explain(&error)], heard)
         }
         Err(stop) => return Err(stop),
     };
-    let has_come = |id| outcome.as_ref().is_ok_and(|board| board.hosts.iter().any(|host| host.id == id));
+    let has_come = |id| outcome.as_ref().is_ok_and(|(board, _)| board.hosts.iter().any(|host| host.id == id));
     let others = heard.iter().filter(|heard| !has_come(heard.id));
     findings.extend(diagnosis::of_others(host_name().as_str(), others, network));
     Ok((outcome, findings))
@@ -220,14 +229,16 @@ fn report(findings: &[Finding], met: Option<Outcome>, meets: bool, is_json: bool
     let worst = findings.iter().any(|finding| finding.status == Severity::Problem);
     let (code, verdict) = match &met {
         // The hosts have tried: findings about one of them do not matter then.
-        Some(Ok(board)) if board.can_form() => (0, "a world can form"),
-        Some(Ok(board)) if board.hosts.len() < board.least as usize => (3, "not all hosts came"),
+        Some(Ok((board, _))) if board.can_form() => (0, "a world can form"),
+        Some(Ok((board, _))) if board.is_broken() => (5, "a world cannot form"),
+        Some(Ok((board, code))) if !board.is_full() => (*code, "not all hosts came"),
+        Some(Ok(_)) => (3, "not all hosts have told what they have found"),
         Some(Err(advice::DEADLINE)) => (3, "not all hosts came"),
         Some(Err(code)) => (*code, "a world cannot form"),
         None if !worst && !meets => (0, "nothing on this host keeps a world from forming"),
         _ => (5, "a world cannot form"),
     };
-    let board = met.as_ref().and_then(|met| met.as_ref().ok());
+    let board = met.as_ref().and_then(|met| met.as_ref().ok()).map(|(board, _)| board);
     let count = finding::count(findings);
     let summary = if count.is_empty() { verdict.to_owned() } else { format!("{verdict}; {count}") };
     if is_json {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mingle_core::Warning;
 use mingle_core::proto::JobTag;
-use mingle_core::tools::{Cast, Interface, Station};
+use mingle_core::tools::{Cast, Interface, Station, host_name};
 use tokio::time::{Instant, timeout_at};
 
 use super::finding::{Finding, Severity};
@@ -27,7 +27,7 @@ struct Trial {
 /// come back, each from an address of its interface. The findings on that, and on the interfaces that could
 /// not join the group or send to it.
 pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadcasts: bool) -> Vec<Finding> {
-    let failed = station.send_to_all(&encode(tag, &Message::Own(me)));
+    let failed = station.send_to_all(&encode(tag, &Message::Hello(me, host_name())));
     let mut tried = Vec::new();
     for by in station.interfaces() {
         let has_ipv4 = by.addresses.iter().any(|own| own.addr().is_ipv4());
@@ -44,7 +44,7 @@ pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadca
     let deadline = Instant::now() + BACK;
     while tried.iter().any(|trial| !trial.came_back) {
         let Ok((from, cast, bytes)) = timeout_at(deadline, station.receive()).await else { break };
-        let is_own = matches!(decode(tag, &bytes), Some(Message::Own(id)) if id == me);
+        let is_own = matches!(decode(tag, &bytes), Some(Message::Hello(id, _)) if id == me);
         for trial in tried.iter_mut().filter(|_| is_own) {
             let way = if trial.to.is_some() { Cast::Multicast } else { Cast::Broadcast };
             let is_its = trial.by.addresses.iter().any(|own| own.addr() == from.ip());

@@ -17,24 +17,18 @@ pub(super) const LARGEST: u32 = 32;
 pub(super) const HEARD: usize = 256;
 /// The most ports for RDMA of a host that are told of, and the most networks of each.
 pub(super) const RAILS: usize = 32;
-/// The most addresses of a host whose hardware addresses are told.
-pub(super) const ADDRESSES: usize = 8;
+/// The most broken paths from a host to each other host that are told.
+pub(super) const WAYS: usize = 8;
 /// Magic and version of the doctor's own datagrams, which a rendezvous ignores.
 const HEAD: [u8; 8] = *b"MNGD\x06\0\0\0";
-
-/// A hardware address.
-pub(super) type Mac = [u8; 6];
 
 /// A datagram to all hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// A host that runs the doctor: the number of this run, and the hardware addresses of its interfaces by
-    /// their addresses.
-    Hello(u32, HostName, Vec<(IpAddr, Mac)>),
+    /// A host that runs the doctor, and the number of this run.
+    Hello(u32, HostName),
     /// The host, and its port for RDMA that has sent this.
     Rail(u32, String),
-    /// For this host itself, which listens whether it comes back.
-    Own(u32),
 }
 
 /// A host whose multicast was heard, with the address from which its hello has come.
@@ -43,7 +37,6 @@ pub(super) struct Heard {
     pub(super) id: u32,
     pub(super) host: HostName,
     pub(super) address: IpAddr,
-    pub(super) mac: Option<Mac>,
 }
 
 impl Heard {
@@ -98,7 +91,7 @@ impl Record {
             is_short && are_names && rail.networks.iter().all(|network| is_net(network))
         };
         let are_few = self.heard.len() <= HEARD
-            && self.broken.len() <= hosts * ADDRESSES
+            && self.broken.len() <= hosts * WAYS
             && self.rates.len() <= hosts
             && self.rails.len() <= RAILS;
         are_few && self.rails.iter().all(is_sane)
@@ -114,9 +107,8 @@ pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
 pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
     from_bytes(body).filter(|message| match message {
-        Message::Hello(_, _, macs) => macs.len() <= ADDRESSES,
+        Message::Hello(..) => true,
         Message::Rail(_, port) => is_name(port),
-        Message::Own(_) => true,
     })
 }
 
@@ -141,20 +133,16 @@ mod tests {
 
     #[test]
     fn a_datagram_that_no_host_sends_is_dropped() {
-        let hello = |count| {
-            let macs = vec![(IpAddr::from([10, 0, 0, 1]), Mac::default()); count];
-            Message::Hello(7, HostName::new("node7"), macs)
-        };
-        let bytes = encode(tag(), &hello(ADDRESSES));
-        assert_eq!(decode(tag(), &bytes), Some(hello(ADDRESSES)));
-        assert_eq!(decode(tag(), &encode(tag(), &hello(ADDRESSES + 1))), None);
+        let hello = Message::Hello(7, HostName::new("node7"));
+        let bytes = encode(tag(), &hello);
+        assert_eq!(decode(tag(), &bytes), Some(hello));
         assert_eq!(decode(tag(), &encode(tag(), &Message::Rail(7, "$(reboot)".to_owned()))), None);
         assert_eq!(decode(JobTag([0; 16]), &bytes), None);
         assert!((0..bytes.len()).all(|cut| decode(tag(), &bytes[..cut]).is_none()));
         // A host's name is cleaned.
         let at = bytes.windows(5).position(|part| part == b"node7").unwrap();
         let hostile = [&bytes[..at], b"$(re)", &bytes[at + 5..]].concat();
-        let Some(Message::Hello(7, host, _)) = decode(tag(), &hostile) else { panic!() };
+        let Some(Message::Hello(7, host)) = decode(tag(), &hostile) else { panic!() };
         assert_eq!(host.as_str(), "__re_");
     }
 

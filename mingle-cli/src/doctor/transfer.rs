@@ -1,8 +1,7 @@
 //! Short transfers between the hosts, of which each host takes part in one at a time.
 //!
 //! A host asks each other one for a transfer, over a connection for each, measures it, and ends it by a
-//! reset. A host that is busy closes such a connection, and is asked again. A stranger who connects at the
-//! right moment spoils one figure of a report.
+//! reset. A host that is busy closes such a connection, and is asked again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use mingle_core::tools::{self, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -54,23 +53,6 @@ pub(super) async fn measure_all(
     rates
 }
 
-/// Answers each connection with a transfer, one after the other, if it asks for it and this host has time.
-pub(super) async fn serve(listener: TcpListener, token: Token, link: Link) {
-    loop {
-        let Ok((mut stream, _)) = listener.accept().await else {
-            // The error returns at once while its cause lasts, such as too few file descriptors.
-            sleep(PAUSE).await;
-            continue;
-        };
-        reset(&stream);
-        let mut said = Token::default();
-        let asked = timeout(START, stream.read_exact(&mut said)).await;
-        if matches!(asked, Ok(Ok(_))) && said == token {
-            answer(&link, &mut stream).await;
-        }
-    }
-}
-
 /// Asks a host for its transfer. Returns the rate in kbit/s.
 async fn ask(link: &Link, token: Token, at: SocketAddr) -> io::Result<u32> {
     let _permit = link.acquire().await.map_err(io::Error::other)?;
@@ -81,17 +63,17 @@ async fn ask(link: &Link, token: Token, at: SocketAddr) -> io::Result<u32> {
 }
 
 /// Sends to a host that has asked for it, until that has enough, if this one has time.
-async fn answer(link: &Link, stream: &mut TcpStream) {
-    let Ok(_permit) = link.try_acquire() else { return };
+pub(super) async fn answer(link: Link, mut stream: TcpStream) -> io::Result<()> {
+    let Ok(_permit) = link.try_acquire() else { return Ok(()) };
     let sending = async {
         let block = vec![0; BLOCK];
         for _ in 0..BYTES / BLOCK {
             stream.write_all(&block).await?;
         }
         stream.shutdown().await?;
-        stream.read_u8().await
+        stream.read_u8().await.map(drop)
     };
-    let _: Result<io::Result<u8>, _> = timeout(START + TIME, sending).await;
+    timeout(START + TIME, sending).await?
 }
 
 /// Reads for the time of a transfer. Returns the rate in kbit/s.

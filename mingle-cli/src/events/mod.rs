@@ -25,6 +25,9 @@ use crate::stdout::{self, Stdout};
 use crate::{advice, caller, stderr};
 use goodput::Goodput;
 
+/// The most warnings that are kept.
+const WARNINGS: usize = 32;
+
 /// The file of `--events`, if there is one, and the state that shows which events bring a change.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -36,6 +39,8 @@ pub(crate) struct Journal {
     leader: Option<Peer>,
     joined: u32,
     missing: Vec<RankRange>,
+    /// The first warnings.
+    pub(crate) warnings: Vec<Warning>,
     /// How long the phases of the last formation took.
     pub(crate) timings: Timings,
     goodput: Goodput,
@@ -78,6 +83,7 @@ impl Journal {
             leader: None,
             joined: 0,
             missing: Vec::new(),
+            warnings: Vec::new(),
             timings: Timings::default(),
             goodput: Goodput::default(),
         })
@@ -108,7 +114,12 @@ impl Journal {
             Event::Progress(progress) => self.progress(progress),
             // Nothing is wrong where nodes start late.
             Event::Warning(Warning::Waiting { report, .. }) if report.cause() == Cause::Incomplete => {}
-            Event::Warning(warning) => self.write("warning", json!({ "message": advice::warning(warning) })),
+            Event::Warning(warning) => {
+                if self.warnings.len() < WARNINGS {
+                    self.warnings.push(warning.clone());
+                }
+                self.write("warning", json!({ "message": advice::warning(warning) }));
+            }
             Event::Preparing { round } => {
                 self.timings.joined_ms.get_or_insert(since(self.begun));
                 self.write("preparing", json!({ "round": round }));

@@ -98,8 +98,10 @@ pub struct Rendezvous {
     /// When the commands of a [`session`](Self::session) start again.
     pub restarts: Restarts,
     /// Whether no command will run in the world: `mingle doctor` tries a formation. Such a node meets only
-    /// nodes that try as well, and their world forms although paths are broken, except to rank 0:
-    /// [`Formed::broken`](crate::Formed::broken) has these paths. Default: no.
+    /// nodes that try as well. When its time is up, their world forms with those that have come, two or more;
+    /// and it forms although paths are broken, except to rank 0, once up to three networks and families were
+    /// tried: [`Formed::broken`](crate::Formed::broken) has these paths. The node gets the roster. Default:
+    /// no.
     pub tries: bool,
     /// How long after now the world of a session may grow.
     pub(super) growth: Duration,

@@ -53,7 +53,8 @@ pub struct Config {
     pub last_call: Duration,
     /// Whether this node waits for a seat as long as the job runs without it, even beyond its timeout.
     pub stands_by: bool,
-    /// Whether the world forms although paths are broken, except to the master.
+    /// Whether the world forms although paths are broken, except to the master, and with two nodes or more
+    /// once no more come.
     pub tries: bool,
     /// Whether this node looks for other nodes by other means than multicast. No last call then ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
@@ -91,6 +92,17 @@ impl Config {
             tries: false,
             searches: false,
         }
+    }
+
+    /// The fewest nodes with which a world forms once no more come.
+    pub(super) fn least(&self) -> u32 {
+        let least = self.world.min().get();
+        if self.tries { least.min(2) } else { least }
+    }
+
+    /// Whether the world may have fewer nodes than the most.
+    pub(super) fn may_be_small(&self) -> bool {
+        self.least() < self.world.max().get()
     }
 
     /// Node `number` of a plain world.

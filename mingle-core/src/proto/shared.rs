@@ -189,7 +189,7 @@ impl Shared {
     /// This node as its leader records it, with its traits.
     pub(crate) fn join(&self) -> Said {
         let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
-        let patience = self.patience().filter(|_| world.is_range());
+        let patience = self.patience().filter(|_| self.config.may_be_small());
         Said::Join(Box::new(Join { world, node: self.node_info(), traits, patience }))
     }
 

@@ -178,7 +178,7 @@ impl Driver {
     fn config(&mut self, session_port: u16) -> Config {
         let settings = &self.settings;
         self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
-        let wants_roster = settings.attributes.wants_roster || settings.stays;
+        let wants_roster = settings.attributes.wants_roster || settings.stays || settings.tries;
         let node = NodeInfo {
             rank: settings.rank,
             host: settings.host.clone().unwrap_or_else(host_name),

@@ -112,7 +112,9 @@ impl Driver {
             let is_own = tag == self.settings.tag().beginning();
             // What comes from this host says nothing of the network, unless all nodes are on this host.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
-            let says_nothing = is_here && (is_own || !from.ip().is_loopback());
+            // Of a node that tries the job itself is none that it looks for.
+            let is_tried = self.settings.tries && tag == self.settings.job.tag().beginning();
+            let says_nothing = is_tried || is_here && (is_own || !from.ip().is_loopback());
             if !says_nothing && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
                 jobs.insert(tag, OtherJob { notice, address: from.ip(), is_own });
             }

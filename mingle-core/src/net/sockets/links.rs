@@ -199,8 +199,8 @@ impl Links {
         changed
     }
 
-    /// The interfaces to use from now on. None where all are gone, or all but loopback, at which no other host
-    /// could reach this one: they may come back, as after a switch has restarted.
+    /// The interfaces to use from now on. None where all are gone, or all but loopback, at which no other
+    /// host could reach this one: they may come back, as after a switch has restarted.
     pub(crate) fn selected(&self, network: &Network) -> Option<Vec<Interface>> {
         let selected = network.select_interfaces().ok()?;
         let are_loopback = |all: &[Interface]| all.iter().all(|one| one.kind == Kind::Loopback);

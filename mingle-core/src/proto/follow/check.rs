@@ -30,7 +30,8 @@ pub(crate) fn prepare(
 ) -> Result<Formed, &'static str> {
     let node = &shared.config.node;
     let is_master = prepare.master == shared.me();
-    let world = World::new(prepare.world).ok().filter(|&world| shared.config.world.contains(world));
+    let possible = shared.config.least()..=shared.most();
+    let world = World::new(prepare.world).ok().filter(|world| possible.contains(&world.get()));
     let Some(world) = world else {
         return Err("the world has another size than this node expects");
     };

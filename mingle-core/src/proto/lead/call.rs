@@ -16,7 +16,7 @@ const CANDIDATE: Duration = Duration::from_secs(5);
 /// The most candidates that are remembered, since their IDs may be made up.
 const CANDIDATES: usize = 64;
 
-/// The last call of one leader. A world of a fixed size has none.
+/// The last call of one leader. A world that must have all its nodes has none.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
     /// When enough nodes were here; none while there are fewer.
@@ -42,14 +42,13 @@ impl Call {
 
     /// So many nodes have a seat now, as the book says. `joined` is the one that has just got its own.
     pub(super) fn count(&mut self, book: &Book, joined: Option<NodeId>, shared: &mut Shared) {
-        let world = shared.config.world;
-        if !world.is_range() {
+        if !shared.config.may_be_small() {
             return;
         }
         if let Some(id) = joined {
             self.candidates.remove(&id);
         }
-        if book.seated < world.min().get() {
+        if book.seated < shared.config.least() {
             self.cancel(shared);
             return;
         }
@@ -63,7 +62,7 @@ impl Call {
 
     /// A node that has no seat leads or joins.
     pub(super) fn hear(&mut self, id: NodeId, shared: &Shared) {
-        if !shared.config.world.is_range() {
+        if !shared.config.may_be_small() {
             return;
         }
         self.candidates.insert(id, shared.now);

@@ -52,8 +52,8 @@ impl Unaware {
 impl Committed {
     /// The world has formed: tells the master, and all if this node is the master.
     pub(super) fn start(round: Round, book: &Book, shared: &mut Shared) -> Self {
-        let Round { plan, excused, .. } = round;
-        shared.timers.stop(Timer::ProofFailed);
+        let Round { plan, excused, mut proofs, .. } = round;
+        proofs.stop(shared);
         shared.timers.set(Timer::Round, shared.now);
         if plan.master == shared.me() {
             // Otherwise the master's connection may have broken, and only the master can open another.

@@ -306,7 +306,7 @@ impl Lead {
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
     pub(crate) fn end_call(&mut self, shared: &mut Shared) {
-        if shared.config.world.is_range() && self.book.seated >= shared.config.world.min().get() {
+        if shared.config.may_be_small() && self.book.seated >= shared.config.least() {
             self.call.end(shared);
             self.fill_seats(shared);
         }

@@ -25,6 +25,8 @@ use crate::wire::{Answer, Part, Refusal, Trouble};
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
 /// networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
+/// So many networks and families are tried in that time.
+const TRIED: u64 = 3;
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
 /// A member that has sent nothing for this long when a proof has failed is expelled. It is asked at least
@@ -47,8 +49,12 @@ pub(super) struct Rounds {
     started: u64,
     /// The last that is void.
     pub(super) voided: u64,
-    /// How many rounds of these members failed because a proof failed.
+    /// How many rounds of these members failed because a proof failed, and on how many networks and families
+    /// they may be.
     failed: u64,
+    ways: u64,
+    /// The nodes only try, and all ways were tried in vain: a world forms in spite of broken paths.
+    may_excuse: bool,
     /// How many rounds took too long because these members were not ready, and who was not in any of them.
     overdue: u32,
     unready: Vec<NodeId>,
@@ -172,7 +178,7 @@ impl Lead {
         let seated = self.book.seated;
         let is_due = seated >= shared.most() || self.call.is_over();
         // Members that held up a round have lost their seats, and those that wait may have none yet.
-        if !may_start || !is_due || seated < shared.config.world.min().get() {
+        if !may_start || !is_due || seated < shared.config.least() {
             return;
         }
         match self.plan(shared) {
@@ -196,7 +202,7 @@ impl Lead {
     fn plan(&mut self, shared: &mut Shared) -> Planned<RoundPlan> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST || self.has_other_master(shared);
-        if let Some(broken) = self.rounds.broken.settle(persists) {
+        if let Some(broken) = self.rounds.broken.settle(persists || shared.config.tries) {
             let worst = unfit::worst(broken.ends(), shared);
             return Err(Some(Excluded::new(worst, broken.ending())));
         }
@@ -214,11 +220,15 @@ impl Lead {
     }
 
     /// The nodes in the order of their ranks, and the network that they use.
-    fn assign(&self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
+    fn assign(&mut self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
         let mut applicants = plan::applicants(&self.book, shared);
         let own = (shared.me(), shared.config.prefers_ipv6);
-        let family = ranks::settle_family(&mut applicants, own, self.rounds.failed);
-        let (_, turn) = family.map_err(|unfit| {
+        // Where all networks were tried in vain, the first is what a rendezvous would name.
+        self.rounds.may_excuse =
+            shared.config.tries && self.rounds.failed >= self.rounds.ways.clamp(1, TRIED);
+        let failed = if self.rounds.may_excuse { 0 } else { self.rounds.failed };
+        let family = ranks::settle_family(&mut applicants, own, failed);
+        let (families, turn) = family.map_err(|unfit| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Round, AGAIN);
@@ -226,6 +236,7 @@ impl Lead {
             Some(unfit).filter(|_| !persists)
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
+        self.rounds.ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
         let assigned = ranks::choose_again(applicants, &self.rounds.unproved).ok_or(None)?;
         Ok((assigned, network))
     }
@@ -333,8 +344,7 @@ impl Lead {
         if !silent.is_empty() {
             return self.expel(silent);
         }
-        // Another network is tried first, as where a command would run.
-        let may_excuse = shared.config.tries && (self.rounds.failed > 0 || self.overdue);
+        let may_excuse = self.rounds.may_excuse || shared.config.tries && self.overdue;
         if may_excuse && broken.without_master().is_empty() {
             let has_answered = |id, entry: &Entry| entry.is_ready || broken.has(id);
             if self.book.members().all(|(id, entry)| has_answered(id, entry)) {

@@ -34,7 +34,7 @@ pub struct Formed {
     /// How many nodes have joined but got no seat, because all seats were taken.
     pub left_over: u32,
     /// The paths that this node could not prove, each with the rank to which it leads, where the nodes only
-    /// [try](crate::Rendezvous::tries) a formation. The MTUs are unknown.
+    /// [try](crate::Rendezvous::tries) a formation. An MTU that this node does not know is 0.
     pub broken: Vec<(Rank, BrokenPath)>,
 }
 

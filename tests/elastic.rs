@@ -546,7 +546,7 @@ fn a_node_whose_only_link_is_down_for_long_while_its_command_fails_comes_back_wi
     end(&lab, &[1], 0);
     procs[1].expect_stderr("all commands restart");
     let late = Instant::now() + Duration::from_secs(16);
-    assert!(!procs[1].transcript.stderr.wait_until(late, |text| text.contains("error")));
+    assert!(!procs[1].transcript.stderr.wait_until(late, |text| text.contains("mingle: error")));
     lab.at(1, "ip link set eth0 up");
     for proc in &procs {
         expect_stdout(proc, " of 2 in 1");
@@ -572,7 +572,7 @@ fn a_member_that_gives_its_seat_to_a_spare_for_its_broken_paths_outlives_its_tim
     procs[2].expect_stderr("this job already runs, says 10.77.0.10");
     // Beyond the timeout of the member without a seat, which began as the world was over.
     let late = Instant::now() + Duration::from_secs(7);
-    assert!(!procs[2].transcript.stderr.wait_until(late, |text| text.contains("error")));
+    assert!(!procs[2].transcript.stderr.wait_until(late, |text| text.contains("mingle: error")));
     end(&lab, &[0, 1, 3], 1);
     assert_ended(&finish_all(procs), 0);
 }

@@ -90,10 +90,12 @@ impl Board {
         format!("{name} ({address})")
     }
 
-    /// Whether multicast of a host arrives at the other; none if that host has not said so.
+    /// Whether multicast of a host arrives at the other; none if that host has not said so, or if one of them
+    /// uses none.
     pub(super) fn multicast(&self, from: u32, to: u32) -> Option<bool> {
-        let id = self.host(from).id;
-        self.record(to).map(|record| record.heard.iter().any(|heard| heard.id == id))
+        let sends = self.record(from).is_none_or(|record| record.heard.is_some());
+        let heard = self.record(to)?.heard.as_ref().filter(|_| sends)?;
+        Some(heard.iter().any(|heard| heard.id == self.host(from).id))
     }
 
     /// The broken paths from a host to another, which may have several addresses.
@@ -153,7 +155,7 @@ impl Board {
 
     /// All that any host has heard.
     pub(super) fn heard(&self) -> BTreeSet<&Heard> {
-        self.hosts.iter().filter_map(|host| host.record.as_ref()).flat_map(|record| &record.heard).collect()
+        self.hosts.iter().filter_map(|host| host.record.as_ref()?.heard.as_ref()).flatten().collect()
     }
 
     /// The MTU of the interface with this host's address.

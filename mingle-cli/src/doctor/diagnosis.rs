@@ -23,8 +23,8 @@ const SHOWN: usize = 8;
 /// before.
 pub(super) fn examine(board: &Board, warnings: &[Warning]) -> Vec<Finding> {
     let mut findings = vec![present(board)];
-    let silent =
-        board.network.multicast && board.pairs().all(|(from, to)| board.multicast(from, to) == Some(false));
+    let arrives = |arrives| board.pairs().any(|(from, to)| board.multicast(from, to) == Some(arrives));
+    let silent = board.network.multicast && arrives(false) && !arrives(true);
     if silent {
         findings.push(no_multicast(board));
     }
@@ -55,6 +55,17 @@ pub(super) fn examine(board: &Board, warnings: &[Warning]) -> Vec<Finding> {
 fn on_the_way(warning: &Warning) -> Option<Finding> {
     let (looked, cure) = ("on the way to a world", advice::about_warning(warning)?);
     Some(Finding::new(Severity::Problem, "rendezvous", looked, warning.to_string(), cure))
+}
+
+/// Whether the host of a warning has come since.
+pub(super) fn is_settled(warning: &Warning, board: &Board) -> bool {
+    let from = match warning {
+        Warning::Misfit { node, .. } if !node.is_of_twins() => node.address.ip(),
+        Warning::SecretDiffers { from, .. } => *from,
+        Warning::Unreached { leader, .. } => leader.address.ip(),
+        _ => return false,
+    };
+    board.hosts.iter().any(|host| host.address == from)
 }
 
 /// The hosts that have come, and are gone or out of reach since.
@@ -96,8 +107,12 @@ pub(super) fn of_others<'a>(
         let by = by.map(|judged| judged.interface.name.as_str());
         if let Some(blocked) = route::examine(heard.address, is_near) {
             let (why, cure) = blocked.explain(own, heard.address, by);
-            let seen = format!("nothing passes, but multicast: {why}");
-            return Some(Finding::new(Severity::Problem, "route", looked, seen, cure));
+            let (status, fact) = if blocked.rejects() {
+                (Severity::Problem, "nothing passes, but multicast")
+            } else {
+                (Severity::Warning, "heard, and has not come")
+            };
+            return Some(Finding::new(status, "route", looked, format!("{fact}: {why}"), cure));
         }
         // A multicast that passes no router comes from the same link.
         let (_, cure) = Blocked::NoRoute.explain(own, heard.address, by.filter(|_| !is_near)?.into());
@@ -188,7 +203,7 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Vec<Finding> {
                     "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another \
                      --interface"
                 );
-                let seen = "nothing passes; the other direction works".to_owned();
+                let seen = "neither connections nor multicast pass; the other direction works".to_owned();
                 return vec![problem("direction", looked, seen, cure)];
             }
             (Some(true), Some(false)) => return Vec::new(),
@@ -251,7 +266,12 @@ mod tests {
                 path: path(from, to, answers),
                 blocked,
             });
-            Some(Record { heard: heard.collect(), broken: broken.collect(), mtu: 1500, ..Record::default() })
+            Some(Record {
+                heard: Some(heard.collect()),
+                broken: broken.collect(),
+                mtu: 1500,
+                ..Record::default()
+            })
         };
         let mut board = board_of((0..3).map(record));
         board.hosts.iter_mut().for_each(|host| host.transfers = None);
@@ -282,7 +302,7 @@ mod tests {
     #[test]
     fn a_host_that_has_not_told_what_it_has_found_is_no_sign_that_a_world_can_form() {
         let heard = |id| Heard { id, host: mingle_core::HostName::new("x"), address: [10, 0, 0, 9].into() };
-        let told = |ids: [u32; 2]| Some(Record { heard: ids.map(heard).into(), ..Record::default() });
+        let told = |ids: [u32; 2]| Some(Record { heard: Some(ids.map(heard).into()), ..Record::default() });
         let board = board_of([told([102, 103]), None, told([101, 102])]);
         assert!(!board.can_form());
         let found = examine(&board, &[]);

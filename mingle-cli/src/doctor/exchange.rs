@@ -83,7 +83,7 @@ pub(super) async fn collect(
     serving.abort();
     // Nobody may wait for it.
     let _ = answer.send(to_bytes(&records));
-    let _ = timeout(2 * LIMIT, answer.closed()).await;
+    let _ = timeout_at(until + 2 * LIMIT, answer.closed()).await;
     records
 }
 
@@ -107,12 +107,12 @@ async fn visit(
 }
 
 /// Tells rank 0 what this host, of this rank, has found. Returns what all have found, or nothing at that
-/// time.
+/// time, or once rank 0 has ended.
 pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), until: Instant) -> Records {
     let message: Arc<[u8]> = [&token[..], &with_length(&to_bytes(&told))].concat().into();
     let asked = async {
         loop {
-            let mut stream = open(to, &message).await;
+            let Some(mut stream) = open(to, &message).await else { break Records::new() };
             match receive(&mut stream, RECORDS).await {
                 Ok(records) => break records,
                 Err(error) => tracing::debug!(%error, "rank 0 does not answer"),
@@ -124,7 +124,8 @@ pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), unt
 }
 
 /// A connection on which rank 0 has heard the message. On a network that loses packets another may be faster.
-async fn open(to: SocketAddr, message: &Arc<[u8]>) -> TcpStream {
+/// None if nobody listens there: rank 0 does from before the world forms until it has answered.
+async fn open(to: SocketAddr, message: &Arc<[u8]>) -> Option<TcpStream> {
     let (mut tries, mut again) = (JoinSet::new(), interval(AGAIN));
     loop {
         tokio::select! {
@@ -136,7 +137,12 @@ async fn open(to: SocketAddr, message: &Arc<[u8]>) -> TcpStream {
                     stream.read_u8().await.map(|_| stream)
                 }));
             }
-            Some(Ok(Ok(Ok(stream)))) = tries.join_next() => return stream,
+            Some(tried) = tries.join_next() => match tried {
+                Ok(Ok(Ok(stream))) => return Some(stream),
+                Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ConnectionRefused => return None,
+                // An end of the connection, or five seconds without an answer.
+                _ => {}
+            },
         }
     }
 }
@@ -180,5 +186,25 @@ mod tests {
         assert_eq!((twice.await.unwrap(), collected.await.unwrap()), (told.clone(), told));
         assert!(now.elapsed() >= Duration::from_secs(1) && now.elapsed() < 2 * LIMIT, "{:?}", now.elapsed());
         drop(silent);
+    }
+
+    #[tokio::test]
+    async fn a_rank_0_that_closes_all_first_connections_is_told_on_the_next_and_its_end_is_noticed() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (at, token) = (listener.local_addr().unwrap(), [7; 16]);
+        let until = Instant::now() + Duration::from_secs(60);
+        let telling = tokio::spawn(async move { tell(at, token, (1, &Record::default()), until).await });
+        let busy = TcpListener::from_std(listener.try_clone().unwrap()).unwrap();
+        let mut open = Vec::new();
+        while open.len() < TRIES {
+            open.push(busy.accept().await.unwrap());
+        }
+        drop((open, busy));
+        let own = vec![Some(Record::default()), None];
+        let all = collect(listener, token, own, until).await;
+        assert_eq!((telling.await.unwrap(), all.len()), (all, 2));
+        assert_eq!(tell(at, token, (1, &Record::default()), until).await, Records::new());
+        assert!(Instant::now() < until, "it has noticed that nobody listens");
     }
 }

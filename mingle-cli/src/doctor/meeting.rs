@@ -185,7 +185,7 @@ impl Meeting {
             rail.heard = heard.filter_map(|(id, port)| Some((rank(*id)?, port.clone()))).collect();
         }
         Record {
-            heard: found.hosts,
+            heard: board.network.multicast.then_some(found.hosts),
             broken: broken.collect(),
             mtu: board.own_mtu(),
             rates: BTreeMap::new(),
@@ -205,7 +205,8 @@ async fn listen(mut station: Station, id: u32, job: JobId, ears: Ears) {
                 let address = from.ip().to_canonical();
                 let mut ears = ears.lock().await;
                 // A stranger can make up any number.
-                let has_room = ears.hosts.len() < HEARD || ears.members.contains(&other);
+                let is_new = || ears.hosts.iter().all(|heard| heard.id != other);
+                let has_room = ears.hosts.len() < HEARD || ears.members.contains(&other) && is_new();
                 if cast == Cast::Multicast && other != id && has_room {
                     ears.hosts.insert(Heard { id: other, host, address });
                 }

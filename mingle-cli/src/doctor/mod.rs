@@ -35,7 +35,7 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use mingle_core::tools::{self, Judged, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, Rendezvous};
+use mingle_core::{Error, Failure, JobId, Network, Rendezvous, Warning};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -122,9 +122,11 @@ async fn conclude(
 ) -> Result<(Outcome, Vec<Finding>), Stop> {
     let (outcome, mut findings, heard) = match held {
         Ok(board) => {
-            let heard = board.record(board.own).map(|record| record.heard.clone()).unwrap_or_default();
-            let findings = diagnosis::examine(&board, &journal.warnings);
-            let codes = journal.warnings.iter().filter_map(advice::code_of);
+            let heard = board.record(board.own).and_then(|record| record.heard.clone()).unwrap_or_default();
+            let still = |warning: &&Warning| !diagnosis::is_settled(warning, &board);
+            let warnings: Vec<Warning> = journal.warnings.iter().filter(still).cloned().collect();
+            let findings = diagnosis::examine(&board, &warnings);
+            let codes = warnings.iter().filter_map(advice::code_of);
             let code = codes.min().filter(|_| !board.is_full() && !board.is_broken());
             (Ok((board, code.unwrap_or(advice::DEADLINE))), findings, heard)
         }

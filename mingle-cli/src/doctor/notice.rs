@@ -71,7 +71,8 @@ pub(super) struct Rail {
 /// What a host has found. Other hosts have ranks here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    pub(super) heard: BTreeSet<Heard>,
+    /// None of a host that neither sends multicast nor listens to it.
+    pub(super) heard: Option<BTreeSet<Heard>>,
     pub(super) broken: Vec<BrokenWay>,
     /// The MTU of the interface that the job uses.
     pub(super) mtu: u32,
@@ -90,7 +91,7 @@ impl Record {
             let are_names = is_name(&rail.by) && rail.heard.iter().all(|(_, port)| is_name(port));
             is_short && are_names && rail.networks.iter().all(|network| is_net(network))
         };
-        let are_few = self.heard.len() <= HEARD
+        let are_few = self.heard.as_ref().is_none_or(|heard| heard.len() <= HEARD + hosts)
             && self.broken.len() <= hosts * WAYS
             && self.rates.len() <= hosts
             && self.rails.len() <= RAILS;

@@ -31,6 +31,11 @@ pub(super) struct Route {
 }
 
 impl Blocked {
+    /// Whether packets cannot leave the host at all; a gateway may be right.
+    pub(super) fn rejects(self) -> bool {
+        !matches!(self, Self::Route(Route { rejects: false, .. }))
+    }
+
     /// What is wrong on `host` with the way to an address, and the command there that mends it. `by` is the
     /// interface to the address, if that is on the same link.
     pub(super) fn explain(self, host: &str, to: IpAddr, by: Option<&str>) -> (String, String) {

@@ -326,6 +326,19 @@ fn the_hosts_that_have_come_are_compared_where_others_are_missing() {
 }
 
 #[test]
+fn a_range_leaves_out_a_host_with_a_broken_path_as_a_job_does() {
+    let Some(lab) = Options::nodes(4).with_names().with_filters().start() else { return };
+    lab.firewall(1, &["ip saddr 10.77.0.10 tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
+    let all: Vec<Proc> = (0..4).map(|node| spawn(&lab, node, "-j some -w 3:4 --timeout 30s")).collect();
+    let reports: Vec<Report> = all.into_iter().map(|proc| Report::of(&proc.finish())).collect();
+    assert_eq!(reports.iter().map(|report| report.code).collect::<Vec<_>>(), [0, 5, 0, 0]);
+    let words = ["node0 (10.77.0.10) cannot open TCP connections to node1 (10.77.0.11)"];
+    reports[1].names("problem rendezvous", &words);
+    let leader = reports.iter().find(|report| report.bad() == ["warning rendezvous"]).unwrap();
+    leader.names("warning rendezvous", &["go on without node1", words[0]]);
+}
+
+#[test]
 fn a_switch_that_drops_unregistered_groups_is_named() {
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     // The bridge snoops, there is no querier, and it does not flood unknown groups.

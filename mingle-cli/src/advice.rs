@@ -158,7 +158,7 @@ pub(crate) fn about_error(error: &Error) -> Option<String> {
     })
 }
 
-fn about_failure(failure: &Failure) -> Option<String> {
+pub(crate) fn about_failure(failure: &Failure) -> Option<String> {
     Some(match failure {
         Failure::Deadline(report) => return about_deadline(report),
         Failure::RankTaken { .. } => OWN_RANK.to_owned(),

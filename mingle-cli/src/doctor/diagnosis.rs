@@ -28,9 +28,7 @@ pub(super) fn examine(board: &Board, warnings: &[Warning]) -> Vec<Finding> {
     if silent {
         findings.push(no_multicast(board));
     }
-    if !board.is_full() {
-        findings.extend(warnings.iter().filter_map(on_the_way));
-    }
+    findings.extend(warnings.iter().filter_map(|warning| on_the_way(warning, board)));
     findings.extend(untold(board));
     for (from, to) in board.pairs() {
         findings.extend(pair(board, from, to, silent));
@@ -51,10 +49,15 @@ pub(super) fn examine(board: &Board, warnings: &[Warning]) -> Vec<Finding> {
     findings
 }
 
-/// What a rendezvous has said that keeps hosts out.
-fn on_the_way(warning: &Warning) -> Option<Finding> {
-    let (looked, cure) = ("on the way to a world", advice::about_warning(warning)?);
-    Some(Finding::new(Severity::Problem, "rendezvous", looked, warning.to_string(), cure))
+/// What a rendezvous has said that keeps hosts out: if enough have come, only of those that it has left out.
+fn on_the_way(warning: &Warning, board: &Board) -> Option<Finding> {
+    let status = if board.is_full() { Severity::Warning } else { Severity::Problem };
+    let cure = match warning {
+        Warning::LeftOut { failure, .. } => advice::about_failure(failure),
+        _ if board.is_full() => None,
+        _ => advice::about_warning(warning),
+    };
+    Some(Finding::new(status, "rendezvous", "on the way to a world", warning.to_string(), cure?))
 }
 
 /// Whether the host of a warning has come since.

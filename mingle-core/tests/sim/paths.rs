@@ -122,6 +122,32 @@ fn nodes_that_try_form_their_world_in_spite_of_broken_paths_and_know_them() {
 }
 
 #[test]
+fn nodes_that_try_leave_out_a_node_with_a_broken_path_where_a_job_would() {
+    for (least, flaws, forms, job_forms) in [
+        (3, &[(0, 1)][..], 3, true),
+        // More than can be spared.
+        (3, &[(0, 1), (2, 3)], 3, false),
+        (4, &[(0, 1)], 4, false),
+    ] {
+        for tries in [false, true] {
+            let mut net = world(9, 4, Weather::fine(), ms(50));
+            for host in &mut net.hosts {
+                host.config.tries = tries;
+                host.config.node.attributes.wants_roster = tries;
+                host.config.world = format!("{least}:4").parse().unwrap();
+                (host.config.timeout, host.config.last_call) = (Some(Time::from_secs(30)), ms(500));
+            }
+            net.flaws.extend(flaws.iter().map(|path| (*path, Flaw::Filtered)));
+            finish(&mut net);
+            let worlds = net.hosts.iter().filter_map(|host| host.outcome.as_ref()?.as_ref().ok());
+            let expected = if tries || job_forms { forms as usize } else { 0 };
+            let sizes: Vec<u32> = worlds.map(|world| world.world.get()).collect();
+            assert_eq!(sizes, vec![forms; expected], "{least} {tries}\n{}", tail(&net.trace));
+        }
+    }
+}
+
+#[test]
 fn in_a_world_of_100_a_blocked_path_to_a_root_of_nccl_is_named() {
     let mut net = world(5, 100, Weather::fine(), Duration::ZERO);
     for host in &mut net.hosts {

@@ -202,12 +202,18 @@ impl Lead {
     fn plan(&mut self, shared: &mut Shared) -> Planned<RoundPlan> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST || self.has_other_master(shared);
-        if let Some(broken) = self.rounds.broken.settle(persists || shared.config.tries) {
-            let worst = unfit::worst(broken.ends(), shared);
-            return Err(Some(Excluded::new(worst, broken.ending())));
-        }
-        let (assigned, network) = self.assign(persists, shared)?;
         let spare = unfit::spare(&self.book, shared);
+        if let Some(broken) = self.rounds.broken.settle(persists) {
+            let worst = unfit::worst(broken.ends(), shared);
+            if !shared.config.tries || worst.len() <= spare {
+                return Err(Some(Excluded::new(worst, broken.ending())));
+            }
+        }
+        // Where nodes can be spared they are left out first, as in a job.
+        self.rounds.may_excuse = shared.config.tries
+            && self.rounds.failed >= self.rounds.ways.clamp(1, TRIED)
+            && (spare == 0 || !persists);
+        let (assigned, network) = self.assign(persists, shared)?;
         let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
         let sameness = alike::compare(&assigned).map_err(Some)?;
         RoundPlan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
@@ -224,8 +230,6 @@ impl Lead {
         let mut applicants = plan::applicants(&self.book, shared);
         let own = (shared.me(), shared.config.prefers_ipv6);
         // Where all networks were tried in vain, the first is what a rendezvous would name.
-        self.rounds.may_excuse =
-            shared.config.tries && self.rounds.failed >= self.rounds.ways.clamp(1, TRIED);
         let failed = if self.rounds.may_excuse { 0 } else { self.rounds.failed };
         let family = ranks::settle_family(&mut applicants, own, failed);
         let (families, turn) = family.map_err(|unfit| {

@@ -100,8 +100,8 @@ pub struct Rendezvous {
     /// Whether no command will run in the world: `mingle doctor` tries a formation. Such a node meets only
     /// nodes that try as well. When its time is up, their world forms with those that have come, two or more;
     /// and it forms although paths are broken, except to rank 0, once up to three networks and families were
-    /// tried: [`Formed::broken`](crate::Formed::broken) has these paths. The node gets the roster. Default:
-    /// no.
+    /// tried and no node can be left out: [`Formed::broken`](crate::Formed::broken) has these paths. The node
+    /// gets the roster. Default: no.
     pub tries: bool,
     /// How long after now the world of a session may grow.
     pub(super) growth: Duration,

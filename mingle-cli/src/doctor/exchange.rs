@@ -1,6 +1,7 @@
 //! All hosts tell rank 0 what they have found, which tells all of it to each. They connect to the port of
 //! rank 0 that each of them has reached before the world formed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -74,34 +75,52 @@ pub(super) async fn collect(
     let (answer, answers) = watch::channel(Vec::new());
     let visit = move |stream| visit(stream, sender.clone(), answers.clone());
     let serving = tokio::spawn(serve(listener, token, visit));
+    let mut readers = BTreeSet::new();
     while records.iter().any(Option::is_none) {
-        let Ok(Some((rank, record))) = timeout_at(until, told.recv()).await else { break };
-        if let Some(place) = records.get_mut(rank as usize) {
+        let Ok(Some((rank, said))) = timeout_at(until, told.recv()).await else { break };
+        if let (Some(place), Said::Found(record)) = (records.get_mut(rank as usize), said) {
             place.get_or_insert(record);
+            readers.insert(rank);
+        }
+    }
+    // Nobody may wait for it.
+    let _ = answer.send(to_bytes(&records));
+    // A host whose connections are lost comes again.
+    while !readers.is_empty() {
+        let Ok(Some((rank, said))) = timeout_at(until + 2 * LIMIT, told.recv()).await else { break };
+        if matches!(said, Said::HasRead) {
+            readers.remove(&rank);
         }
     }
     serving.abort();
-    // Nobody may wait for it.
-    let _ = answer.send(to_bytes(&records));
-    let _ = timeout_at(until + 2 * LIMIT, answer.closed()).await;
     records
+}
+
+/// What a host says on a connection.
+enum Said {
+    /// What it has found.
+    Found(Record),
+    /// It knows what all have found.
+    HasRead,
 }
 
 /// Hears what a host tells, and answers it.
 async fn visit(
     mut stream: TcpStream,
-    told: mpsc::Sender<(u32, Record)>,
+    told: mpsc::Sender<(u32, Said)>,
     mut answers: watch::Receiver<Vec<u8>>,
 ) -> io::Result<()> {
     let (rank, record): (u32, Record) = timeout(LIMIT, receive(&mut stream, RECORD)).await??;
     if !record.is_sane() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    told.send((rank, record)).await.map_err(io::Error::other)?;
+    told.send((rank, Said::Found(record))).await.map_err(io::Error::other)?;
     stream.write_u8(1).await?;
     answers.changed().await.map_err(io::Error::other)?;
     let answer = with_length(&answers.borrow());
     stream.write_all(&answer).await?;
+    stream.read_u8().await?;
+    told.send((rank, Said::HasRead)).await.map_err(io::Error::other)?;
     // The visitor closes first, so that the master's port keeps no closed connection.
     stream.read_u8().await.map(drop)
 }
@@ -114,7 +133,11 @@ pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), unt
         loop {
             let Some(mut stream) = open(to, &message).await else { break Records::new() };
             match receive(&mut stream, RECORDS).await {
-                Ok(records) => break records,
+                Ok(records) => {
+                    // Rank 0 waits for it, and not for ever.
+                    let _ = stream.write_u8(1).await;
+                    break records;
+                }
                 Err(error) => tracing::debug!(%error, "rank 0 does not answer"),
             }
             sleep(PAUSE).await;

@@ -326,6 +326,14 @@ fn the_hosts_that_have_come_are_compared_where_others_are_missing() {
 }
 
 #[test]
+fn docker0_with_the_same_address_on_all_hosts_is_no_finding() {
+    let Some(lab) = Options::nodes(2).with_names().with_docker0().start() else { return };
+    for report in together(&lab, "") {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    }
+}
+
+#[test]
 fn a_range_leaves_out_a_host_with_a_broken_path_as_a_job_does() {
     let Some(lab) = Options::nodes(4).with_names().with_filters().start() else { return };
     lab.firewall(1, &["ip saddr 10.77.0.10 tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);

@@ -379,6 +379,16 @@ fn about_difference(rank: &RankDifference) -> Option<String> {
     Some(advice.to_owned())
 }
 
+/// A path that is silent, but for a port that answers.
+#[cfg(test)]
+pub(crate) fn silent_path(from: &Peer, to: &Peer, answers: Option<u16>) -> BrokenPath {
+    let path = serde_json::json!({
+        "from": from, "to": to, "fault": Fault::Silent, "answers": answers, "to_master": false,
+        "mtus": [1500, 1500],
+    });
+    serde_json::from_str(&path.to_string()).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -414,13 +424,7 @@ mod tests {
             host: HostName::new(&format!("node{last}")),
             address: ([10, 0, 0, last], 29500).into(),
         };
-        let path = |from, to| -> BrokenPath {
-            let path = serde_json::json!({
-                "from": peer(from), "to": peer(to), "fault": Fault::Silent,
-                "answers": null, "to_master": false, "mtus": [1500, 1500],
-            });
-            serde_json::from_str(&path.to_string()).unwrap()
-        };
+        let path = |from, to| silent_path(&peer(from), &peer(to), None);
         let named = |paths: &[BrokenPath]| about_paths(paths).matches("check the firewalls").count();
         assert_eq!(named(&[path(1, 2), path(2, 1)]), 1);
         assert_eq!(named(&[path(1, 2), path(2, 1), path(1, 3)]), 2);

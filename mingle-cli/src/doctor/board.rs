@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use mingle_core::tools::interfaces;
+use mingle_core::tools::Judged;
 use mingle_core::{Formed, HostName, Member, Network};
 
 use super::notice::{BrokenWay, Heard, Record};
@@ -53,13 +53,13 @@ impl Host {
 
 impl Board {
     /// The hosts of a world that has formed, of which nothing else is known yet.
-    pub(super) fn new(formed: &Formed, (least, most): (u32, u32), network: &Network) -> Self {
+    pub(super) fn new(formed: &Formed, network: &Network) -> Self {
         let members = formed.roster.as_ref().map_or(&[][..], |roster| roster.members());
         Self {
             hosts: members.iter().map(Host::of).collect(),
             own: formed.rank.get(),
-            least,
-            most,
+            least: formed.asked.min().get(),
+            most: formed.asked.max().get(),
             left_over: formed.left_over,
             differences: formed.sameness.lines(),
             network: network.clone(),
@@ -159,12 +159,9 @@ impl Board {
     }
 
     /// The MTU of the interface with this host's address.
-    pub(super) fn own_mtu(&self) -> u32 {
+    pub(super) fn own_mtu(&self, all: &[Judged]) -> u32 {
         let own = self.host(self.own).address;
-        let all = interfaces(&self.network).unwrap_or_default();
-        let is_at = |judged: &&mingle_core::tools::Judged| {
-            judged.interface.addresses.iter().any(|net| net.addr() == own)
-        };
+        let is_at = |judged: &&Judged| judged.interface.addresses.iter().any(|net| net.addr() == own);
         all.iter().find(is_at).map_or(0, |judged| judged.interface.mtu)
     }
 }

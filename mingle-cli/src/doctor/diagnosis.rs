@@ -1,11 +1,10 @@
 //! The conclusions from what the hosts have found, and from why they form no world.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use mingle_core::error::Cause;
 use mingle_core::proto::Fault;
-use mingle_core::tools::{Judged, interfaces};
+use mingle_core::tools::interfaces;
 use mingle_core::{Error, Failure, Network, Warning};
 
 use super::board::Board;
@@ -104,7 +103,7 @@ pub(super) fn of_others<'a>(
 ) -> Vec<Finding> {
     let all = interfaces(network).unwrap_or_default();
     let find = |heard: &Heard| {
-        let is_near = holder(&all, heard.address).is_some();
+        let is_near = route::is_near(&all, heard.address);
         let looked = format!("from {own} to {}", heard.name());
         let by = all.iter().find(|judged| judged.refused.is_none() && network.ttl == 1);
         let by = by.map(|judged| judged.interface.name.as_str());
@@ -129,11 +128,6 @@ pub(super) fn of_others<'a>(
         ))
     };
     heard.filter_map(find).take(SHOWN).collect()
-}
-
-/// The interface in whose networks the address is.
-fn holder(all: &[Judged], address: IpAddr) -> Option<&Judged> {
-    all.iter().find(|judged| judged.interface.addresses.iter().any(|net| net.contains(&address)))
 }
 
 fn present(board: &Board) -> Finding {
@@ -235,8 +229,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::proto::BrokenPath;
-    use serde_json::json;
+    use mingle_core::HostName;
+    use mingle_core::proto::Peer;
 
     use super::super::board::board_of;
     use super::super::notice::Record;
@@ -248,25 +242,22 @@ mod tests {
         hears: impl Fn(u32, u32) -> bool,
         broken: &[(u32, u32, Option<u16>, Option<Blocked>)],
     ) -> Vec<(&'static str, String)> {
-        let peer = |rank: u32, port: u16| json!({ "host": format!("node{}", rank + 1), "address": format!("10.0.0.{}:{port}", rank + 1) });
-        let path = |from, to, answers| -> BrokenPath {
-            let path = json!({
-                "from": peer(from, 29500), "to": peer(to, 41877), "fault": Fault::Silent, "answers": answers,
-                "to_master": false, "mtus": [0, 0],
-            });
-            serde_json::from_str(&path.to_string()).unwrap()
+        let host = |rank: u32| HostName::new(&format!("node{}", rank + 1));
+        let peer = |rank: u32, port: u16| Peer {
+            host: host(rank),
+            address: format!("10.0.0.{}:{port}", rank + 1).parse().unwrap(),
         };
         let record = |of: u32| {
             let others = (0..3).filter(|from| *from != of && hears(*from, of));
             let heard = others.map(|from| Heard {
                 id: 101 + from,
-                host: mingle_core::HostName::new(&format!("node{}", from + 1)),
+                host: host(from),
                 address: format!("10.0.0.{}", from + 1).parse().unwrap(),
             });
             let own = broken.iter().filter(|(from, ..)| *from == of);
             let broken = own.map(|&(from, to, answers, blocked)| BrokenWay {
                 to,
-                path: path(from, to, answers),
+                path: advice::silent_path(&peer(from, 29500), &peer(to, 41877), answers),
                 blocked,
             });
             Some(Record {
@@ -304,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_host_that_has_not_told_what_it_has_found_is_no_sign_that_a_world_can_form() {
-        let heard = |id| Heard { id, host: mingle_core::HostName::new("x"), address: [10, 0, 0, 9].into() };
+        let heard = |id| Heard { id, host: HostName::new("x"), address: [10, 0, 0, 9].into() };
         let told = |ids: [u32; 2]| Some(Record { heard: Some(ids.map(heard).into()), ..Record::default() });
         let board = board_of([told([102, 103]), None, told([101, 102])]);
         assert!(!board.can_form());
@@ -312,5 +303,24 @@ mod tests {
         let bad: Vec<&Finding> = found.iter().filter(|finding| finding.status > Severity::Note).collect();
         assert!(bad.len() == 1 && bad[0].seen.starts_with("not known of node2 (10.0.0.2): "), "{bad:?}");
         assert!(found.iter().all(|finding| finding.check != "ways"));
+    }
+
+    #[test]
+    fn a_host_without_multicast_is_not_a_host_whose_multicast_is_lost() {
+        let mut board = board_of(vec![Some(Record { heard: None, ..Record::default() }); 3]);
+        board.hosts.iter_mut().for_each(|host| host.transfers = None);
+        let heard = |id| Heard { id, host: HostName::new("x"), address: [10, 0, 0, 9].into() };
+        for (rank, other) in [(0, 102), (1, 101)] {
+            board.hosts[rank].record.as_mut().unwrap().heard = Some([heard(other)].into());
+        }
+        let bad = examine(&board, &[]).into_iter().find(|finding| finding.status > Severity::Note);
+        assert!(bad.is_none() && board.can_form(), "{bad:?}");
+    }
+
+    #[test]
+    fn a_warning_of_a_host_that_has_come_since_is_settled() {
+        let board = board_of([None, None]);
+        let from = |last| Warning::SecretDiffers { from: [10, 0, 0, last].into(), has_secret: true };
+        assert!(is_settled(&from(2), &board) && !is_settled(&from(3), &board));
     }
 }

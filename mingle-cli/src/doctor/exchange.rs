@@ -57,6 +57,7 @@ pub(super) async fn serve<F: Future<Output = io::Result<()>> + Send>(
             let (_slot, mut stream, mut said) = (slot, stream, Token::default());
             let heard = timeout(LIMIT, stream.read_exact(&mut said)).await;
             if matches!(heard, Ok(Ok(_))) && said == token {
+                // A host whose connection is lost comes again.
                 let _ = serve(stream).await;
             }
         });
@@ -229,5 +230,23 @@ mod tests {
         assert_eq!((telling.await.unwrap(), all.len()), (all, 2));
         assert_eq!(tell(at, token, (1, &Record::default()), until).await, Records::new());
         assert!(Instant::now() < until, "it has noticed that nobody listens");
+    }
+
+    #[tokio::test]
+    async fn a_host_whose_connection_is_lost_before_the_answer_comes_again_and_gets_it() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (at, token) = (listener.local_addr().unwrap(), [7; 16]);
+        let until = Instant::now() + LIMIT;
+        let record = Record::default();
+        let own = vec![Some(record.clone()), None, None];
+        let collected = tokio::spawn(collect(listener, token, own, until));
+        let message: Arc<[u8]> = [&token[..], &with_length(&to_bytes(&(1_u32, &record)))].concat().into();
+        drop(open(at, &message).await.unwrap());
+        let all = tell(at, token, (2, &record), until).await;
+        assert_eq!(all, vec![Some(record.clone()); 3]);
+        assert_eq!(tell(at, token, (1, &record), until).await, all);
+        assert_eq!(collected.await.unwrap(), all);
+        assert!(Instant::now() < until, "rank 0 knows that all have read");
     }
 }

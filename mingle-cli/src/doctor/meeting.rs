@@ -2,13 +2,14 @@
 //! passes between them, and tell that to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mingle_core::proto::JobTag;
 use mingle_core::rdma::Machine;
 use mingle_core::tools::{self, Cast, Station, host_name};
-use mingle_core::{Assignment, Formed, JobId, Network, Paths};
+use mingle_core::{Assignment, Formed, Network, Paths};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -47,14 +48,22 @@ pub(super) struct HeardSoFar {
     members: BTreeSet<u32>,
 }
 
+impl HeardSoFar {
+    /// Notes a host. A stranger can make up any number, and keeps no host of the world from being heard.
+    fn hear(&mut self, heard: Heard) {
+        let is_new = || self.hosts.iter().all(|other| other.id != heard.id);
+        if self.hosts.len() < HEARD || self.members.contains(&heard.id) && is_new() {
+            self.hosts.insert(heard);
+        }
+    }
+}
+
 pub(super) type Ears = Arc<Mutex<HeardSoFar>>;
 
 /// A host among several that run the doctor at once.
 pub(super) struct Meeting {
     /// The number of this run, by which the others hear it.
     id: u32,
-    /// The fewest hosts that can form a world, and the most.
-    size: (u32, u32),
     machine: Machine,
     /// For transfers, if it takes part in them.
     listener: Option<TcpListener>,
@@ -70,15 +79,14 @@ impl Meeting {
         transfers: bool,
     ) -> Result<Self, Stop> {
         let rendezvous = &mut config.rendezvous;
-        let (job, network, world) = (&rendezvous.job, &rendezvous.network, rendezvous.world);
-        let size = (world.min().get(), world.max().get());
+        let (job, network) = (&rendezvous.job, &rendezvous.network);
         let ears = Ears::default();
         for rail in rails::of_host(&machine, network) {
             tokio::spawn(rails::listen(rail.by, id, job.clone(), network.clone(), Arc::clone(&ears)));
         }
         if network.multicast {
             let station = Station::of_observer(job, network).map_err(Stop::Rendezvous)?;
-            tokio::spawn(listen(station, id, job.clone(), Arc::clone(&ears)));
+            tokio::spawn(listen(station, id, job.tag(), Arc::clone(&ears)));
         }
         let listener = if transfers {
             // Both families, where there are both.
@@ -101,7 +109,7 @@ impl Meeting {
                 let _ = attributes.metadata.insert(key, &number.to_string());
             }
         }
-        Ok(Self { id, size, machine, listener, ears })
+        Ok(Self { id, machine, listener, ears })
     }
 
     /// Forms the world, and finds out what passes between its hosts.
@@ -117,7 +125,7 @@ impl Meeting {
 
     async fn compare(&mut self, assignment: Assignment, network: &Network) -> Board {
         let Assignment { formed, listener, .. } = assignment;
-        let mut board = Board::new(&formed, self.size, network);
+        let mut board = Board::new(&formed, network);
         let token = formed.digest.0;
         let link = Link::new(Semaphore::new(1));
         if let Some(listener) = self.listener.take() {
@@ -168,13 +176,11 @@ impl Meeting {
 
     /// What this host has found, but for transfers.
     fn record(&self, formed: &Formed, board: &Board, found: HeardSoFar) -> Record {
-        let near = |to: IpAddr| {
-            let all = tools::interfaces(&board.network).unwrap_or_default();
-            all.iter().any(|judged| judged.interface.addresses.iter().any(|net| net.contains(&to)))
-        };
+        let all = tools::interfaces(&board.network).unwrap_or_default();
         let broken = formed.broken.iter().map(|(to, path)| {
             let at = path.to.address.ip();
-            BrokenWay { to: to.get(), path: path.clone(), blocked: route::examine(at, near(at)) }
+            let blocked = route::examine(at, route::is_near(&all, at));
+            BrokenWay { to: to.get(), path: path.clone(), blocked }
         });
         // Read again: a cable that is plugged in or pulled is known to the kernel about a second later, and a
         // port may get its address then.
@@ -187,7 +193,7 @@ impl Meeting {
         Record {
             heard: board.network.multicast.then_some(found.hosts),
             broken: broken.collect(),
-            mtu: board.own_mtu(),
+            mtu: board.own_mtu(&all),
             rates: BTreeMap::new(),
             rails,
         }
@@ -195,26 +201,45 @@ impl Meeting {
 }
 
 /// Tells all hosts of this one again and again, and notes the others.
-async fn listen(mut station: Station, id: u32, job: JobId, ears: Ears) {
+async fn listen(mut station: Station, id: u32, tag: JobTag, ears: Ears) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             (from, cast, bytes) = station.receive() => {
-                let Some(Message::Hello(other, host)) = decode(job.tag(), &bytes) else { continue };
-                let address = from.ip().to_canonical();
-                let mut ears = ears.lock().await;
-                // A stranger can make up any number.
-                let is_new = || ears.hosts.iter().all(|heard| heard.id != other);
-                let has_room = ears.hosts.len() < HEARD || ears.members.contains(&other) && is_new();
-                if cast == Cast::Multicast && other != id && has_room {
-                    ears.hosts.insert(Heard { id: other, host, address });
+                let Some(Message::Hello(other, host)) = decode(tag, &bytes) else { continue };
+                if cast == Cast::Multicast && other != id {
+                    let address = from.ip().to_canonical();
+                    ears.lock().await.hear(Heard { id: other, host, address });
                 }
             }
             _ = ticks.tick() => {
                 // The test of the own multicast has reported interfaces that cannot send.
-                let _ = station.send_to_all(&encode(job.tag(), &Message::Hello(id, host_name())));
+                let _ = station.send_to_all(&encode(tag, &Message::Hello(id, host_name())));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mingle_core::HostName;
+
+    use super::*;
+
+    #[test]
+    fn strangers_who_make_up_hosts_and_names_void_no_record_and_hide_no_host() {
+        let mut ears = HeardSoFar::default();
+        let hear = |ears: &mut HeardSoFar, id, name: u32| {
+            let host = HostName::new(&format!("node{name}"));
+            ears.hear(Heard { id, host, address: [10, 0, 0, 1].into() });
+        };
+        (1000..2000).for_each(|id| hear(&mut ears, id, id));
+        ears.members = (1..33).collect();
+        for name in 0..50 {
+            (1..33).for_each(|id| hear(&mut ears, id, name));
+        }
+        assert!((1..33).all(|id| ears.hosts.iter().any(|heard| heard.id == id)));
+        assert!(Record { heard: Some(ears.hosts), ..Record::default() }.is_sane());
     }
 }

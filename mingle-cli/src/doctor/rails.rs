@@ -72,7 +72,8 @@ fn networks(interface: &Interface) -> Vec<String> {
 pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, ears: Ears) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let hello = encode(job.tag(), &Message::Rail(me, port.clone()));
+    let tag = job.tag();
+    let hello = encode(tag, &Message::Rail(me, port.clone()));
     let mut opened = Station::of_port(&job, &network, &port);
     loop {
         let Ok(station) = &mut opened else {
@@ -84,7 +85,7 @@ pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, 
             (_, cast, bytes) = station.receive() => {
                 // A port hears itself, too, unless this host drops multicast.
                 if cast == Cast::Multicast
-                    && let Some(Message::Rail(id, there)) = decode(job.tag(), &bytes)
+                    && let Some(Message::Rail(id, there)) = decode(tag, &bytes)
                 {
                     let mut ears = ears.lock().await;
                     let heard = ears.rails.entry(port.clone()).or_default();

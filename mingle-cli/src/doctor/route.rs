@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
+use mingle_core::tools::Judged;
 use serde::{Deserialize, Serialize};
 
 use crate::host::HERE;
@@ -70,6 +71,11 @@ impl Blocked {
             ),
         }
     }
+}
+
+/// Whether the address is in the network of an own interface.
+pub(super) fn is_near(all: &[Judged], to: IpAddr) -> bool {
+    all.iter().any(|judged| judged.interface.addresses.iter().any(|net| net.contains(&to)))
 }
 
 /// Asks this host's kernel for the way to an address, which is in the network of an own interface or not.
@@ -142,7 +148,8 @@ mod tests {
         let gateway = Ipv4Addr::new(10, 0, 0, 200);
         let route = Route { net: [10, 0, 0, 0].into(), prefix: 24, gateway, rejects: false };
         assert_eq!(judge(None, Some(route), false), None);
-        assert!(matches!(judge(None, Some(route), true), Some(Blocked::Route(_))));
+        let elsewhere = judge(None, Some(route), true);
+        assert!(matches!(elsewhere, Some(Blocked::Route(_))) && !elsewhere.unwrap().rejects());
         assert_eq!(judge(Some(ErrorKind::InvalidInput), Some(route), true), Some(Blocked::Rule));
         assert_eq!(judge(Some(ErrorKind::NetworkUnreachable), None, true), Some(Blocked::NoRoute));
     }

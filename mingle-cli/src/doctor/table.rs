@@ -33,13 +33,13 @@ fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
 }
 
 fn ways(board: &Board, from: u32, to: u32) -> String {
-    let one = |name, works| match works {
+    let cell = |name, works| match works {
         Some(true) => format!("{name} ok"),
         Some(false) => format!("{name} -"),
         None => format!("{name} ?"),
     };
     let (multicast, path) = (board.multicast(from, to), board.path(from, to));
-    format!("{}  {}", one("m", multicast), one("p", path))
+    format!("{}  {}", cell("m", multicast), cell("p", path))
 }
 
 /// The ways from each host to each other, for programs.

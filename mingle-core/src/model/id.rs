@@ -71,13 +71,16 @@ impl JobId {
 
     /// The tag in every datagram of this job.
     pub fn tag(&self) -> JobTag {
-        let hash = blake3::derive_key("mingle 1 job tag", self.0.as_bytes());
-        JobTag(hash.first_chunk().copied().unwrap_or_default())
+        self.tag_for("mingle 1 job tag")
     }
 
     /// The tag of nodes that try a formation: they meet no node of the job itself.
     pub(crate) fn tag_of_tries(&self) -> JobTag {
-        let hash = blake3::derive_key("mingle 1 tag of tries", self.0.as_bytes());
+        self.tag_for("mingle 1 tag of tries")
+    }
+
+    fn tag_for(&self, context: &str) -> JobTag {
+        let hash = blake3::derive_key(context, self.0.as_bytes());
         JobTag(hash.first_chunk().copied().unwrap_or_default())
     }
 

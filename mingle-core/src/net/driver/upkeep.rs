@@ -104,17 +104,18 @@ impl Driver {
     /// The jobs that others advertise on the link.
     fn jobs(&self, listeners: &[Station]) -> Vec<OtherJob> {
         let mut jobs = BTreeMap::new();
+        let own = self.settings.tag().beginning();
+        // Of nodes that try the job itself is none that they look for.
+        let tried = self.settings.tries.then(|| self.settings.job.tag().beginning());
         let received =
             listeners.iter().flat_map(|listener| iter::from_fn(|| listener.received()).take(NOTICES));
         for (from, _, datagram) in received {
             let Some(notice) = Notice::decode(&datagram) else { continue };
             let tag = notice.tag();
-            let is_own = tag == self.settings.tag().beginning();
+            let is_own = tag == own;
             // What comes from this host says nothing of the network, unless all nodes are on this host.
             let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
-            // Of a node that tries the job itself is none that it looks for.
-            let is_tried = self.settings.tries && tag == self.settings.job.tag().beginning();
-            let says_nothing = is_tried || is_here && (is_own || !from.ip().is_loopback());
+            let says_nothing = tried == Some(tag) || is_here && (is_own || !from.ip().is_loopback());
             if !says_nothing && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
                 jobs.insert(tag, OtherJob { notice, address: from.ip(), is_own });
             }

@@ -203,7 +203,7 @@ impl Links {
     /// host could reach this one: they may come back, as after a switch has restarted.
     pub(crate) fn selected(&self, network: &Network) -> Option<Vec<Interface>> {
         let selected = network.select_interfaces().ok()?;
-        let are_loopback = |all: &[Interface]| all.iter().all(|one| one.kind == Kind::Loopback);
+        let are_loopback = |all: &[Interface]| all.iter().all(|interface| interface.kind == Kind::Loopback);
         (are_loopback(&self.interfaces) || !are_loopback(&selected)).then_some(selected)
     }
 

@@ -340,6 +340,27 @@ fn a_command_that_does_not_stop_when_its_world_is_over_is_killed_after_the_stop_
 }
 
 #[test]
+fn a_drained_command_gets_no_more_time_because_its_world_ends_meanwhile() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $1 = 0 ] && trap 'echo asked' TERM
+        echo started; until [ $1 = 1 ] && [ -e /run/fail ]; do sleep 0.1; done; exit 3";
+    let mut procs = run_all(&lab, &["--max-restarts", "1", "--stop-timeout", "4s"], script);
+    for proc in &procs {
+        proc.expect_stdout("started");
+    }
+    let asked = Instant::now();
+    procs[0].signal("TERM");
+    procs[0].expect_stdout("asked");
+    sleep_until(asked + Duration::from_secs(2));
+    lab.shell(0, "sh", ">/run/fail");
+    procs[0].expect_stderr("failed: exit code 3");
+    let outcome = procs.remove(0).finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    let took = outcome.ended - asked;
+    assert!((Duration::from_secs(4)..Duration::from_millis(5800)).contains(&took), "{took:?}");
+}
+
+#[test]
 fn a_command_that_mingle_becomes_gets_the_addresses_of_all_nodes_and_the_events_name_its_process() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let start = |node: usize| {
@@ -593,6 +614,20 @@ fn processes_that_a_command_leaves_are_killed_before_the_next_one_starts() {
         echo alive";
     let outcome = run(&lab, 0, &["--max-restarts", "1"], script).finish();
     assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "gone\n"), "{}", outcome.render());
+}
+
+/// In a world with a range a node learns only after 1.6 s that a command has failed by itself.
+#[test]
+fn processes_that_a_command_leaves_are_killed_where_the_stop_timeout_is_over_before_the_failure_is_sure() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 1 ] && exit 0
+        echo started; [ $1 = 1 ] && { until [ -e /run/left ]; do sleep 0.1; done; exit 3; }
+        trap 'exit 0' TERM
+        setsid sh -c \"trap '' TERM; echo >/run/left; sleep 1000 & wait\" &
+        while :; do sleep 0.1; done";
+    let more = ["--world", "2:3", "--last-call", "1s", "--max-restarts", "1", "--stop-timeout", "500ms"];
+    let outcomes = finish_all(run_all(&lab, &more, script));
+    assert_ended(&outcomes, 0);
 }
 
 #[test]

@@ -201,6 +201,26 @@ fn a_signal_ends_a_node_that_would_start_again_while_a_reader_holds_up_its_outpu
 }
 
 #[test]
+fn a_drained_node_ends_in_time_although_a_reader_holds_up_its_output() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // More than a pipe holds, and less than two: all is written by the worker, and never read.
+    let script = "head -c 100000 /dev/zero | tr '\\0' x; echo written >&2; sleep 1000";
+    let line = format!(
+        "{{ {MINGLE} run -j slow -w 1 --workers 1 --stop-timeout 1s -- sh -c \"{script}\" &
+            echo \"its ID: $!\" >&2; wait $!; echo \"its code: $?\" >&2; }} | sleep 1000"
+    );
+    let mut command = lab.command(0, "sh");
+    command.args(["-c", &line]);
+    let node = lab.start(0, command);
+    node.expect_stderr("[0] written");
+    let stderr = node.transcript.stderr.text();
+    let id = stderr.split("its ID: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    send_signal("TERM", id.parse().unwrap());
+    node.expect_stderr("its code: 143");
+    node.kill_with_all_it_started();
+}
+
+#[test]
 fn options_that_contradict_workers_are_refused_before_anything_starts() {
     for (args, told) in [
         ("--workers 2 --slots 3", "--workers 2 and --slots 3 disagree"),

@@ -107,14 +107,17 @@ impl<'a> Attended<'a> {
             Signal::SIGTERM => self.crew.terminate(),
             _ => self.crew.forward(signal),
         }
-        if !ENDING.contains(&signal) || self.asked == Some(Signal::SIGTERM) {
+        if !ENDING.contains(&signal) {
             return;
         }
-        self.asked = Some(signal);
         if self.flushes.is_some() {
             // A slow reader has had its time.
             self.crew.relay = None;
         }
+        if self.asked == Some(Signal::SIGTERM) {
+            return;
+        }
+        self.asked = Some(signal);
         if !self.crew.runs() {
             self.session.fail(End::Left);
         }
@@ -123,13 +126,17 @@ impl<'a> Attended<'a> {
             if !self.run.config.quiet {
                 stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
             }
-            self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
+            self.stop_in_time();
         }
     }
 
     pub(super) fn on_limit(&mut self) {
         if !self.crew.runs() && (!self.is_clearing || self.flushes.is_some()) {
-            // All has stopped in time. The other nodes do not know yet, or a reader is slow.
+            // All has stopped in time. The other nodes do not know yet, or a reader is slow, which a node that
+            // is to end waits for no longer.
+            if self.asked == Some(Signal::SIGTERM) {
+                self.crew.relay = None;
+            }
             self.limit = Instant::now() + LONGEST;
         } else if !std::mem::replace(&mut self.has_killed, true) {
             self.crew.signal(Signal::SIGKILL);
@@ -154,16 +161,19 @@ impl<'a> Attended<'a> {
         }
         if !std::mem::replace(&mut self.is_clearing, true) {
             crew::signal_all(&left, Signal::SIGTERM);
-            if !self.is_over {
-                self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
-            }
+            self.stop_in_time();
         }
         None
     }
 
     fn terminate(&mut self) {
         self.crew.terminate();
-        self.limit = Instant::now() + self.run.config.rendezvous.stop_timeout;
+        self.stop_in_time();
+    }
+
+    /// What runs has the time of --stop-timeout from now on, unless it was told to stop before.
+    fn stop_in_time(&mut self) {
+        self.limit = self.limit.min(Instant::now() + self.run.config.rendezvous.stop_timeout);
     }
 
     /// Reaps the processes that have ended: those of the command, and adopted ones.

@@ -10,7 +10,7 @@ mod wiring;
 use std::time::{Duration, Instant};
 
 use crate::lab::proc::{Outcome, Proc};
-use crate::lab::{Lab, Options, Policy};
+use crate::lab::{Lab, MINGLE, Options, Policy};
 use serde_json::Value;
 
 /// The longest examination of one host, on a busy machine.
@@ -220,13 +220,12 @@ fn the_line_for_the_firewall_opens_mingles_ports() {
 }
 
 #[test]
-fn the_program_that_has_a_port_is_named() {
+fn a_port_that_another_program_has_is_named_with_the_command_that_shows_the_program() {
     let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "21000"]);
     holder.expect_stderr("looking for");
-    let cures = ["21000", "taken by mingle (process ", "sport = :21000", "--master-port"];
+    let cures = ["21000", "taken by another program", "sport = :21000", "--master-port"];
     alone(&lab, 0, "-p 21000").ends_with(5).names("problem master port", &cures);
-    alone(&lab, 0, "").ends_with(0).names("ok own ports", &["used: 21000 by mingle (process "]);
 }
 
 #[test]
@@ -461,6 +460,17 @@ fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
     outcome.failed(3, &["doctor: own multicast", "did not come back", "mingle doctor --job-id"]);
     let quiet = lab.spawn(0, &[&line[..], &["--quiet"]].concat()).finish();
     assert!(!quiet.stderr.contains("doctor: "), "{}", quiet.render());
+    // The doctor compares 32 hosts at most.
+    let large = lab.spawn(0, &["-j", "large", "-w", "64", "--timeout", "500ms"]).finish();
+    large.failed(3, &["run this on 32 of the nodes at once: mingle doctor --job-id 'large' --world 32\n"]);
+}
+
+#[test]
+fn the_rank_that_a_job_of_kubernetes_gives_a_pod_does_not_keep_the_doctor_from_examining_it() {
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
+    let mut command = lab.command(0, MINGLE);
+    command.args(["doctor", "--format", "json"]).env("JOB_COMPLETION_INDEX", "1");
+    Report::of(&lab.start(0, command).finish()).ends_with(0);
 }
 
 #[test]

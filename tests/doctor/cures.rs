@@ -76,6 +76,18 @@ fn hosts_of_two_networks_on_one_link_get_routes_to_each_other() {
 }
 
 #[test]
+fn on_a_host_with_two_networks_no_command_names_an_interface_that_has_not_heard_the_other_host() {
+    let Some(lab) = Options::nodes(3).with_names().without_default_route().start() else { return };
+    lab.at(2, "ip address flush dev eth0; ip address add 10.78.0.12/24 dev eth0");
+    // This interface comes first, since it has the default route.
+    let other =
+        "ip link add e0 type veth peer name e1; ip address add 10.99.0.10/24 dev e0; ip link set e1 up";
+    lab.at(0, &format!("{other}; ip link set e0 up; ip route add default via 10.99.0.1"));
+    let words = ["to node2 (10.78.0.12)", "add a route to 10.78.0.12 on node0"];
+    together(&lab, "--timeout 4s")[0].names("warning route", &words);
+}
+
+#[test]
 fn a_firewall_that_knows_only_some_ports_is_opened_by_the_command_of_its_own_host() {
     let only_mingles = "type filter hook input priority 0; policy drop; iif lo accept; ct state established accept; \
                         meta l4proto { icmp, icmpv6 } accept; udp dport 29499-29999 accept; tcp dport 29500-29999 accept;";

@@ -102,11 +102,20 @@ pub(super) fn of_others<'a>(
     network: &Network,
 ) -> Vec<Finding> {
     let all = interfaces(network).unwrap_or_default();
+    let used: Vec<&str> = all
+        .iter()
+        .filter(|judged| judged.refused.is_none())
+        .map(|judged| judged.interface.name.as_str())
+        .collect();
+    // A multicast that passes no router comes from the same link, which is known where there is only one.
+    let is_on_link = network.ttl == 1;
+    let by = match used[..] {
+        [only] if is_on_link => Some(only),
+        _ => None,
+    };
     let find = |heard: &Heard| {
         let is_near = route::is_near(&all, heard.address);
         let looked = format!("from {own} to {}", heard.name());
-        let by = all.iter().find(|judged| judged.refused.is_none() && network.ttl == 1);
-        let by = by.map(|judged| judged.interface.name.as_str());
         if let Some(blocked) = route::examine(heard.address, is_near) {
             let (why, cure) = blocked.explain(own, heard.address, by);
             let (status, fact) = if blocked.rejects() {
@@ -116,8 +125,10 @@ pub(super) fn of_others<'a>(
             };
             return Some(Finding::new(status, "route", looked, format!("{fact}: {why}"), cure));
         }
-        // A multicast that passes no router comes from the same link.
-        let (_, cure) = Blocked::NoRoute.explain(own, heard.address, by.filter(|_| !is_near)?.into());
+        if is_near || !is_on_link {
+            return None;
+        }
+        let (_, cure) = Blocked::NoRoute.explain(own, heard.address, by);
         let seen = format!("heard on this link, and {} is in no network of this host", heard.address);
         Some(Finding::new(
             Severity::Warning,

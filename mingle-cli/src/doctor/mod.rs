@@ -65,15 +65,16 @@ const WAIT: Duration = Duration::from_secs(30);
 const SHORT: usize = 6;
 
 /// Variables for what the doctor does not do: they are not read.
-const UNUSED: [&str; 7] = [
+const UNUSED: [&str; 8] = [
     "MINGLE_EVENTS",
     "MINGLE_LAST_CALL",
     "MINGLE_OUTPUT",
     "MINGLE_PATHS",
     "MINGLE_PORTS",
     "MINGLE_RANK",
-    // Several tasks of a node have one rank, which is not taken.
+    // Several tasks of a node have one rank, which is not taken; nor is that of a pod, whatever --world is.
     "SLURM_STEP_NUM_TASKS",
+    "JOB_COMPLETION_INDEX",
 ];
 
 /// Examines this host, and with --world the other hosts, and prints the report.
@@ -166,8 +167,12 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     let Network { interfaces, seeds, seed_dir, .. } = network;
     let is_usual = interfaces.is_empty() && seeds.is_empty() && seed_dir.is_none();
     let options = if is_usual { "" } else { ", with your --interface, --seed and --seed-dir" };
+    let (nodes, world) = match world.max().get() {
+        most if most > LARGEST => (format!("{LARGEST} of the nodes"), LARGEST.to_string()),
+        _ => ("all nodes".to_owned(), world.to_string()),
+    };
     stderr::say(format_args!(
-        "doctor: to see which node reaches which, run this on all nodes at once{options}: mingle doctor --job-id '{job}' --world {world}"
+        "doctor: to see which node reaches which, run this on {nodes} at once{options}: mingle doctor --job-id '{job}' --world {world}"
     ));
 }
 
@@ -217,7 +222,6 @@ fn visit(id: u32, job: &JobId, network: &Network, runtime: &Runtime) -> Result<(
         Ok(mut station) => {
             let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
             findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
-            findings.push(ports::own());
             let tried = multicast::examine(&mut station, job.tag(), id, network.broadcast);
             findings.extend(runtime.block_on(tried));
         }

@@ -439,14 +439,6 @@ fn a_stopped_command_goes_on_when_mingle_is_continued() {
 }
 
 #[test]
-fn the_longest_job_id_has_a_hostfile() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    let line = format!("{MINGLE} run -j '{}' -w 1 -- cat {{hostfile}}", "%".repeat(128));
-    let outcome = lab.shell(0, "sh", &line);
-    assert_eq!(outcome.stdout.lines().count(), 1, "{}", outcome.render());
-}
-
-#[test]
 fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_all() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // A command that fails before the other node knows of the world would leave that nothing to say.

@@ -403,7 +403,7 @@ fn a_hosts_file_that_is_a_mount_point_is_written_in_place() {
     let outcome = lab.start(0, command).finish();
     let stdout = outcome.stdout.as_str();
     assert!(
-        stdout.starts_with("10.77.0.10:1\n127.0.0.1 localhost\n# mingle x begin\n# mingle holder "),
+        stdout.starts_with("10.77.0.10:1\n127.0.0.1 localhost\n# mingle x begin\n10.77.0.10 node0\n"),
         "{}",
         outcome.render()
     );

@@ -13,7 +13,6 @@ use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
-use crate::output::Holder;
 use crate::stdout::formed_text;
 use crate::{caller, stderr};
 
@@ -79,8 +78,8 @@ impl<'a> Formation<'a> {
         Ok(())
     }
 
-    /// Writes the files of --output, for as long as this `holder` lives.
-    pub(crate) async fn write_outputs(&self, holder: Option<Holder>) -> Result<(), Stop> {
+    /// Writes the files of --output.
+    pub(crate) async fn write_outputs(&self) -> Result<(), Stop> {
         let mut facts = self.facts();
         // Other users may read the files.
         facts.secret = None;
@@ -89,7 +88,7 @@ impl<'a> Formation<'a> {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
             let text = formed_text(output.format, facts, &variables, self.timings)?;
-            output.write(&text, holder.as_ref()).await.map_err(|error| {
+            output.write(&text).await.map_err(|error| {
                 let path = output.path.display();
                 let what = format!("the world has formed, but {path} of --output cannot be written: {error}");
                 Stop::Other("output", what)

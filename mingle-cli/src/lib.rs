@@ -78,7 +78,6 @@ use exit::Stop;
 use formation::Formation;
 use intent::Intent;
 use nccl_conf::environment_or_files;
-use output::Holder;
 use prepare::prepare;
 use stdout::Stdout;
 
@@ -148,7 +147,7 @@ fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
         let formation = Formation::new(config, &found, &assignment, timings);
         let variables = formation.variables(config.format)?;
         let text = formation.text(config.format, &variables)?;
-        formation.write_outputs(Holder::parent()).await?;
+        formation.write_outputs().await?;
         Ok((assignment, timings, variables, text))
     });
     let (assignment, timings, variables, text) = formed?;

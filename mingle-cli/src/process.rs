@@ -3,15 +3,9 @@
 use std::fmt::Display;
 use std::fs;
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
-
 /// A part of /proc/PID/stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
-    state: char,
-    pub(crate) parent: i32,
     pub(crate) group: i32,
     terminal: i32,
     foreground: i32,
@@ -28,12 +22,11 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name in parentheses may hold anything. After it come the 3rd field, the state, and so on.
+        // The name in parentheses may hold anything. After it come the 3rd field and so on.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         Some(Self {
-            state: fields.next()?.chars().next()?,
-            parent: fields.next()?.parse().ok()?,
-            group: fields.next()?.parse().ok()?,
+            // After the state and the parent.
+            group: fields.nth(2)?.parse().ok()?,
             // After the session.
             terminal: fields.nth(1)?.parse().ok()?,
             foreground: fields.next()?.parse().ok()?,
@@ -49,17 +42,6 @@ impl Stat {
     /// Whether Ctrl-C on its terminal reaches it.
     pub(crate) fn is_in_foreground(self) -> bool {
         self.has_terminal() && self.foreground == self.group
-    }
-}
-
-/// Whether the process that had this ID and start has ended. A process that this one may not look at counts
-/// as alive.
-pub(crate) fn has_ended(pid: i32, start: u64) -> bool {
-    match Stat::of(pid) {
-        // Of a zombie only the parent does not know yet.
-        Some(stat) => stat.start != start || matches!(stat.state, 'Z' | 'X' | 'x'),
-        // With the mount option hidepid the processes of other users are not in /proc.
-        None => kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH),
     }
 }
 
@@ -79,7 +61,7 @@ mod tests {
     #[test]
     fn a_name_with_parentheses_and_blanks_is_skipped() {
         let text = "42 (a) Z 1 (b) S 7 8 9 34816 8 4194304 1 2 3 4 5 6 7 8 20 0 1 0 777 1 2 3";
-        let wanted = Stat { state: 'S', parent: 7, group: 8, terminal: 34816, foreground: 8, start: 777 };
+        let wanted = Stat { group: 8, terminal: 34816, foreground: 8, start: 777 };
         assert_eq!(Stat::parse(text), Some(wanted));
         assert!(wanted.is_in_foreground() && !Stat { foreground: 7, ..wanted }.is_in_foreground());
         let elsewhere = Stat { terminal: 0, foreground: -1, ..wanted };
@@ -93,14 +75,5 @@ mod tests {
             Stat::of(gettid().as_raw())
         };
         assert!(std::thread::spawn(named).join().unwrap().is_some());
-    }
-
-    #[test]
-    fn this_process_lives_and_one_with_another_start_does_not() {
-        let (own, pid) = (Stat::of("self").unwrap(), i32::try_from(std::process::id()).unwrap());
-        // The rest is the same too, but for the state of the first thread.
-        assert_eq!(Stat::of(pid).map(|stat| (stat.parent, stat.start)), Some((own.parent, own.start)));
-        assert!(!has_ended(pid, own.start) && has_ended(pid, own.start + 1));
-        assert!(has_ended(i32::MAX, 1), "beyond the largest ID");
     }
 }

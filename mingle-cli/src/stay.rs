@@ -27,7 +27,6 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::join;
-use crate::output::Holder;
 use crate::prepare::prepare;
 use crate::signals::Signals;
 
@@ -46,7 +45,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
             let formation = Formation::new(config, &found, &assignment, journal.timings);
             let written = async {
                 let variables = formation.variables(Format::JSON)?;
-                formation.write_outputs(Holder::own()).await?;
+                formation.write_outputs().await?;
                 Ok(variables)
             };
             let stays = config.rendezvous.stays;

@@ -117,7 +117,7 @@ LINES = {
     ),
     "MLX, ring": (
         "mlx",
-        "mingle run --job-id foo --world 2 --format mlx -- env MLX_HOSTFILE={hostfile} python3 mlx.test.py",
+        "mingle run --job-id foo --world 2 --format mlx --output mlx=ring.json -- env MLX_HOSTFILE=ring.json python3 mlx.test.py",
         RANKS,
     ),
 }

@@ -15,8 +15,8 @@ const COMMAND: &str = "The command";
 /// command's own, and nobody watches it. With --max-restarts or --workers mingle stays as its parent: if a
 /// command fails or a node dies, all nodes stop their commands, and restart them or end. If no world forms,
 /// mingle starts nothing, and its exit code says why. In the command, mingle fills in {rank}, {world},
-/// {master_addr}, {endpoints} and the other placeholders of templates, the path of a hostfile for {hostfile},
-/// and with --format vllm or sglang the launcher's arguments for {args}.
+/// {master_addr}, {endpoints} and the other placeholders of templates, and with --format vllm or sglang the
+/// launcher's arguments for {args}.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>...")]
 pub(crate) struct RunArgs {

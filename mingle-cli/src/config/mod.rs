@@ -55,8 +55,6 @@ pub(crate) struct Settings {
     pub(crate) events: Option<PathBuf>,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
-    /// The format of the file that `mingle run` writes for the command.
-    pub(crate) hostfile: Option<Format>,
     /// How many ports to hold for the job.
     pub(crate) port_count: usize,
     /// The ports that are held.
@@ -112,7 +110,6 @@ impl Settings {
                 0 => reader.read(None, "verbose", verbose)?.unwrap_or(0),
                 count => count,
             },
-            hostfile: None,
             port_count: reader.read(low.ports, "ports", port_count)?.unwrap_or(0),
             held: HeldPorts::default(),
         };
@@ -229,9 +226,9 @@ impl Settings {
         [self.format].into_iter().chain(self.files())
     }
 
-    /// The formats of files: those of --output, and the file for the command.
+    /// The formats of the files of --output.
     pub(crate) fn files(&self) -> impl Iterator<Item = Format> {
-        self.outputs.iter().map(|output| output.format).chain(self.hostfile)
+        self.outputs.iter().map(|output| output.format)
     }
 }
 

@@ -1,20 +1,10 @@
 //! The blocks of mingle in a file such as /etc/hosts. A block is everything between `# mingle JOB begin` and
-//! `# mingle JOB end`; its second line may be its [`Holder`].
+//! `# mingle JOB end`.
 
 use std::io::{self, ErrorKind};
 
-use super::holder::Holder;
-
-/// The block with the line of its holder.
-pub(super) fn held(block: &str, holder: Option<&Holder>) -> String {
-    match (block.split_once('\n'), holder) {
-        (Some((first, rest)), Some(holder)) => format!("{first}\n{holder}\n{rest}"),
-        _ => block.to_owned(),
-    }
-}
-
-/// The bytes of a file in which `block` replaces an earlier block of its job or is appended, without the
-/// blocks of jobs that are over. All other lines stay, and a file without a final line break gets none.
+/// The bytes of a file in which `block` replaces an earlier block of its job or is appended. All other lines
+/// stay, and a file without a final line break gets none.
 pub(super) fn updated(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     let first = block.lines().next().unwrap_or_default();
     let own = job(first.as_bytes(), "begin");
@@ -29,11 +19,9 @@ pub(super) fn updated(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
                 format!("line {} is {first:?}, and its end does not follow; remove that block", at + 1);
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
-        let holder = lines.get(at + 1).and_then(|line| Holder::parse(line.trim_ascii_end()));
-        let is_over = || holder.is_some_and(|holder| holder.is_over());
-        if let Some(length) = length.filter(|_| is_own || is_over()) {
+        if let Some(length) = length.filter(|_| is_own) {
             // A file that was concatenated from others may hold several blocks of this job.
-            if is_own && !std::mem::replace(&mut is_written, true) {
+            if !std::mem::replace(&mut is_written, true) {
                 kept.extend_from_slice(block.as_bytes());
             }
             at += length;

@@ -7,11 +7,10 @@
 //! ```text
 //! writable    whether the file can be written, before this node waits for others
 //! file        regular files
-//! hosts       the blocks of /etc/hosts; holder: for which process each is there
+//! hosts       the blocks of /etc/hosts
 //! ```
 
 mod file;
-mod holder;
 mod hosts;
 pub(crate) mod writable;
 
@@ -30,7 +29,6 @@ use tokio::time::{Instant, sleep};
 use crate::config::values;
 use crate::stdout::Stdout;
 pub(crate) use file::beside;
-pub(crate) use holder::Holder;
 
 /// How often to try again while another process has the lock.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -72,9 +70,8 @@ impl OutputFile {
     }
 
     /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
-    /// first and the last line of the text, and removes the blocks of jobs that are over; `holder` is the
-    /// process with which this job ends.
-    pub(crate) async fn write(&self, text: &str, holder: Option<&Holder>) -> io::Result<()> {
+    /// first and the last line of the text.
+    pub(crate) async fn write(&self, text: &str) -> io::Result<()> {
         match fs::metadata(&self.path) {
             // A device takes the text as it is; opening a folder is an error. A pipe that was made since the
             // check must not block this node.
@@ -82,9 +79,7 @@ impl OutputFile {
                 let opened = OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&self.path);
                 opened?.write_all(text.as_bytes())
             }
-            _ if self.format == Format::HOSTS => {
-                write_block(&self.path, &hosts::held(text, holder), Instant::now() + LOCKED).await
-            }
+            _ if self.format == Format::HOSTS => write_block(&self.path, text, Instant::now() + LOCKED).await,
             _ => file::replace(&self.path, text.as_bytes()),
         }
     }

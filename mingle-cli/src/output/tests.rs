@@ -41,12 +41,8 @@ impl Drop for Folder {
 }
 
 fn write(output: &OutputFile, text: &str) -> io::Result<()> {
-    write_for(output, text, None)
-}
-
-fn write_for(output: &OutputFile, text: &str, holder: Option<&Holder>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { output.write(text, holder).await })
+    runtime.block_on(async { output.write(text).await })
 }
 
 #[test]
@@ -224,34 +220,6 @@ fn of_several_blocks_one_is_left_and_a_block_without_an_end_stays() {
 }
 
 #[test]
-fn only_blocks_of_jobs_that_are_over_are_removed() {
-    let own = Holder::own().unwrap();
-    let line = own.to_string();
-    let start = line.split(' ').nth(4).unwrap();
-    let over = line.replacen(start, &format!("{start}0"), 1);
-    let block =
-        |job: &str, holder: &str| format!("# mingle {job} begin\n{holder}10.0.0.7 c\n# mingle {job} end\n");
-    let (alive, dead) = (block("a", &format!("{line}\n")), block("b", &format!("{over}\n")));
-    let unknown = block("c", "");
-    let open = format!("# mingle d begin\n{over}\n10.0.0.7 c\n# mingle e end\n");
-    let file = format!("1.1.1.1 x\n{dead}{alive}y{unknown}\n{dead}{open}z");
-    let whole = String::from_utf8(updated(file.as_bytes(), BLOCK).unwrap()).unwrap();
-    let block = BLOCK.trim_end();
-    assert_eq!(whole, format!("1.1.1.1 x\n{alive}y{unknown}\n{open}z\n{block}"));
-}
-
-#[test]
-fn a_block_names_its_holder_in_its_second_line() {
-    let folder = Folder::new("held");
-    let (output, holder) = (folder.output("hosts", "hosts"), Holder::own().unwrap());
-    for _ in 0..2 {
-        write_for(&output, BLOCK, Some(&holder)).unwrap();
-        let held = format!("# mingle foo begin\n{holder}\n10.0.0.1 a\n# mingle foo end\n");
-        assert_eq!(folder.read("hosts"), held, "the same block twice is one");
-    }
-}
-
-#[test]
 fn of_many_jobs_at_once_no_block_is_lost() {
     let folder = Folder::new("many");
     for (name, begins) in [("new", false), ("old", true)] {
@@ -266,7 +234,7 @@ fn of_many_jobs_at_once_no_block_is_lost() {
                     let block = format!("# mingle {job} begin\n10.0.0.1 a\n# mingle {job} end\n");
                     let runtime =
                         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-                    runtime.block_on(output.write(&block, None)).unwrap();
+                    runtime.block_on(output.write(&block)).unwrap();
                 });
             }
         });

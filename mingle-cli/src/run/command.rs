@@ -2,29 +2,23 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use mingle_core::env::{Format, Template, Variables, job_to_env};
-use nix::unistd::{AccessFlags, eaccess, mkstemp};
+use mingle_core::env::{Format, Template, Variables};
+use nix::unistd::{AccessFlags, eaccess};
 
 use super::crew::Worker;
 use crate::config::values::check_ports;
 use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::host::beginning;
-use crate::output::writable;
 
-/// The placeholder for a file that lists all nodes, in an argument.
-const HOSTFILE: &str = "hostfile";
 /// The placeholder for the arguments of the format's launcher, a word of its own.
 const ARGUMENTS: &str = "{args}";
-/// The step that an error names if the file for it cannot be written.
-const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
 /// The folders in which execvp(3) looks without PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The name of this program as the process that becomes a command with descriptors; see [`become_listener`].
@@ -43,16 +37,6 @@ pub(super) struct Command {
     templates: Vec<Option<Template>>,
     /// The format of the world, whose launcher's arguments `{args}` stands for.
     format: Format,
-}
-
-/// A file for the command. It is removed when dropped; a process that becomes the command does not drop it.
-#[derive(Debug)]
-pub(super) struct Hostfile(PathBuf);
-
-impl Drop for Hostfile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 impl Command {
@@ -80,31 +64,17 @@ impl Command {
         self.words.first().map_or(OsStr::new(""), OsString::as_os_str)
     }
 
-    /// The format of the file that lists all nodes, if an argument names that file.
-    pub(super) fn hostfile_format(&self) -> Option<Format> {
-        let lists_all = self.format.is_text() && self.format.needs_roster();
-        let format = if lists_all { self.format } else { Format::HOSTFILE };
-        self.templates.iter().flatten().any(|template| template.has(HOSTFILE)).then_some(format)
-    }
-
     /// Whether a word has values of all nodes.
     pub(super) fn lists_all(&self) -> bool {
         self.templates.iter().flatten().any(Template::needs_roster)
     }
 
-    /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
-    /// the program needs.
+    /// Checks what this node can know before the rendezvous: that it can execute the program.
     pub(super) fn check(&self) -> Result<(), Stop> {
         let name = self.name();
         if !name.as_bytes().contains(&b'{') {
             // A name with a placeholder is known only once the world has formed.
             program(name).map_err(|error| self.failed(error))?;
-        }
-        if self.hostfile_format().is_some() {
-            let folder = env::temp_dir();
-            let named = folder.to_str().ok_or_else(|| io::Error::other("TMPDIR is not UTF-8"));
-            let checked = named.and_then(|_| writable::folder(&folder));
-            checked.map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
         }
         Ok(())
     }
@@ -119,22 +89,6 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The file for `{hostfile}`, if an argument has that: a new file in the folder for temporary files,
-    /// which no other user can read.
-    pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
-        let Some(format) = self.hostfile_format() else { return Ok(None) };
-        let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
-        let variables = formation.variables(format)?;
-        let text = formation.text(format, &variables)?;
-        // Short enough for a file name.
-        let job: String = job_to_env(&formation.assignment.job).replace('%', "_").chars().take(40).collect();
-        let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
-        let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
-        let hostfile = Hostfile(path);
-        File::from(file).write_all(text.as_bytes()).map_err(failed)?;
-        Ok(Some(hostfile))
-    }
-
     /// The process to start in this world, as the only one on this node or as one of its workers.
     /// `generation` counts restarts, if there can be any.
     pub(super) fn in_world(
@@ -143,7 +97,6 @@ impl Command {
         variables: &Variables,
         generation: Option<u32>,
         worker: Option<Worker>,
-        hostfile: Option<&Hostfile>,
     ) -> Result<process::Command, Stop> {
         let (formed, facts) = (&formation.assignment.formed, formation.facts());
         let (rank, world) = match worker {
@@ -153,7 +106,6 @@ impl Command {
         let given = |name: &str| match name {
             "rank" => Some(rank.to_string()),
             "world" => Some(world.to_string()),
-            HOSTFILE => hostfile.map(|file| file.0.to_string_lossy().into_owned()),
             _ => None,
         };
         let mut words = Vec::with_capacity(self.words.len());
@@ -284,12 +236,12 @@ mod tests {
         let master = ([10, 0, 0, 1], 29503).into();
         let formed =
             Formed::new(world.rank(3).unwrap(), world, master, [10, 0, 0, 4].into(), Digest([0; 16]));
-        let given = |name: &str| (name == "hostfile").then(|| "{rank}".to_owned());
+        let given = |name: &str| (name == "world").then(|| "{rank}".to_owned());
         let word =
             |word: &str| Template::lenient(word).unwrap().fill(Facts::new(&job, &formed), &given).unwrap();
         for (text, expected) in [
             ("--rank={rank}", "--rank=3"),
-            ("{rank}{rank}/{hostfile}", "33/{rank}"),
+            ("{rank}{rank}/{world}", "33/{rank}"),
             ("{\"a\": {rank}}", "{\"a\": 3}"),
             ("${rank} {Rank} {rank", "${rank} {Rank} {rank"),
             ("{{rank}} }} {end} {between} {node.addr}", "{3} }} {end} {between} {node.addr}"),
@@ -306,7 +258,7 @@ mod tests {
         let command = |word: &str| Command::new(vec![word.into()], Format::SH, 0);
         let lists_all = |word: &str| command(word).unwrap().lists_all();
         assert!(lists_all("{hosts}") && lists_all("{port}") && lists_all("{each other}x{end}"));
-        assert!(!lists_all("{rank} {addr} {hostfile} {Hosts}"));
+        assert!(!lists_all("{rank} {addr} {Hosts}"));
         let error = command("a {each node}").unwrap_err().to_string();
         assert!(error.starts_with("in a word of the command, at 1:3: this block has no {end}"), "{error}");
     }

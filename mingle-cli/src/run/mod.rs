@@ -27,7 +27,6 @@ use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::join;
 use crate::nccl_conf::environment_or_files;
-use crate::output::Holder;
 use crate::prepare::prepare;
 use command::Command;
 use crew::Mark;
@@ -51,7 +50,6 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
             "--{option} has no effect, since mingle becomes the command; give --max-restarts or --workers as well"
         )));
     }
-    config.hostfile = command.hostfile_format();
     config.rendezvous.attributes.wants_roster = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
@@ -69,22 +67,17 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
 
 /// Becomes the command once the world has formed.
 fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut Journal) -> Result<(), Stop> {
-    let (mut process, hostfile) = join::join_and_then(config, journal, async |assignment, journal| {
+    let mut process = join::join_and_then(config, journal, async |assignment, journal| {
         let formation = Formation::new(config, found, &assignment, journal.timings);
         let variables = formation.variables(config.format)?;
-        formation.write_outputs(Holder::own()).await?;
-        let hostfile = command.hostfile(&formation)?;
-        let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref())?;
+        formation.write_outputs().await?;
+        let process = command.in_world(&formation, &variables, None, None)?;
         formation.report(&variables);
-        Ok((process, hostfile))
+        Ok(process)
     })?;
     journal.command_started(std::process::id());
     let _inherited = hand_over(config)?;
-    let stop = command.become_it(&mut process);
-    // `exec` has failed, so no command will read the file: remove it. After an `exec` that succeeds this line
-    // never runs, and the file stays for the command.
-    drop(hostfile);
-    Err(stop)
+    Err(command.become_it(&mut process))
 }
 
 /// Lets the command that starts next have the ports that are held for it.

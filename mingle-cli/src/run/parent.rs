@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{sleep, sleep_until};
 
 use super::attended::{After, Attended};
-use super::command::{Command, Hostfile};
+use super::command::Command;
 use super::crew::{Crew, Mark, Worker};
 use super::guard::Guard;
 use super::hand_over;
@@ -21,7 +21,6 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::join;
-use crate::output::Holder;
 use crate::signals::Signals;
 use crate::stderr;
 
@@ -91,15 +90,13 @@ async fn attend(
 ) -> Result<After, Stop> {
     let formation = Formation::new(run.config, run.found, assignment, journal.timings);
     let begun = begin(run, &formation, session.generation());
-    let (crew, _hostfile, early) = match join::unless_over(begun, session, signals).await {
-        Ok((Some((crew, variables, hostfile)), early)) => {
+    let (crew, early) = match join::unless_over(begun, session, signals).await {
+        Ok((Some((crew, variables)), early)) => {
             formation.report(&variables);
-            (crew, hostfile, early)
+            (crew, early)
         }
         // It was over before its commands could start.
-        Ok((None, early)) => {
-            (Crew::start(Vec::new(), &run.mark, |error| run.command.failed(error))?, None, early)
-        }
+        Ok((None, early)) => (Crew::start(Vec::new(), &run.mark, |error| run.command.failed(error))?, early),
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
             let is_asked = matches!(stop, Stop::Signal(_));
@@ -139,17 +136,11 @@ async fn attend(
 }
 
 /// The command, started in this world.
-async fn begin(
-    run: &Run<'_>,
-    formation: &Formation<'_>,
-    generation: u32,
-) -> Result<(Crew, Variables, Option<Hostfile>), Stop> {
+async fn begin(run: &Run<'_>, formation: &Formation<'_>, generation: u32) -> Result<(Crew, Variables), Stop> {
     let variables = formation.variables(run.config.format)?;
-    formation.write_outputs(Holder::own()).await?;
-    let hostfile = run.command.hostfile(formation)?;
+    formation.write_outputs().await?;
     let member = |worker| {
-        let file = hostfile.as_ref();
-        let command = run.command.in_world(formation, &variables, Some(generation), worker, file)?;
+        let command = run.command.in_world(formation, &variables, Some(generation), worker)?;
         Ok::<_, Stop>((command, worker))
     };
     let slots = formation.assignment.formed.slots;
@@ -161,5 +152,5 @@ async fn begin(
     };
     let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
-    Ok((crew, variables, hostfile))
+    Ok((crew, variables))
 }

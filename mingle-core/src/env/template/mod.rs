@@ -93,7 +93,7 @@ impl Template {
     }
 
     /// The template in a word of a command, where braces without a placeholder stay as they are. `{{` has no
-    /// special meaning, and the caller fills in the placeholder `{hostfile}`.
+    /// special meaning.
     ///
     /// # Errors
     /// [`InvalidTemplate`] if a block has no end.

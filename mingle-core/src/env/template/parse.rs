@@ -5,7 +5,6 @@ use super::{InvalidTemplate, Piece, Template};
 
 #[derive(Default)]
 struct Parser {
-    is_lenient: bool,
     pieces: Vec<Piece>,
     names: Vec<String>,
     block: Option<Block>,
@@ -24,7 +23,7 @@ struct Block {
 }
 
 pub(super) fn parse(text: &str, is_lenient: bool) -> Result<Template, InvalidTemplate> {
-    let mut parser = Parser { is_lenient, ..Parser::default() };
+    let mut parser = Parser::default();
     let mut at = 0;
     while let Some(brace) = text[at..].find(['{', '}']).map(|found| at + found) {
         let rest = &text[brace..];
@@ -60,8 +59,6 @@ pub(super) fn parse(text: &str, is_lenient: bool) -> Result<Template, InvalidTem
     }
 }
 
-/// A placeholder that only the caller has a value for.
-const HOSTFILE: &str = "hostfile";
 const BLOCK_TAGS: [&str; 4] = ["each node", "each other", "between", "end"];
 
 impl Parser {
@@ -89,8 +86,7 @@ impl Parser {
                 self.block = None;
             }
             (tag, block) => {
-                let is_callers = self.is_lenient && tag == HOSTFILE;
-                if !is_callers && !names::is_known(tag, block.is_some()) {
+                if !names::is_known(tag, block.is_some()) {
                     return Err(format!("{{{tag}}} means nothing here; there are {}", names::list()));
                 }
                 self.names.push(tag.to_owned());

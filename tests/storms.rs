@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::lab::proc::{Proc, Transcript, send_signal};
+use crate::lab::proc::{Outcome, Proc, Transcript, send_signal};
 use crate::lab::random::{Random, announced_seed};
 use crate::lab::{Lab, MINGLE, Options, Policy, helper, limit, setting};
 use checker::{Command, History, Millis, Process, clock};
@@ -45,6 +45,11 @@ fn scaled(quiet: Millis) -> Millis {
 
 fn pause(time: Duration) {
     thread::sleep(time);
+}
+
+/// Whether the command of this node was the first to fail twice in a row, so that the job goes on without the node.
+fn gives_seat(outcome: &Outcome) -> bool {
+    outcome.stderr.contains("this node gives up its seat")
 }
 
 /// The command of each node: it writes what it is, when it is told to stop, and how it ends, and gives signs
@@ -285,9 +290,7 @@ impl Storm {
                 self.note(&format!("process {process} on node{node} has ended with {code:?}"));
                 // SIGTERM may come before the program is ready to take it.
                 let has_left = code == Some(143) || outcome.status.signal() == Some(15);
-                // Its command was the first to fail twice in a row.
-                let gives_seat = outcome.stderr.contains("this node gives up its seat");
-                if !gives_seat && (self.processes[process].drained.is_none() || !has_left) {
+                if !gives_seat(&outcome) && (self.processes[process].drained.is_none() || !has_left) {
                     self.broken.push(format!("process {process} on node{node} ends with {code:?}"));
                 }
                 let pause = self.drawn(3_000);
@@ -423,8 +426,10 @@ impl Storm {
             if proc.is_running() {
                 self.broken.push(format!("process {process} on node{node} does not end"));
             } else {
-                let code = proc.finish_within(Duration::from_secs(10)).status.code();
-                if code != Some(if told { 143 } else { 0 }) {
+                let outcome = proc.finish_within(Duration::from_secs(10));
+                let code = outcome.status.code();
+                // What a node that was stopped has to say, it says now.
+                if !gives_seat(&outcome) && code != Some(if told { 143 } else { 0 }) {
                     self.broken
                         .push(format!("process {process} on node{node} ends with {code:?} at the end"));
                 }

@@ -47,7 +47,8 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Whether the command of this node was the first to fail twice in a row, so that the job goes on without the node.
+/// Whether the command of this node was the first to fail twice in a row, so that the job goes on without the
+/// node.
 fn gives_seat(outcome: &Outcome) -> bool {
     outcome.stderr.contains("this node gives up its seat")
 }

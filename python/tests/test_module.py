@@ -640,6 +640,26 @@ class Running(unittest.TestCase):
         self.assertEqual(world.state, "left")
         self.assertRaises(OSError, os.fstat, listener)
 
+    def test_what_on_event_raises_in_a_method_ends_this_nodes_part(self):
+        def raises(event):
+            if event["event"] == "cut_off":
+                raise ValueError("of on_event")
+
+        methods = [
+            lambda world: world.next(),
+            lambda world: world.finish(),
+            lambda world: world.fail(),
+            lambda world: world.close(),
+            lambda world: world.__exit__(None, None, None),
+        ]
+        for method in methods:
+            (world,) = self.worlds_of("method", 1, on_event=raises)
+            world.next()
+            world._pending.append(("event", json.dumps({"event": "cut_off"}), None))
+            with self.assertRaisesRegex(ValueError, "of on_event"):
+                method(world)
+            self.assertEqual((world.state, world.fileno()), ("left", -1))
+
     def test_the_world_lives_in_an_event_loop(self):
         first, second = self.worlds_of("loop", 2)
 

@@ -186,7 +186,8 @@ class RunningWorld:
         """Says that the program has succeeded on this node, and waits until it has succeeded on all nodes, but at most
         ``timeout`` seconds. Returns whether it has. If the world is over before, all nodes start again: call :meth:`next`.
         """
-        if self.state == "running":
+        self._hear_all()
+        if self._state == "running":
             self._joining.say("finish")
         return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
 
@@ -201,7 +202,8 @@ class RunningWorld:
         """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. If this node is
         the leader, nodes that wait for a seat end too. Waits until all nodes know, but at most 5 seconds.
         """
-        if self.state in ("running", "over"):
+        self._hear_all()
+        if self._state in ("running", "over"):
             self._leave("fail", _code(code))
 
     def close(self) -> None:
@@ -244,8 +246,9 @@ class RunningWorld:
 
     def _again(self, code):
         code = _code(code)
+        self._hear_all()
         # The first world was asked for already.
-        if self.state == "over" or self._state == "running" and self._is_taken:
+        if self._state == "over" or self._state == "running" and self._is_taken:
             self._clear("forming")
             self._joining.say("next", code)
 
@@ -264,7 +267,8 @@ class RunningWorld:
         return self._assignment
 
     def _leave_with(self, code):
-        if self.state not in ENDED:
+        self._hear_all()
+        if self._state not in ENDED:
             self._leave("leave", code)
 
     def _leave(self, word, code):
@@ -275,6 +279,10 @@ class RunningWorld:
         while self._pending:
             if (fd := self._pending.pop()[2]) is not None:
                 os.close(fd)
+
+    def _hear_all(self):
+        """Passes on what has happened. What `on_event` raises ends this node's part, unlike where an attribute is read."""
+        self._wait(lambda: True, None)
 
     def _wait(self, done, timeout):
         end = None if timeout is None else time.monotonic() + timeout

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A word is one packet; see [`join`](crate::embed::join). While this node looks for others, every word makes
-//! it leave at once: the caller says none then but `leave`.
+//! it leave at once: the caller says none then but `fail` and `leave`.
 
 use std::future::ready;
 use std::io;

@@ -566,6 +566,13 @@ class Running(unittest.TestCase):
         self.assertIsNone(newcomer.next(timeout=PATIENCE))
         self.assertEqual(newcomer.state, "finished")
 
+    def test_a_program_that_fails_before_a_world_has_formed_leaves_its_seat_to_others(self):
+        (first,) = self.worlds_of("no seat", 1, 2)
+        self.assertIsNone(first.next(timeout=0.2))
+        first.fail(9)
+        self.assertEqual((first.state, first.next()), ("left", None))
+        self.all(self.worlds_of("no seat", 2), lambda world: world.next())
+
     def test_a_program_that_has_finished_and_then_fails_ends_the_world_with_its_code(self):
         first, second = worlds = self.worlds_of("regrets", 2)
         self.all(worlds, lambda world: world.next())

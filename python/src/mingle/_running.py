@@ -203,7 +203,7 @@ class RunningWorld:
         the leader, nodes that wait for a seat end too. Waits until all nodes know, but at most 5 seconds.
         """
         self._hear_all()
-        if self._state in ("running", "over"):
+        if self._state not in ENDED:
             self._leave("fail", _code(code))
 
     def close(self) -> None:

@@ -301,6 +301,20 @@ class Use(unittest.TestCase):
                 with one.step():
                     one._watch.is_over.wait(PATIENCE)
 
+    def test_an_exception_of_on_event_comes_out_of_a_block_that_asks_for_no_other_world(self):
+        def raises(event):
+            if event["event"] == "waiting":
+                raise ValueError("of on_event")
+
+        for is_heard_by_the_watch in (True, False):
+            with self.assertRaisesRegex(ValueError, "of on_event"), group("last event", on_event=raises) as one:
+                one.goes_on()
+                if not is_heard_by_the_watch:
+                    one._watch.stop()
+                one._world._pending.append(("event", '{"event": "waiting", "nodes": 1}', None))
+                self.assertEqual(one._watch.is_over.wait(is_heard_by_the_watch and PATIENCE), is_heard_by_the_watch)
+            self.assertFalse(dist.is_initialized())
+
     def test_a_state_that_was_taken_over_counts_with_the_steps_of_its_source(self):
         with group("own") as one:
             one.goes_on()

@@ -166,15 +166,20 @@ class Group:
         if self._owner[0] != os.getpid():
             # A child that `fork` has made has the connections of its parent.
             return
-        if self._watch is not None:
-            self._watch.stop()
-        # The others learn it from mingle first, and not from a connection that ends.
-        self._world.__exit__(kind, error, trace)
-        if self._watch is not None and not self._is_done:
-            self._watch.cut()
-        with contextlib.suppress(Exception):
-            self._leave()
-        self._is_done = True
+        watch = self._watch
+        if watch is not None:
+            watch.stop()
+        try:
+            # The others learn it from mingle first, and not from a connection that ends.
+            self._world.__exit__(kind, error, trace)
+        finally:
+            if watch is not None and not self._is_done:
+                watch.cut()
+            with contextlib.suppress(Exception):
+                self._leave()
+            self._is_done = True
+        if kind is None and watch is not None and watch.error is not None:
+            raise watch.error
 
     def __repr__(self):
         return f"<mingle.torch.Group rank {self.rank} of {self.world}, {self.steps} steps, {self._world!r}>"

@@ -4,6 +4,8 @@
 """
 
 import contextlib
+import errno
+import json
 import os
 import random
 import signal
@@ -314,6 +316,22 @@ class Use(unittest.TestCase):
                 one._world._pending.append(("event", '{"event": "waiting", "nodes": 1}', None))
                 self.assertEqual(one._watch.is_over.wait(is_heard_by_the_watch and PATIENCE), is_heard_by_the_watch)
             self.assertFalse(dist.is_initialized())
+
+    def test_connections_end_as_soon_as_a_descriptor_is_free(self):
+        is_free, fails = threading.Event(), OSError(errno.EMFILE, "Too many open files")
+
+        def sockets(real=mingle._group._sockets):
+            if not tries:
+                tries.append(True)
+                raise fails
+            is_free.set()
+            return real()
+
+        tries, over = [], {"event": "over", "rank": 0, "node": None, "end": "gone", "code": None, "message": "gone"}
+        with group("descriptors") as one, mock.patch("mingle._group._sockets", sockets):
+            one.goes_on()
+            one._world._pending.append(("event", json.dumps(over), None))
+            self.assertTrue(is_free.wait(20))
 
     def test_a_state_that_was_taken_over_counts_with_the_steps_of_its_source(self):
         with group("own") as one:

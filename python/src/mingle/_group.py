@@ -388,10 +388,12 @@ class _Watch(threading.Thread):
         Gloo has no abort (torch 2.15: `Backend::abort` does nothing), and tells nobody the descriptors of its connections. So
         all that were opened while torch connected end, and later ones to the same hosts, as of `new_group`.
         """
-        later = {name: fd for name, fd in _sockets().items() if name not in self._before}
-        hosts = {_peer(fd) for name, fd in later.items() if self._opened is None or name in self._opened}
-        for fd in later.values():
-            _peer(fd, ends=hosts - {None})
+        # No descriptor may be free.
+        with contextlib.suppress(OSError):
+            later = {name: fd for name, fd in _sockets().items() if name not in self._before}
+            hosts = {_peer(fd) for name, fd in later.items() if self._opened is None or name in self._opened}
+            for fd in later.values():
+                _peer(fd, ends=hosts - {None})
 
 
 # torch's own `Work.wait`.

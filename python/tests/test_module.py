@@ -171,36 +171,6 @@ class Module(unittest.TestCase):
             self.assertEqual(ran.returncode, 1)
             self.assertIn("neither beside this Python nor in PATH", ran.stderr)
 
-    def test_a_world_forms_of_the_module_and_asyncio_together(self):
-        async def both():
-            options = {"timeout": PATIENCE}
-            return await asyncio.gather(*(mingle.join_async(job("async"), 2, **options) for _ in range(2)))
-
-        first, second = asyncio.run(both())
-        self.assertEqual({first.rank, second.rank}, {0, 1})
-        without = asyncio.run(mingle.join_async(job("async"), 1, listener=False))
-        self.assertIsNone(without.listener)
-        socket.create_server(without.master).close()
-
-    def test_a_cancelled_task_frees_its_place_at_once(self):
-        async def cancelled():
-            leads = asyncio.Event()
-            task = asyncio.ensure_future(
-                mingle.join_async(job("cancel"), 2, rank=0, on_event=lambda e: e["event"] == "leading" and leads.set())
-            )
-            await asyncio.wait_for(leads.wait(), PATIENCE)
-            task.cancel()
-            with self.assertRaises(asyncio.CancelledError):
-                await task
-            # The loop has forgotten the descriptor, whose number comes again.
-            await asyncio.wait_for(mingle.join_async(job("cancel again"), 1), PATIENCE)
-
-        asyncio.run(cancelled())
-        # Rank 0 would be taken if the node were still there.
-        with ThreadPoolExecutor(2) as pool:
-            nodes = [pool.submit(join, "cancel", 2, rank=rank) for rank in range(2)]
-            self.assertEqual([node.result().rank for node in nodes], [0, 1])
-
     def test_a_timeout_names_what_is_missing(self):
         with self.assertRaises(mingle.DeadlineError) as raised:
             mingle.join(job("alone"), 2, rank=0, timeout="300ms", quiet=True)
@@ -260,8 +230,6 @@ class Module(unittest.TestCase):
             if options != {"grow": True}:
                 with self.assertRaises(TypeError, msg=options):
                     mingle.RunningWorld(**{"job_id": job("wrong"), "world": 2, **options})
-                with self.assertRaises(TypeError, msg=options):
-                    asyncio.run(mingle.join_async(**{"job_id": job("wrong"), "world": 2, **options}))
 
     def test_times_and_paths_may_be_objects(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -401,7 +369,7 @@ class Module(unittest.TestCase):
         for kind, wanted in [("Options(TypedDict", options - {"job-id", "world"}), ("StayOptions(Options", stays)]:
             fields = TYPES.read_text().split(f"class {kind}, ")[1].split("\nclass ")[0]
             self.assertEqual({name.replace("_", "-") for name in re.findall(r"^ +(\w+): ", fields, re.M)}, wanted)
-        for function, kind in [(mingle.join, ""), (mingle.join_async, ""), (mingle.RunningWorld.__init__, "Stay")]:
+        for function, kind in [(mingle.join, ""), (mingle.RunningWorld.__init__, "Stay")]:
             given = function.__annotations__
             self.assertEqual(given["options"], f"Unpack[{kind}Options]")
             self.assertLessEqual({"job_id", "world", "listener", "on_event"}, set(given))
@@ -461,12 +429,8 @@ class Running(unittest.TestCase):
         (newcomer,) = self.worlds_of("told", 1, 2)
         while second.waiting == 0:
             second.wait(0.05)
-
-        async def again():
-            return await second.next_async(code=9)
-
         with ThreadPoolExecutor(1) as pool:
-            node = pool.submit(asyncio.run, again())
+            node = pool.submit(second.next, code=9)
             self.assertTrue(first.wait(PATIENCE))
             self.assertEqual((first.over.how, first.over.code), ("exited", 9))
             newcomer.close()
@@ -667,17 +631,25 @@ class Running(unittest.TestCase):
                 method(world)
             self.assertEqual((world.state, world.fileno()), ("left", -1))
 
-    def test_the_world_lives_in_an_event_loop(self):
+    def test_an_event_loop_joins_in_threads_and_hears_of_its_world_by_the_descriptor(self):
         first, second = self.worlds_of("loop", 2)
 
         async def both():
-            await asyncio.gather(first.next_async(), second.next_async())
-            task = asyncio.ensure_future(second.next_async())
-            await asyncio.wait_for(first.wait_async(), PATIENCE)
-            await asyncio.gather(first.next_async(), task)
-            return await asyncio.gather(first.finish_async(), second.finish_async())
+            await asyncio.gather(*(asyncio.to_thread(world.next) for world in (first, second)))
+            is_over, loop, fd = asyncio.Event(), asyncio.get_running_loop(), first.fileno()
+            loop.add_reader(fd, lambda: first.state != "running" and is_over.set())
+            again = asyncio.ensure_future(asyncio.to_thread(second.next, code=7))
+            await asyncio.wait_for(is_over.wait(), PATIENCE)
+            loop.remove_reader(fd)
+            self.assertEqual((first.over.how, first.over.code), ("exited", 7))
+            return await asyncio.gather(asyncio.to_thread(first.next), again)
 
-        self.assertEqual(asyncio.run(both()), [True, True])
+        self.assertEqual([node.generation for node in asyncio.run(both())], [1, 1])
+
+        async def once():
+            return await asyncio.gather(*(asyncio.to_thread(join, "to thread", 2) for _ in range(2)))
+
+        self.assertEqual({node.rank for node in asyncio.run(once())}, {0, 1})
 
     def test_a_loop_over_the_world_ends_with_the_job(self):
         # A world that is over before a node has asked for it is left out.
@@ -709,7 +681,7 @@ class Running(unittest.TestCase):
             ("exited", 1, inside + "    raise KeyError"),
             ("exited", 3, inside + "    sys.exit(3)"),
             ("exited", 1, inside + "    sys.exit('text')"),
-            ("exited", 5, f"import asyncio\nworld = {hears}\n{cut_off}asyncio.run(world.wait_async())"),
+            ("exited", 5, f"world = {hears}\n{cut_off}world.wait()"),
             ("left", None, inside + "    sys.exit()"),
             ("left", None, inside + "    raise KeyboardInterrupt"),
             ("exited", 1, begin + "raise KeyError"),
@@ -838,10 +810,6 @@ class Running(unittest.TestCase):
         self.assertEqual((raised.exception.code, raised.exception.facts["joined"]), (3, 1))
         world.fail()
         self.assertEqual(world.state, "failed")
-        (world,) = self.worlds_of("cancelled", 1, 2)
-        with self.assertRaises(asyncio.TimeoutError):
-            asyncio.run(asyncio.wait_for(world.next_async(), 0.1))
-        self.assertEqual(world.state, "left")
 
     def test_no_descriptor_is_left_behind(self):
         def once():

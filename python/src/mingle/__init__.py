@@ -42,7 +42,6 @@ __all__ = [
     "SecretError",
     "UsageError",
     "join",
-    "join_async",
 ]
 
 # Milliseconds. A signal ends `poll`; one that comes just before is seen after this time.
@@ -209,20 +208,10 @@ def join(
 
     Raises :class:`Error` if no world forms, its subclass :class:`UsageError`, also a ``ValueError``, for a wrong value, and
     ``TypeError`` for an unknown option or a value of a wrong type. Ctrl-C and every other exception leave the world at once.
+
+    In asyncio write ``await asyncio.to_thread(mingle.join, "foo", 4)``. A cancelled task does not end the wait: give a timeout.
     """
-    return RunningWorld._once(job_id, world, listener, on_event, options)._wait_for_world(None)
-
-
-async def join_async(
-    job_id: str | None = None,
-    world: int | str | None = None,
-    *,
-    listener: bool = True,
-    on_event: Callable[[Mapping[str, Any]], object] | None = None,
-    **options: Unpack[Options],
-) -> Assignment:
-    """Does the same as :func:`join` in an asyncio event loop. Cancelling the task leaves the world at once."""
-    return await RunningWorld._once(job_id, world, listener, on_event, options)._wait_for_world_async()
+    return _Once(job_id, world, listener=listener, on_event=on_event, **options).next()
 
 
 def _arguments(given, function, known):
@@ -323,6 +312,6 @@ def _after_fork():
 
 os.register_at_fork(after_in_child=_after_fork)
 
-from ._running import Over, RunningWorld  # noqa: E402 - it needs the names above
+from ._running import Over, RunningWorld, _Once  # noqa: E402 - it needs the names above
 
 RunningWorld.__module__ = Over.__module__ = __name__

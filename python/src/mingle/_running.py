@@ -69,10 +69,11 @@ class RunningWorld:
     of the next generation forms, in which new nodes replace the lost nodes.
 
     If an exception leaves a ``with`` block or a method, or ends the process, this node has failed: the world is over for all
-    nodes with exit code 1, or, where SystemExit leaves the block, with its code. After Ctrl-C, a cancelled task or
-    ``sys.exit(0)``, and where the process ends in another way, this node leaves as by :meth:`close`.
+    nodes with exit code 1, or, where SystemExit leaves the block, with its code. After Ctrl-C or ``sys.exit(0)``, and
+    where the process ends in another way, this node leaves as by :meth:`close`.
 
-    Attributes are up to date whenever you read them. Use the object in a single thread at a time.
+    Attributes are up to date whenever you read them. Use the object in a single thread at a time. In asyncio, run
+    :meth:`next` by ``asyncio.to_thread``, and read :attr:`state` where ``loop.add_reader(world.fileno(), ...)`` calls you.
     """
 
     def __init__(
@@ -84,27 +85,19 @@ class RunningWorld:
         on_event: Callable[[Mapping[str, Any]], object] | None = None,
         **options: Unpack[StayOptions],
     ) -> None:
-        self._begin(job_id, world, listener, on_event, options, True)
-        _worlds.add(self)
-
-    @classmethod
-    def _once(cls, job_id, world, listener, on_event, options):
-        """A node that forms one world, and does not stay with it."""
-        self = cls.__new__(cls)
-        self._begin(job_id, world, listener, on_event, options, False)
-        return self
-
-    def _begin(self, job_id, world, listener, on_event, options, stays):
-        self._on_event, self._stays = on_event, stays
+        self._on_event = on_event
         self._assignment = None
         self._error = None
         # What has happened, and was not passed on, since `on_event` has raised.
         self._pending = []
         self._clear("forming")
-        function = "RunningWorld" if stays else "join"
-        arguments = _arguments({"job_id": job_id, "world": world, **options}, function, options_of(stays))
-        self._joining = Joining(arguments, listener, stays)
+        given = {"job_id": job_id, "world": world, **options}
+        self._joining = Joining(_arguments(given, self._function, options_of(self._stays)), listener, self._stays)
         _held.update((self, self._joining))
+        if self._stays:
+            _worlds.add(self)
+
+    _function, _stays = "RunningWorld", True
 
     @property
     def state(self) -> Literal["forming", "running", "over", "finished", "left", "failed"]:
@@ -166,21 +159,21 @@ class RunningWorld:
         Raises :class:`Error` if no world forms. Ctrl-C and every other exception, also of ``on_event``, end this node's part
         at once.
         """
-        self._again(code)
-        return self._wait_for_world(timeout)
-
-    async def next_async(self, *, code: int = 1) -> Assignment | None:
-        """Does the same as :meth:`next` in an asyncio event loop. Cancelling the task leaves the job at once."""
-        self._again(code)
-        return await self._wait_for_world_async()
+        code = _code(code)
+        self._hear_all()
+        # The first world was asked for already.
+        if self._state == "over" or self._state == "running" and self._is_taken:
+            self._clear("forming")
+            self._joining.say("next", code)
+        self._wait(lambda: self._state != "forming", timeout)
+        if self._error is not None:
+            raise self._error
+        self._is_taken = self._assignment is not None
+        return self._assignment
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the world has ended, but at most ``timeout`` seconds. Returns whether the world has ended."""
         return self._wait(lambda: self._state != "running", timeout)
-
-    async def wait_async(self) -> None:
-        """Does the same as :meth:`wait` in an asyncio event loop, without a timeout."""
-        await self._wait_async(lambda: self._state != "running")
 
     def finish(self, timeout: float | None = None) -> bool:
         """Says that the program has succeeded on this node, and waits until it has succeeded on all nodes, but at most
@@ -190,13 +183,6 @@ class RunningWorld:
         if self._state == "running":
             self._joining.say("finish")
         return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
-
-    async def finish_async(self) -> bool:
-        """Does the same as :meth:`finish` in an asyncio event loop, without a timeout."""
-        if self.state == "running":
-            self._joining.say("finish")
-        await self._wait_async(lambda: self._state != "running")
-        return self._state == "finished"
 
     def fail(self, code: int = 1) -> None:
         """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. If this node is
@@ -244,28 +230,6 @@ class RunningWorld:
         roster = () if self._assignment is None else self._assignment.roster
         return tuple(member for member in roster if member.rank in ranks)
 
-    def _again(self, code):
-        code = _code(code)
-        self._hear_all()
-        # The first world was asked for already.
-        if self._state == "over" or self._state == "running" and self._is_taken:
-            self._clear("forming")
-            self._joining.say("next", code)
-
-    def _wait_for_world(self, timeout):
-        self._wait(lambda: self._state != "forming", timeout)
-        return self._formed()
-
-    async def _wait_for_world_async(self):
-        await self._wait_async(lambda: self._state != "forming")
-        return self._formed()
-
-    def _formed(self):
-        if self._error is not None:
-            raise self._error
-        self._is_taken = self._assignment is not None
-        return self._assignment
-
     def _leave_with(self, code):
         self._hear_all()
         if self._state not in ENDED:
@@ -300,27 +264,6 @@ class RunningWorld:
             self._leave("leave", _code_of(error))
             raise
         return True
-
-    async def _wait_async(self, done):
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        is_told = asyncio.Event()
-        fd = self._joining.fileno()
-        try:
-            self._take()
-            while not done():
-                loop.add_reader(fd, is_told.set)
-                await is_told.wait()
-                is_told.clear()
-                loop.remove_reader(fd)
-                poll = select.poll()
-                poll.register(fd, select.POLLIN)
-                self._take(any(flag & select.POLLHUP for _, flag in poll.poll(0)))
-        except BaseException as error:
-            loop.remove_reader(fd)
-            self._leave("leave", _code_of(error))
-            raise
 
     def _take(self, is_last=False):
         """Passes on what has happened. ``is_last``: the thread has ended."""
@@ -389,6 +332,12 @@ class RunningWorld:
 
     # Why the last world that is over has ended.
     _cause = ""
+
+
+class _Once(RunningWorld):
+    """A node that forms one world, and does not stay with it."""
+
+    _function, _stays = "join", False
 
 
 def _code(code):

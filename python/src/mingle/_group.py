@@ -64,7 +64,8 @@ class Group:
     it loads any part of the state, so that the sender may die. When :attr:`is_new` is true, create every object that keeps
     a process group, such as DistributedDataParallel, anew.
 
-    Newcomers enter between two steps, and no step is lost. Use the object in the thread that has created it.
+    Newcomers enter between two steps, and no step is lost. Use the object in the thread that has created it. Until the block
+    of ``with`` begins and while :meth:`goes_on` runs, nothing else may change ``os.environ``: mingle's thread reads it.
 
     ``rank``, ``world``: the rank of this node, and the number of nodes
     ``steps``: how many steps count, the same on all nodes

@@ -74,6 +74,7 @@ class RunningWorld:
 
     Attributes are up to date whenever you read them. Use the object in a single thread at a time. In asyncio, run
     :meth:`next` by ``asyncio.to_thread``, and read :attr:`state` where ``loop.add_reader(world.fileno(), ...)`` calls you.
+    While :attr:`state` is "forming", nothing in this process may change ``os.environ``: mingle's thread reads the environment.
     """
 
     def __init__(

@@ -35,15 +35,7 @@ from mingle.torch import TAKES_SOCKET, _set
 from mingle.torch import _store as open_store
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import api
-from torch.distributed.elastic.rendezvous.api import (
-    RendezvousClosedError,
-    RendezvousConnectionError,
-    RendezvousError,
-    RendezvousHandler,
-    RendezvousParameters,
-    RendezvousStateError,
-    RendezvousTimeoutError,
-)
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
 
 __all__ = ["MingleRendezvous", "create_handler", "get_handler"]
 
@@ -56,15 +48,6 @@ CLOSED = 1
 
 # Variables that torchrun sets for each worker itself: it counts workers, while mingle counts nodes.
 AGENTS_OWN = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"}
-
-# The exception for each exit code of mingle. `mingle --help` lists the codes.
-ERRORS = {
-    2: ValueError,
-    3: RendezvousTimeoutError,
-    4: RendezvousStateError,
-    5: RendezvousConnectionError,
-    6: RendezvousTimeoutError,
-}
 
 # Options of --rdzv-conf that are options of mingle, in seconds.
 TIMES = {"join_timeout": "timeout", "last_call_timeout": "last_call"}
@@ -88,12 +71,12 @@ RETURNS_INFO = hasattr(api, "RendezvousInfo")
 PREFIX = "mingle/agents"
 
 
-def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
+def get_handler() -> Callable[[api.RendezvousParameters], api.RendezvousHandler]:
     """The entry point, which torch calls once. torch calls the result to create a handler."""
     return create_handler
 
 
-def create_handler(params: RendezvousParameters) -> RendezvousHandler:
+def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
     """Creates a handler from torchrun's options. ValueError for options that mingle does not support."""
     # "none" is torchrun's default. With it, all jobs without an ID would meet.
     if not params.run_id or params.run_id == "none":
@@ -109,13 +92,6 @@ def create_handler(params: RendezvousParameters) -> RendezvousHandler:
     if params.min_nodes != params.max_nodes:
         # All agents may meet in one store in the end, so torch takes any range.
         options.update(world=f"{params.min_nodes}:{params.max_nodes}", grow=True, allow_split=True)
-        if not any(argument.startswith(("--max-restarts", "--max_restarts")) for argument in sys.argv):
-            log.info(
-                "--nnodes=%s:%s: give --max-restarts=1 or more on every node. If a node is gone, the workers of the others "
-                "fail at once, and without a restart left that ends the job.",
-                params.min_nodes,
-                params.max_nodes,
-            )
     endpoint = (params.endpoint or "").strip()
     if endpoint:
         options["seed"] = endpoint
@@ -142,7 +118,7 @@ class _AgentStore(PrefixStore):
         super().set(key, self._address if key == "MASTER_ADDR" else value)
 
 
-class MingleRendezvous(RendezvousHandler):
+class MingleRendezvous(api.RendezvousHandler):
     """The rendezvous of one agent."""
 
     def __init__(self, run_id: str, options: dict[str, Any], timeout: timedelta) -> None:
@@ -177,7 +153,8 @@ class MingleRendezvous(RendezvousHandler):
                     atexit.register(world.close)
                 node = world.next(code=AGAIN)
             except mingle.Error as error:
-                raise ERRORS.get(error.code, RendezvousError)(f"mingle: {error}") from error
+                kind = ValueError if isinstance(error, mingle.UsageError) else RendezvousError
+                raise kind(f"mingle: {error}") from error
             if node is None:
                 self._end()
             export(node)
@@ -256,7 +233,7 @@ class MingleRendezvous(RendezvousHandler):
             if self._world.wait(pause):
                 return False
             if time.monotonic() >= deadline:
-                raise RendezvousTimeoutError(f"{here} of {world} agents have reached the store of rank 0")
+                raise RendezvousError(f"{here} of {world} agents have reached the store of rank 0")
             step = 0
 
     def _close(self, has_failed: bool) -> None:

@@ -12,18 +12,6 @@ class RendezvousClosedError(RendezvousError):
     pass
 
 
-class RendezvousTimeoutError(RendezvousError):
-    pass
-
-
-class RendezvousConnectionError(RendezvousError):
-    pass
-
-
-class RendezvousStateError(RendezvousError):
-    pass
-
-
 @dataclass
 class RendezvousStoreInfo:
     master_addr: str

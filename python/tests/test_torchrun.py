@@ -265,7 +265,7 @@ class Torchrun(unittest.TestCase):
     def test_wrong_options_end_at_once(self):
         for options, message in [
             (["--rdzv_conf=is_host=1"], "is_host"),
-            (["--rdzv_endpoint=a b"], "seed="),
+            (["--rdzv_endpoint=a/b"], "seed="),
         ]:
             (agent,) = self.start("w", 2, *options)
             agent.expect(message)

@@ -93,11 +93,11 @@ class Plugin(unittest.TestCase):
     def test_an_agent_whose_process_ends_by_a_signal_says_farewell(self):
         # torch makes an exception of it, with which the process ends with code 1.
         # The stores of a test are in one process.
-        code = f"from tests.test_plugin import create; agent = create('{JOB}-signal'); agent._open = lambda node: node\n"
-        code += "agent.next_rendezvous(); raise InterruptedError"
+        code = "from tests.test_plugin import create; import mingle_torchrun; mingle_torchrun.open_store = lambda node, *_: node\n"
+        code += f"create('{JOB}-signal').next_rendezvous(); raise InterruptedError"
         first = create(f"{JOB}-signal")
-        first._open = lambda node: node
-        with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL) as other:
+        here = mock.patch("mingle_torchrun.open_store", lambda node, *_: node)
+        with here, subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL) as other:
             first.next_rendezvous()
             self.wait_for(lambda: first.num_nodes_waiting() > 0)
             self.assertEqual((first._world.over.how, other.wait()), ("left", 1))
@@ -181,29 +181,33 @@ class Plugin(unittest.TestCase):
         except ChildProcessError:
             handler.shutdown()
 
-    def test_an_agent_that_never_reaches_the_store_ends_at_its_timeout(self):
-        plugin = importlib.import_module("mingle_torchrun")
-        handler, now = create(timeout=60), time.monotonic()
-        handler._world = SimpleNamespace(state="running")
-        tries = []
+    def test_a_node_that_never_reaches_the_store_ends_at_its_timeout(self):
+        module, now, tries = importlib.import_module("mingle.torch"), time.monotonic(), []
 
-        def fails(*_, **__):
-            tries.append(len(tries))
+        def fails(_, patience, **__):
+            tries.append(patience.total_seconds())
             self.assertLessEqual(len(tries), 6, "it tries for ever")
             raise RuntimeError("no connection")
 
-        # Each try takes 10 s.
-        with mock.patch.object(plugin.time, "monotonic", lambda: now + 10 * len(tries)):
-            with mock.patch.object(plugin, "open_store", fails), self.assertRaisesRegex(RuntimeError, "no connection"):
-                handler._open(SimpleNamespace(rank=1, world=2))
-        self.assertEqual(len(tries), 6)
+        with mock.patch.object(module.time, "monotonic", lambda: now + sum(tries)), mock.patch.object(module, "_store", fails):
+            with self.assertRaisesRegex(RuntimeError, "no connection"):
+                module.open_store(SimpleNamespace(rank=1, world=2), lambda _: False, timedelta(seconds=120))
+            self.assertEqual(tries, [2, 4, 8, 16, 32, 60])
+            # And where the world is over, with the first try.
+            tries.clear()
+            self.assertIsNone(module.open_store(SimpleNamespace(rank=1, world=2), lambda _: True, timedelta(seconds=120)))
+        self.assertEqual(tries, [2])
 
-    def test_an_agent_waits_for_the_others_at_the_store_until_its_timeout(self):
-        handler = create()
-        handler._world = SimpleNamespace(wait=lambda _: False)
-        store = SimpleNamespace(add=lambda *_: 1)
-        with self.assertRaisesRegex(RendezvousError, "1 of 2 agents have reached the store"):
-            handler._all_come(store, 2, time.monotonic() + 0.1)
+    def test_a_node_waits_for_the_others_at_the_store_until_its_timeout_or_the_end_of_the_world(self):
+        module, node, limit = importlib.import_module("mingle.torch"), SimpleNamespace(rank=1, world=2), timedelta(seconds=0.1)
+        for fails in (None, OSError("rank 0 is gone")):
+            store = mock.Mock(**{"add.return_value": 1, "add.side_effect": fails})
+            with mock.patch.object(module, "_store", lambda *_, **__: store):
+                with self.assertRaisesRegex(RuntimeError, f"{0 if fails else 1} of 2 nodes have reached the store"):
+                    module.open_store(node, time.sleep, limit)
+                # It is counted once.
+                self.assertLessEqual({call.args[1] for call in store.add.call_args_list[1:]}, {0})
+                self.assertIsNone(module.open_store(node, lambda _: True, limit))
 
     def test_if_no_world_forms_the_timeout_has_a_reason(self):
         with self.assertRaisesRegex(RendezvousError, "no world of 2"):

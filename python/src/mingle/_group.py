@@ -16,16 +16,15 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from . import LOOK, RunningWorld, UsageError
-from .torch import TAKES_SOCKET, _export, _refuse_torchrun, _store
+from .torch import TAKES_SOCKET, _export, _refuse_torchrun, open_store
 
 # Seconds. A collective fails before mingle has found the dead node: a killed one takes a second at most.
 HEARS = 5
 # How long the nodes may take to the boundary at which newcomers come in: less than `stop_timeout`, after which the next
 # world forms without those that are not there.
 BOUNDARY = 20
-# The patience with the store of rank 0, which may be dead: what waits for it does not see that before. The second is longer
-# than an answer about the name of the host, which torch asks for, may take.
-FIRST, LONGEST = 2, 60
+# How long each node may take to the store, and an answer of the store.
+STORE = timedelta(minutes=5)
 # How often in a row torch may fail to connect while no node is lost.
 TRIES = 3
 # How long a collective of Gloo may take to fail after its connections have been cut.
@@ -215,11 +214,13 @@ class Group:
         """Makes the group of a world that has formed, and agrees on the steps that count."""
         rank, world = assignment.rank, assignment.world
         _export(assignment)
-        store = self._open(assignment)
+        store = open_store(assignment, self._watch.is_over.wait, STORE)
+        if store is None:
+            raise _Over
         store.set(f"mingle/steps/{rank}", str(self._own))
-        store.add("mingle/here", 1)
+        store.add("mingle/told", 1)
         if rank == 0:
-            self._watch.wait_for(store, "mingle/here", world)
+            self._watch.wait_for(store, "mingle/told", world)
             steps = [int(store.get(f"mingle/steps/{rank}")) for rank in range(world)]
             store.set("mingle/most", f"{steps.index(max(steps))} {max(steps)}")
             store.add("mingle/agreed", 1)
@@ -235,20 +236,6 @@ class Group:
             distributed_c10d.Work.wait = self._watch.patient_wait()
         self.assignment, self.generation = assignment, assignment.generation
         self.rank, self.world, self.source, self.steps, self.is_new = rank, world, source, steps, True
-
-    def _open(self, assignment):
-        is_master = assignment.rank == 0
-        patience, end = LONGEST if is_master else FIRST, time.monotonic() + LONGEST
-        while True:
-            try:
-                store = _store(assignment, timedelta(seconds=patience), wait_for_workers=False)
-            except RuntimeError:
-                if is_master or self._watch.is_over.wait(LOOK / 1000) or time.monotonic() > end:
-                    raise
-                patience = min(6 * patience, LONGEST)
-            else:
-                store.set_timeout(timedelta(minutes=5))
-                return store
 
     def _leave(self):
         """Leaves torch's group. The exception is that of `on_event`."""

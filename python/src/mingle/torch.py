@@ -25,12 +25,17 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from torch.distributed import TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from . import UsageError, _local, join
+from . import LOOK, UsageError, _local, join
 
 __all__ = ["Group", "rendezvous"]
 
 # Seconds: the longest timeout of mingle.
 LONGEST = 365 * 24 * 3600
+# The first and the longest patience with the store of rank 0, which may be dead: what waits for the store does not see that
+# before. The longest is more than an answer about the name of the host, which torch asks for, may take.
+PATIENCE = timedelta(seconds=2), timedelta(seconds=60)
+# What a store raises, depending on the version of torch.
+FAILED = (RuntimeError, OSError)
 
 # Whether TCPStore takes a socket, and whether it can be told which server to use. It is not a function of Python.
 TAKES_SOCKET = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
@@ -59,6 +64,43 @@ def rendezvous(url, timeout=timedelta(minutes=10), **_):
         time.sleep(0.05)
     yield store, assignment.rank, assignment.world
     raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
+
+
+def open_store(assignment, is_over, timeout):
+    """The store of a world, once all nodes have reached it; None if the world is over before.
+
+    ``is_over`` waits for the end of the world, at most this many seconds, and returns whether the world is over.
+    """
+    end = time.monotonic() + timeout.total_seconds()
+    patience, longest = (timeout, timeout) if assignment.rank == 0 else PATIENCE
+    while True:
+        try:
+            # A new server each time: torch would find the keys of an earlier one on the same port.
+            store = _store(assignment, patience, wait_for_workers=False)
+            break
+        except FAILED:
+            # Rank 0 is gone, or it has not come so far.
+            if assignment.rank == 0 or time.monotonic() >= end:
+                raise
+        if is_over(LOOK / 1000):
+            return None
+        patience = min(2 * patience, longest)
+    store.set_timeout(timeout)
+    # Rank 0 answers at most 5,000 such questions a second.
+    pause, step = max(0.005, assignment.world / 5000), 1
+    while True:
+        try:
+            here = store.add("mingle/here", step)
+        except FAILED:
+            # Rank 0 is gone, which the world knows in a moment.
+            here, pause = 0, 0.5
+        if here >= assignment.world:
+            return store
+        if is_over(pause):
+            return None
+        if time.monotonic() >= end:
+            raise RuntimeError(f"{here} of {assignment.world} nodes have reached the store of rank 0")
+        step = 0
 
 
 def _store(assignment, timeout, use_libuv=None, **more):

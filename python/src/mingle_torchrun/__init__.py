@@ -26,13 +26,11 @@ import atexit
 import logging
 import os
 import sys
-import time
 from datetime import timedelta
 from typing import Any, Callable, Optional
 
 import mingle
-from mingle.torch import TAKES_SOCKET, _set
-from mingle.torch import _store as open_store
+from mingle.torch import TAKES_SOCKET, _set, open_store
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
@@ -52,15 +50,9 @@ AGENTS_OWN = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"}
 # Options of --rdzv-conf that are options of mingle, in seconds.
 TIMES = {"join_timeout": "timeout", "last_call_timeout": "last_call"}
 
-# What a store raises, depending on the version of torch.
-FAILED = (RuntimeError, OSError)
-
 # Seconds. Where the job can go on without it, a suspected agent is gone after this time; c10d takes 15. Where it cannot, the
 # agents sit an outage out for as long as `mingle run` does. MINGLE_GONE_AFTER replaces both.
 GONE_AFTER = 10
-# How long to try to reach the store before looking whether the world is over, and how long to wait after an error.
-CONNECT = 3
-LOOK = 0.5
 # How long an agent that closes waits for those that start again: as long as torch lets workers stop.
 LAST = 30
 
@@ -92,6 +84,8 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
     if params.min_nodes != params.max_nodes:
         # All agents may meet in one store in the end, so torch takes any range.
         options.update(world=f"{params.min_nodes}:{params.max_nodes}", grow=True, allow_split=True)
+        if not os.environ.get("MINGLE_GONE_AFTER"):
+            options["gone_after"] = GONE_AFTER
     endpoint = (params.endpoint or "").strip()
     if endpoint:
         options["seed"] = endpoint
@@ -99,8 +93,6 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
         seconds = params.get_as_int(name)
         if seconds is not None:
             options[option] = seconds
-    if params.min_nodes != params.max_nodes and not os.environ.get("MINGLE_GONE_AFTER"):
-        options["gone_after"] = GONE_AFTER
     # Seconds. torchrun always sets a timeout, 900 by default.
     timeout = timedelta(seconds=params.get_as_int("timeout", 900) or 900)
     return MingleRendezvous(params.run_id, options, timeout)
@@ -158,7 +150,7 @@ class MingleRendezvous(api.RendezvousHandler):
             if node is None:
                 self._end()
             export(node)
-            store = self._open(node)
+            store = open_store(node, world.wait, self._timeout)
             if store is not None:
                 break
         self._store, self._has_met = store, True
@@ -199,42 +191,6 @@ class MingleRendezvous(api.RendezvousHandler):
         # after RendezvousGracefulExitError.
         log.info("job %s has finished, and this node was not needed", self._run_id)
         raise SystemExit(0)
-
-    def _open(self, node: mingle.Assignment) -> Optional[TCPStore]:
-        """The store of this world, which all agents have reached; none if the world is over before."""
-        deadline = time.monotonic() + self._timeout.total_seconds()
-        while self._world.state == "running":
-            try:
-                # A new server each time: torch would find the keys of an earlier one on the same port.
-                patience = self._timeout if node.rank == 0 else timedelta(seconds=CONNECT)
-                store = open_store(node, patience, wait_for_workers=False)
-            except FAILED:
-                # Rank 0 is gone, or it has not come so far.
-                if node.rank == 0 or time.monotonic() >= deadline:
-                    raise
-                continue
-            store.set_timeout(self._timeout)
-            return store if self._all_come(store, node.world, deadline) else None
-        return None
-
-    def _all_come(self, store: TCPStore, world: int, deadline: float) -> bool:
-        """Waits until all agents have reached the store, and returns false if the world is over before."""
-        # Rank 0 answers at most 5,000 such questions a second.
-        pause = max(0.005, world / 5000)
-        step = 1
-        while True:
-            try:
-                here = store.add("mingle/here", step)
-            except FAILED:
-                # Rank 0 is gone, which the world knows in a moment.
-                here, pause = 0, LOOK
-            if here >= world:
-                return True
-            if self._world.wait(pause):
-                return False
-            if time.monotonic() >= deadline:
-                raise RendezvousError(f"{here} of {world} agents have reached the store of rank 0")
-            step = 0
 
     def _close(self, has_failed: bool) -> None:
         self._is_closed = True

@@ -137,8 +137,10 @@ class Jax(unittest.TestCase):
     def test_what_is_wrong_is_said(self):
         with self.assertRaisesRegex(mingle.UsageError, "a worker of torchrun"):
             ask(**GIVEN, TORCHELASTIC_RUN_ID="foo")
-        with self.assertRaisesRegex(mingle.UsageError, "RANK"):
+        with self.assertRaisesRegex(mingle.UsageError, "but RANK is not as mingle sets it"):
             ask(**{**GIVEN, "RANK": ""})
+        with self.assertRaisesRegex(mingle.UsageError, "but MASTER_ADDR is"):
+            ask(MINGLE_ROSTER_DIGEST="00")
         with self.assertRaisesRegex(mingle.UsageError, "world=4"):
             ask(MINGLE_JOB_ID="foo", MINGLE_WORLD="four")
         # Named, it is asked without variables as well.
@@ -147,8 +149,10 @@ class Jax(unittest.TestCase):
 
     def test_containers_of_one_host_name_are_hosts_of_their_own(self):
         own, same, other = (mock.Mock(rank=r, host="a", address=at) for r, at in ((0, "10.0.0.1"), (1, "10.0.0.1"), (2, "10.0.0.2")))
-        for rank, local in ((0, (0, 2)), (1, (1, 2)), (2, (0, 1))):
-            self.assertEqual(mingle._local(mock.Mock(rank=rank, roster=(own, same, other))), local)
+        for rank, local in ((0, ("0", "2")), (1, ("1", "2")), (2, ("0", "1"))):
+            with mock.patch.dict(os.environ):
+                mingle._export(mock.Mock(rank=rank, roster=(own, same, other), env={}))
+                self.assertEqual((os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]), local)
 
     @unittest.skipIf(STUB, "skipped: this Python has no JAX")
     def test_this_jax_is_one_that_was_tried(self):

@@ -276,11 +276,20 @@ def _error(what):
     return ERRORS.get(what["code"], Error)(message, what["code"], what["kind"], what["facts"])
 
 
-def _local(assignment):
-    """The index of this process among those of its host, in the order of ranks, and their number."""
+def _set(assignment, own):
+    """Sets the variables of this process but for these, which it sets itself, and torchrun's."""
+    assignment.env = {
+        name: value for name, value in assignment.env.items() if name not in own and not name.startswith("PET_")
+    }
+    assignment.export()
+
+
+def _export(assignment):
+    """Sets the variables of this process where each process is a node: those that count processes, and all others."""
+    _set(assignment, {"NODE_RANK"})
     own = assignment.roster[assignment.rank]
-    here = [m.rank for m in assignment.roster if (m.host, m.address) == (own.host, own.address)]
-    return here.index(own.rank), len(here)
+    here = [member.rank for member in assignment.roster if (member.host, member.address) == (own.host, own.address)]
+    os.environ.update(LOCAL_RANK=str(here.index(own.rank)), LOCAL_WORLD_SIZE=str(len(here)))
 
 
 def _log(line):

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from . import LOOK, RunningWorld, UsageError
-from .torch import TAKES_SOCKET, _export, _refuse_torchrun, open_store
+from . import LOOK, RunningWorld, UsageError, _export
+from .torch import TAKES_SOCKET, _refuse_torchrun, open_store
 
 # Seconds. A collective fails before mingle has found the dead node: a killed one takes a second at most.
 HEARS = 5

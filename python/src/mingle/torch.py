@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from torch.distributed import TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from . import LOOK, UsageError, _local, join
+from . import LOOK, UsageError, _export, join
 
 __all__ = ["Group", "rendezvous"]
 
@@ -134,22 +134,6 @@ def _refuse_torchrun(what, instead="let"):
     if "TORCHELASTIC_RUN_ID" in os.environ:
         message = f"{what} in a worker of torchrun, which has formed a world and given this process a rank: {instead}"
         raise UsageError(f"{message} the agents meet by torchrun --rdzv-backend=mingle", 2, "usage")
-
-
-def _set(assignment, own):
-    """Sets the variables of this process but for these, which it sets itself, and torchrun's."""
-    assignment.env = {
-        name: value for name, value in assignment.env.items() if name not in own and not name.startswith("PET_")
-    }
-    assignment.export()
-
-
-def _export(assignment):
-    """Sets the variables of this process: those that count processes, and those for NCCL, Gloo and others."""
-    _set(assignment, {"NODE_RANK"})
-    local, here = _local(assignment)
-    os.environ["LOCAL_RANK"] = str(local)
-    os.environ["LOCAL_WORLD_SIZE"] = str(here)
 
 
 # mingle_torch has done it, where torch loads extensions.

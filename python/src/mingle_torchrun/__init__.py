@@ -30,7 +30,8 @@ from datetime import timedelta
 from typing import Any, Callable, Optional
 
 import mingle
-from mingle.torch import TAKES_SOCKET, _set, open_store
+from mingle import _set
+from mingle.torch import TAKES_SOCKET, open_store
 from torch.distributed import PrefixStore, TCPStore
 from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError

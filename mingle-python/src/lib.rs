@@ -8,7 +8,7 @@ mod descriptors;
 mod queue;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::thread::{self, JoinHandle};
 
 use mingle_cli::embed;
@@ -27,9 +27,8 @@ struct Joining {
 #[pymethods]
 impl Joining {
     #[new]
-    #[pyo3(signature = (arguments, keeps_listener, stays = false))]
     fn new(py: Python<'_>, arguments: Vec<String>, keeps_listener: bool, stays: bool) -> PyResult<Self> {
-        descriptors::of_tokio();
+        LazyLock::force(&descriptors::OF_TOKIO);
         let (queue, writer) = Queue::new()?;
         let (sender, separated) = std::sync::mpsc::channel();
         let fd = writer.fd();
@@ -59,7 +58,6 @@ impl Joining {
     }
 
     /// Says a word of [`embed::join`] to the thread.
-    #[pyo3(signature = (word, code = 0))]
     fn say(&self, word: &str, code: u8) {
         self.queue.say(word, code);
     }

@@ -182,7 +182,7 @@ class RunningWorld:
         """
         self._hear_all()
         if self._state == "running":
-            self._joining.say("finish")
+            self._joining.say("finish", 0)
         return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
 
     def fail(self, code: int = 1) -> None:

@@ -278,9 +278,8 @@ def _error(what):
 
 def _set(assignment, own):
     """Sets the variables of this process but for these, which it sets itself, and torchrun's."""
-    assignment.env = {
-        name: value for name, value in assignment.env.items() if name not in own and not name.startswith("PET_")
-    }
+    given = assignment.env.items()
+    assignment.env = {name: value for name, value in given if name not in own and not name.startswith("PET_")}
     assignment.export()
 
 

@@ -8,6 +8,7 @@ import select
 import sys
 import time
 import weakref
+from types import SimpleNamespace
 
 # As in `typing`, whose import would take milliseconds.
 TYPE_CHECKING = False
@@ -28,7 +29,7 @@ ENDED = ("finished", "left", "failed")
 LOST = ("gone", "left")
 
 
-class Over:
+class Over(SimpleNamespace):
     """How a world has ended.
 
     ``how`` is ``"exited"`` (with the exit code ``code``), ``"killed"`` (by the signal ``code``), ``"gone"`` (a node is dead),
@@ -42,14 +43,8 @@ class Over:
     code: int | None
     text: str
 
-    def __init__(self, how, rank=None, host=None, code=None, text=""):
-        self.how, self.rank, self.host, self.code, self.text = how, rank, host, code, text
-
     def __str__(self):
         return self.text
-
-    def __repr__(self):
-        return f"<mingle.Over {self.text}>"
 
 
 class RunningWorld:
@@ -317,7 +312,7 @@ class RunningWorld:
             pass
         elif kind in ("over", "cause"):
             host = event["node"] and event["node"]["host"]
-            self._over = Over(event["end"], rank, host, event["code"], event["message"])
+            self._over = Over(how=event["end"], rank=rank, host=host, code=event["code"], text=event["message"])
             if event["end"] in LOST and rank is not None:
                 self._gone.add(rank)
             self._state = "over"

@@ -81,19 +81,12 @@ def create_handler(params: api.RendezvousParameters) -> api.RendezvousHandler:
             "timeout; options of mingle are variables, such as MINGLE_INTERFACE"
         )
     show()
-    options: dict[str, Any] = {"job_id": params.run_id, "world": str(params.max_nodes)}
+    options: dict[str, Any] = {option: params.get_as_int(name) for name, option in TIMES.items()}
+    options.update(job_id=params.run_id, world=params.max_nodes, seed=(params.endpoint or "").strip() or None)
     if params.min_nodes != params.max_nodes:
         # All agents may meet in one store in the end, so torch takes any range.
         options.update(world=f"{params.min_nodes}:{params.max_nodes}", grow=True, allow_split=True)
-        if not os.environ.get("MINGLE_GONE_AFTER"):
-            options["gone_after"] = GONE_AFTER
-    endpoint = (params.endpoint or "").strip()
-    if endpoint:
-        options["seed"] = endpoint
-    for name, option in TIMES.items():
-        seconds = params.get_as_int(name)
-        if seconds is not None:
-            options[option] = seconds
+        options["gone_after"] = None if os.environ.get("MINGLE_GONE_AFTER") else GONE_AFTER
     # Seconds. torchrun always sets a timeout, 900 by default.
     timeout = timedelta(seconds=params.get_as_int("timeout", 900) or 900)
     return MingleRendezvous(params.run_id, options, timeout)
@@ -150,7 +143,8 @@ class MingleRendezvous(api.RendezvousHandler):
                 raise kind(f"mingle: {error}") from error
             if node is None:
                 self._end()
-            export(node)
+            # Workers inherit the environment of this process.
+            _set(node, AGENTS_OWN)
             store = open_store(node, world.wait, self._timeout)
             if store is not None:
                 break
@@ -199,19 +193,17 @@ class MingleRendezvous(api.RendezvousHandler):
         if world is None:
             return
         try:
-            if has_failed or not world.finish():
-                self._close_for_all(world)
+            if not has_failed and world.finish():
+                return
+            over = world.over
+            if over is not None and over.how == "exited" and over.code == AGAIN:
+                # The others wait for this agent.
+                world.next(timeout=LAST)
+            world.fail(CLOSED)
         except mingle.Error as error:
             log.warning("%s", error)
         finally:
             world.close()
-
-    def _close_for_all(self, world: mingle.RunningWorld) -> None:
-        over = world.over
-        if over is not None and over.how == "exited" and over.code == AGAIN:
-            # The others wait for this agent.
-            world.next(timeout=LAST)
-        world.fail(CLOSED)
 
 
 def show() -> None:
@@ -222,8 +214,3 @@ def show() -> None:
         handler.setFormatter(logging.Formatter("mingle: %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
-
-
-def export(node: mingle.Assignment) -> None:
-    """Sets the variables for NCCL, Gloo and other libraries in this process, whose environment workers inherit."""
-    _set(node, AGENTS_OWN)

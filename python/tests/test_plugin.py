@@ -18,11 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "stub"))
 
 import mingle  # noqa: E402
 import mingle_torch  # noqa: E402
-from torch.distributed.elastic.rendezvous.api import (  # noqa: E402
-    RendezvousClosedError,
-    RendezvousError,
-    RendezvousParameters,
-)
+from torch.distributed.elastic.rendezvous import api  # noqa: E402
 from torch.distributed.rendezvous import HANDLERS, rendezvous  # noqa: E402
 
 JOB = f"wheel-{os.getpid()}"
@@ -34,7 +30,7 @@ def create(job=JOB, nodes=2, **kwargs):
     # Beside an installed wheel there is the folder of the project.
     handler = next(iter(entries)).load() if entries else importlib.import_module("mingle_torchrun").get_handler
     arguments = {"endpoint": "", "min_nodes": nodes, "max_nodes": nodes, "timeout": 900, "join_timeout": 30, **kwargs}
-    return handler()(RendezvousParameters("mingle", run_id=job, **arguments))
+    return handler()(api.RendezvousParameters("mingle", run_id=job, **arguments))
 
 
 def all_meet(handlers):
@@ -87,7 +83,7 @@ class Plugin(unittest.TestCase):
         self.assertTrue(first.is_closed())
         # Also where the others have closed it: this agent has met, and is no spare.
         for first._is_closed in (True, False):
-            with self.assertRaises(RendezvousClosedError):
+            with self.assertRaises(api.RendezvousClosedError):
                 first.next_rendezvous()
 
     def test_an_agent_whose_process_ends_by_a_signal_says_farewell(self):
@@ -130,7 +126,7 @@ class Plugin(unittest.TestCase):
         (first, _), (second, _) = all_meet([create(job), create(job)])
         self.fail_and_shut_down(first)
         self.wait_for(lambda: second.num_nodes_waiting() > 0)
-        with self.assertRaisesRegex(RendezvousClosedError, "is closed"):
+        with self.assertRaisesRegex(api.RendezvousClosedError, "is closed"):
             second.next_rendezvous()
 
     def test_an_agent_that_fails_closes_for_one_that_waits_for_it_already(self):
@@ -140,7 +136,7 @@ class Plugin(unittest.TestCase):
             again = pool.submit(second.next_rendezvous)
             self.wait_for(lambda: first.num_nodes_waiting() > 0)
             self.fail_and_shut_down(first)
-            with self.assertRaisesRegex(RendezvousClosedError, "is closed"):
+            with self.assertRaisesRegex(api.RendezvousClosedError, "is closed"):
                 again.result()
 
     def test_an_agent_without_a_seat_ends_with_code_0_once_the_others_have_ended_well(self):
@@ -210,7 +206,7 @@ class Plugin(unittest.TestCase):
                 self.assertIsNone(module.open_store(node, lambda _: True, limit))
 
     def test_if_no_world_forms_the_timeout_has_a_reason(self):
-        with self.assertRaisesRegex(RendezvousError, "no world of 2"):
+        with self.assertRaisesRegex(api.RendezvousError, "no world of 2"):
             create(f"{JOB}-alone", join_timeout=1).next_rendezvous()
 
     def test_a_silent_agent_is_gone_sooner_only_where_the_job_can_go_on_without_it(self):

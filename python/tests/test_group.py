@@ -308,6 +308,18 @@ class Use(unittest.TestCase):
                 one._watch.is_over.wait(end == "with what the watch has heard" and PATIENCE)
             self.assertFalse(dist.is_initialized())
 
+    def test_a_process_that_ends_in_a_world_that_is_over_ends_with_its_own_code(self):
+        script = f"""
+            import sys, mingle.torch
+            with mingle.torch.Group("group-code-{os.getpid()}", 1, interface="lo") as group:
+                over = '{{"event": "over", "rank": 0, "node": null, "end": "gone", "code": null, "message": "gone"}}'
+                group._world._pending.append(("event", over, None))
+                group._watch.is_cut.wait()
+                sys.exit(3)
+            """
+        run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 3, run.stderr)
+
     def test_connections_end_as_soon_as_a_descriptor_is_free(self):
         def sockets(real=mingle._group._sockets):
             tries.append(True)

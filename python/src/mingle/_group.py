@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -249,7 +250,10 @@ class Group:
             groups = [*_groups()] if watch.is_cut.is_set() else []
             dist.destroy_process_group()
             if groups:
-                threading.Thread(target=groups.clear, daemon=True).start()
+                ends = threading.Thread(target=groups.clear, daemon=True)
+                ends.start()
+                # An end that the end of the process interrupts would abort the process.
+                atexit.register(ends.join, FAILS.total_seconds())
             # Each group of torch puts a prefix before what the last one has.
             if sys.excepthook is self._hooks[1]:
                 sys.excepthook = self._hooks[0]

@@ -412,7 +412,7 @@ fn what_a_rendezvous_refuses_the_doctor_names_in_its_words() {
     let with = |variable: &'static str, values: &[&'static str]| {
         let world = values.len().to_string();
         let start = |(node, value): (usize, &&'static str)| {
-            let mut command = lab.command(node, crate::lab::MINGLE);
+            let mut command = lab.command(node, MINGLE);
             command.args(["doctor", "-j", "x", "-w", &world, "--timeout", "8s", "--format", "json"]);
             command.env(variable, value);
             lab.start(node, command)

@@ -249,6 +249,34 @@ fn a_node_that_waits_takes_the_seat_of_one_that_dies_and_the_others_keep_their_r
     }
 }
 
+/// The node that waits has nothing to say to the leader, whose kernel still holds their connection.
+#[test]
+fn a_node_that_waits_takes_the_seat_of_a_stopped_leader_as_soon_as_another_node_leads() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = format!("{UNTIL_TOLD} || [ $MINGLE_GENERATION = 1 ]")
+        .replace("do sleep", "do [ -e /run/fail ] && [ $MINGLE_GENERATION = 0 ] && exit 9; sleep");
+    let start = |node| run_in(&lab, node, &["--world", "3", "--stop-timeout", "2s"], &script);
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    for (rank, proc) in procs.iter().enumerate() {
+        expect_stdout(proc, &format!("{rank} of 3 in 0"));
+    }
+    let standby = start(3);
+    standby.expect_stderr("already runs");
+    wait_until_they_watch(&procs[1]);
+    let stopped = procs.remove(0);
+    send_signal("STOP", stopped.id());
+    lab.at(1, "touch /run/fail");
+    expect_stdout(&standby, "0 of 3 in 1");
+    for (rank, proc) in [1, 2].iter().zip(&procs) {
+        expect_stdout(proc, &format!("{rank} of 3 in 1"));
+    }
+    send_signal("CONT", stopped.id());
+    end(&lab, &[0, 1, 2, 3], 1);
+    for outcome in finish_all(procs.into_iter().chain([standby, stopped]).collect()) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+    }
+}
+
 #[test]
 fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
     for world in ["2", "2:2"] {

@@ -38,6 +38,8 @@ pub(crate) struct Desk {
     /// The generation and the leader of another part of the job, the greatest that was heard of, and who has
     /// said so.
     other: Option<(u32, NodeId, SocketAddr)>,
+    /// A node looks for the job.
+    is_asked: bool,
 }
 
 /// Where a newcomer finds the world.
@@ -54,7 +56,7 @@ impl Desk {
     /// In the place of a node whose rendezvous has ended. In a job with a secret the datagrams' counters go
     /// on, so that none is used twice.
     pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared, observers: BTreeMap::new(), due: None, next: Time::ZERO, other: None }
+        Self { shared, observers: BTreeMap::new(), due: None, next: Time::ZERO, other: None, is_asked: false }
     }
 
     /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
@@ -83,6 +85,7 @@ impl Desk {
                 }
             }
             Message::Solicit(_) | Message::Announce(_) => {
+                self.is_asked = true;
                 let Some(Sign { leader, generation, leads, members }) = sign else { return };
                 if !to_all || leads || self.shared.rng.random_range(0..members.max(1)) < OTHERS {
                     let running = self.shared.running(leader.id, generation, &leader.addresses);
@@ -114,6 +117,11 @@ impl Desk {
     /// who has said so.
     pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId, SocketAddr)> {
         self.other.take()
+    }
+
+    /// Whether a node has looked for the job since the last call.
+    pub(crate) fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.is_asked)
     }
 
     /// What this node learns from the reason why no world forms.

@@ -215,7 +215,8 @@ pub(crate) enum WorldSaid {
     Plan(Plan),
 }
 
-/// The kind of a frame that says what the leader has decided.
+/// The kinds of the frames that say what a process is doing, and what the leader has decided.
+pub(crate) const STATUS: u8 = 1;
 pub(crate) const REIGN: u8 = 2;
 
 impl WorldSaid {

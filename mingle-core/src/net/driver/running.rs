@@ -403,6 +403,9 @@ impl RunningWorld {
             () = tokio::time::sleep_until(due.into()) => {}
         }
         self.hear_all();
+        if self.desk.take_asked() {
+            self.world.ask_leader(self.driver.now());
+        }
         let Driver { settings, links, .. } = &mut *self.driver;
         if links.keep_up() && !settings.is_alone() {
             // Replacements may be heard on a new interface.
@@ -432,9 +435,7 @@ impl RunningWorld {
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
-            // When the world is over, a member may lead another part of the job.
-            let is_member = |id| id == world.own().id || (!world.is_over() && world.seat_of(id).is_some());
-            desk.handle_datagram(now, from, datagram, (rank, sign), is_member);
+            desk.handle_datagram(now, from, datagram, (rank, sign), |id| world.expects(id));
         })
     }
 

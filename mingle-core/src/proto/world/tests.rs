@@ -1455,6 +1455,36 @@ fn a_command_that_fails_under_a_stopped_leader_ends_the_world_within_8_seconds()
     }
 }
 
+/// The node that waits has nothing to say, so that it does not notice by itself that its leader is stopped.
+#[test]
+fn a_node_that_waits_finds_who_leads_in_the_place_of_a_stopped_leader_once_somebody_looks_for_the_job() {
+    for seed in 0..50 {
+        let mut net = Net::new(seed, WorldSize::from(Size::new(3).unwrap()), 3, 1, 0.01);
+        net.run_until(Time::from_secs(10));
+        let leader = net.leader().unwrap();
+        net.trouble(Trouble::Stop(leader, Duration::from_secs(3600)));
+        net.trouble(Trouble::Fail((leader + 1) % 3));
+        let end = net.now + Duration::from_secs(40);
+        while net.now < end && net.hosts[3].command.is_none() {
+            net.run_until(net.now + Duration::from_secs(1));
+            net.with(3, |world, now| world.ask_leader(now));
+        }
+        assert!(net.hosts[3].command.is_some(), "seed {seed}: {}", net.state());
+    }
+}
+
+#[test]
+fn a_member_is_expected_from_the_start_until_it_is_lost() {
+    let (mut net, leader, other) = running(4, 0.0, 1);
+    let id = net.contact(other).id;
+    let is_expected = |net: &Net| net.hosts[leader].world.as_ref().unwrap().expects(id);
+    assert!(is_expected(&net) && is_expected(&Net::new(1, net.size, 4, 0, 0.0)));
+    net.trouble(Trouble::Kill(other));
+    net.run_until(net.now + Duration::from_secs(5));
+    assert!(!is_expected(&net));
+    assert!(!net.hosts[leader].world.as_ref().unwrap().expects(NodeId([9; 16])));
+}
+
 #[test]
 fn a_process_that_is_stopped_for_an_hour_keeps_its_world() {
     for seed in 0..20 {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Time, World, WorldLead};
-use crate::model::WorldSize;
-use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, WorldSaid};
+use crate::model::{NodeId, WorldSize};
+use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, STATUS, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -40,6 +40,23 @@ impl World {
             _ if !has_met => None,
             None => Some(&self.reign.leader),
             Some(walk) => walk.heir(|id| !self.dead.contains(&id)),
+        }
+    }
+
+    /// Whether this node expects the process of this ID: itself, or a member that is not lost. A member may
+    /// have yet to come, or be cut off, and is dialled. One that is lost may lead another part of the job.
+    pub(crate) fn expects(&self, id: NodeId) -> bool {
+        id == self.own.id || (self.seat_of(id).is_some() && !self.dead.contains(&id))
+    }
+
+    /// Somebody looks for the job. A node that waits for its first seat has nothing to say, so it does not
+    /// notice that its leader is stopped: it asks whether the leader is there.
+    pub(crate) fn ask_leader(&mut self, now: Time) {
+        self.at(now);
+        if self.is_guest()
+            && let Some(peer) = self.peers.get_mut(self.reign.leader.id)
+        {
+            peer.link.say_again(STATUS);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::model::{NodeId, World};
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::session::{self, Carrier, Dial, News};
-use crate::proto::{ConnId, DialId, Ending, Order, PathDial, PathNews, PathTarget, Warning};
+use crate::proto::{ConnId, DialId, Ending, Order, PathDial, PathNews, PathTarget, Warning, Way};
 use crate::wire::Frame;
 use crate::wire::session::Hellos;
 
@@ -156,15 +156,18 @@ impl Connections {
     }
 
     /// Notes which connections have closed or sent their hellos. Returns the event, unless it is of a path
-    /// whose proof this node has given up, or of a connection without a hello.
+    /// whose proof this node has given up, of a connection without a hello, or of a hello on a connection
+    /// that has made room for another since.
     fn note(&mut self, event: TaskEvent) -> Option<TaskEvent> {
         match &event {
             TaskEvent::Path(dial, PathNews::Arrived | PathNews::Failed(_)) => {
                 self.dials.remove(dial)?;
             }
-            TaskEvent::Session(News::Opened { conn, frames, .. }) => {
+            TaskEvent::Session(News::Opened { conn, way, frames, .. }) => {
+                if !self.guests.identify(*conn) && matches!(way, Way::Accepted(_)) {
+                    return None;
+                }
                 self.frames.insert(*conn, frames.clone());
-                self.guests.identify(*conn);
                 if let Some(evicted) = self.guests.evict_prover() {
                     self.frames.remove(&evicted);
                     self.report(TaskEvent::Session(News::Closed(evicted, Ending::Closed)));
@@ -398,9 +401,10 @@ fn poll_listeners(
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream as StdTcpStream;
+    use std::net::{IpAddr, TcpStream as StdTcpStream};
 
     use super::*;
+    use crate::proto::Ends;
 
     /// Opens connections until one has to wait, or this many are open.
     fn fill(to: SocketAddr, most: usize) -> Vec<StdTcpStream> {
@@ -464,6 +468,29 @@ mod tests {
         let Some(TaskEvent::Warning(Warning::NotAccepted { error })) = told else { panic!("{told:?}") };
         assert_eq!(error, "no descriptor is left");
         assert!(connections.next_waiting().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_accepted_connection_that_has_made_room_for_another_does_not_open_and_a_dialled_one_does() {
+        let mut connections = Connections::open(Vec::new(), Vec::new(), World::new(4).unwrap()).unwrap();
+        let local = IpAddr::from([127, 0, 0, 1]);
+        for conn in 1..=2 {
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            connections.guests.add(ConnId(conn), local, task);
+        }
+        connections.guests.evict_stranger();
+        let accepted = Way::Accepted(Ends { local, remote: local });
+        for (conn, way) in [(1, accepted), (2, accepted), (3, Way::Dialled(DialId(1)))] {
+            let (peer, conn, numbers) = (NodeId([1; 16]), ConnId(conn), (1, 1));
+            let frames = tokio::sync::mpsc::channel(1).0;
+            connections.report(TaskEvent::Session(News::Opened { peer, way, conn, numbers, frames }));
+        }
+        let opened = std::iter::from_fn(|| match connections.next_waiting()? {
+            TaskEvent::Session(News::Opened { conn, .. }) => Some(conn),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(opened.collect::<Vec<_>>(), [ConnId(2), ConnId(3)]);
+        assert!(connections.frames.into_keys().eq([ConnId(2), ConnId(3)]));
     }
 
     #[tokio::test]

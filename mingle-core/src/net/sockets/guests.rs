@@ -61,11 +61,11 @@ impl Guests {
         }
     }
 
-    /// Notes that a connection has sent its hello.
-    pub(crate) fn identify(&mut self, conn: ConnId) {
-        if let Some(task) = self.strangers.remove(&conn) {
-            self.provers.insert(conn, task);
-        }
+    /// Notes that a connection has sent its hello. Returns whether the connection was a stranger.
+    pub(crate) fn identify(&mut self, conn: ConnId) -> bool {
+        let Some(task) = self.strangers.remove(&conn) else { return false };
+        self.provers.insert(conn, task);
+        true
     }
 
     /// Ends the task of a connection with a hello, if there are too many of these, and returns the
@@ -158,8 +158,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_a_hello_is_no_stranger() {
         let mut guests = guests(&[A, A, A]);
-        guests.identify(ConnId(1));
-        guests.identify(ConnId(9));
+        assert!(guests.identify(ConnId(1)) && !guests.identify(ConnId(9)));
         add(&mut guests, 3, A);
         assert_eq!(left(&guests), [0, 1, 2, 3]);
         guests.evict_stranger();

@@ -141,11 +141,10 @@ impl Driver {
         let desk = Desk::new(node.into_shared());
         match (formed, sessions, leader) {
             (Some(formed), sessions, _) => {
-                let (interface, listener) = self.take_sockets(&formed);
-                let job = self.settings.job.clone();
-                let stay = |sessions| RunningWorld::first(self, sessions, desk, &formed);
-                let running = sessions.map(stay).transpose()?;
-                Ok(Met::World(Box::new(Assignment { job, formed, interface, listener, running })))
+                let mut assignment = self.assignment(formed);
+                let stay = |sessions| RunningWorld::first(self, sessions, desk, &assignment.formed);
+                assignment.running = sessions.map(stay).transpose()?;
+                Ok(Met::World(Box::new(assignment)))
             }
             (None, Some(sessions), Some(leader)) => {
                 RunningWorld::guest(self, sessions, desk, leader)?.meet().await
@@ -357,12 +356,14 @@ impl Driver {
         }
     }
 
-    /// The interface of this node's address in the world, and the master's listener if the caller wants it.
-    fn take_sockets(&mut self, formed: &Formed) -> (Option<String>, Option<TcpListener>) {
+    /// What the caller gets of a world: the interface of this node's address, and the master's listener if
+    /// the caller wants it.
+    fn assignment(&mut self, formed: Formed) -> Assignment {
         let holder = holder_of(self.links.interfaces(), formed.local);
         let interface = holder.map(|holder| holder.name_in(formed.local.is_ipv6()).to_owned());
         let listener = self.connections.take_listener(formed.master.is_ipv6());
-        (interface, listener.filter(|_| formed.rank.get() == 0))
+        let listener = listener.filter(|_| formed.rank.get() == 0);
+        Assignment { job: self.settings.job.clone(), formed, interface, listener, running: None }
     }
 }
 

@@ -216,8 +216,8 @@ impl RunningWorld {
     fn assignment(mut self, mut formed: Formed) -> Assignment {
         formed.asked = self.driver.settings.world;
         self.enter(&formed);
-        let (interface, listener) = self.driver.take_sockets(&formed);
-        Assignment { job: self.driver.settings.job.clone(), interface, listener, running: Some(self), formed }
+        let assignment = self.driver.assignment(formed);
+        Assignment { running: Some(self), ..assignment }
     }
 
     /// Nobody is left: as at the start.

@@ -59,7 +59,7 @@ pub(crate) struct RunningWorld {
     /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
     pub(crate) restarts_left: Option<u32>,
     /// How many nodes wait for a seat, as the leader has said last.
-    waiting: u32,
+    pub(crate) waiting: u32,
     /// When this node, which leads too few, asks for others again.
     pub(super) asks: Option<Instant>,
     /// Since when this node has known that the next world is not being formed yet.
@@ -163,6 +163,11 @@ impl RunningWorld {
         }
     }
 
+    /// How many nodes the last world has.
+    pub(crate) fn nodes(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
     /// the next formation.
     pub(crate) fn generation(&self) -> u32 {
@@ -198,11 +203,11 @@ impl RunningWorld {
             self.world.advance(now);
         }
         let (world, rank, restarts_left, ended) = (&self.world, self.rank, self.restarts_left, self.ended);
-        let (members, host) = (&self.members, rank.and_then(|rank| self.members.get(rank.get() as usize)));
+        let (nodes, host) = (self.nodes(), rank.and_then(|rank| self.members.get(rank.get() as usize)));
         self.desk.handle_timeout(now, || Reply {
             epoch: world.epoch(),
             rank: rank.map_or(0, Rank::get),
-            world: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            world: nodes,
             host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
             doing: if world.is_over() {
                 Doing::Over
@@ -314,6 +319,11 @@ impl RunningWorld {
                 }
             }
         }
+    }
+
+    /// The end of the last world by this node's own command.
+    pub(crate) fn own(&self, end: End) -> Over {
+        self.over(FirstCause { rank: self.rank.map(Rank::get), end })
     }
 
     fn over(&self, cause: FirstCause) -> Over {
@@ -429,9 +439,8 @@ impl RunningWorld {
 
     /// Returns whether there may be more to read.
     fn read(&mut self) -> bool {
+        let (rank, members) = (self.rank.map(Rank::get), self.nodes());
         let (world, desk) = (&self.world, &mut self.desk);
-        let rank = self.rank.map(Rank::get);
-        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });

@@ -19,7 +19,7 @@ use super::clock::clock;
 use super::driver::{self, RunningWorld};
 use super::error::{Ended, Error};
 use super::rendezvous::Rendezvous;
-use crate::model::{End, Peer, Rank};
+use crate::model::End;
 use crate::proto::{Change, Event, Failure, Formed, Over};
 use growth::Growth;
 use row::Row;
@@ -89,9 +89,6 @@ pub struct Session {
 /// What is known of the world that has formed last.
 #[derive(Default)]
 struct Part {
-    /// How many nodes are in it, and which of them this node is.
-    nodes: u32,
-    own: Option<(Rank, Peer)>,
     /// When its commands have run for so long that earlier restarts do not count.
     forgets: Option<Instant>,
     /// How this node's command has ended, if it has failed.
@@ -102,17 +99,15 @@ struct Part {
     is_notified: bool,
     /// This node's command has stopped.
     is_stopped: bool,
-    /// How many nodes wait for a seat.
-    waiting: u32,
+    /// When the next formation begins, once all know that this world is over and the command has stopped.
+    resumes: Option<Instant>,
 }
 
 enum State {
     /// The next world forms.
     Meets(Pin<Box<dyn Future<Output = Result<Assignment, Error>> + Send>>),
-    /// A world runs, or is over and its command stops.
+    /// A world runs, or is over: its command stops, and then there may be a pause before the next formation.
     Runs(Box<RunningWorld>),
-    /// The next formation begins then.
-    Pauses(Box<RunningWorld>, Option<Instant>),
     /// This node leaves the job, for this reason.
     Leaves(Box<RunningWorld>, Ended),
     /// Nothing more happens, but this error.
@@ -195,30 +190,27 @@ impl Session {
                     joined = joining => self.joined(joined),
                     Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
                 },
-                State::Runs(_) if self.world.is_notified && self.world.is_stopped => self.go_on(),
                 State::Runs(running) => {
-                    let forgets = self.world.forgets;
+                    let Part { forgets, resumes, is_notified, is_stopped, .. } = self.world;
+                    if is_notified && is_stopped && resumes.is_none() {
+                        self.go_on();
+                        continue;
+                    }
                     tokio::select! {
                         biased;
+                        () = until(resumes) => self.again(),
                         change = running.next() => {
-                            self.hear(&change);
-                            return Ok(Happening::Running(change));
+                            // In the pause no command runs to which another change could matter.
+                            let is_first_cause = matches!(change, Change::Cause(_));
+                            if resumes.is_none() || is_first_cause || change == Change::Finished {
+                                self.hear(&change);
+                                return Ok(Happening::Running(change));
+                            }
                         }
                         // Such as a folder that cannot be written to any more.
                         Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
                         () = until(forgets) => self.forget(),
                     }
-                }
-                State::Pauses(running, ends) => {
-                    let ends = *ends;
-                    let answering = async { while running.next().await != Change::Finished {} };
-                    tokio::select! {
-                        biased;
-                        () = until(ends) => {}
-                        () = answering => {}
-                        Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
-                    }
-                    self.again();
                 }
                 State::Leaves(running, _) => {
                     running.leave().await;
@@ -272,7 +264,7 @@ impl Session {
     /// waiting for this node. If the world still runs, it is over for all nodes, with this end. Returns when
     /// the other nodes have read the end, or after about 5 seconds.
     pub async fn leave(&mut self, end: End) {
-        let (State::Runs(mut running) | State::Pauses(mut running, _) | State::Leaves(mut running, _)) =
+        let (State::Runs(mut running) | State::Leaves(mut running, _)) =
             std::mem::replace(&mut self.state, State::Ended(None))
         else {
             return;
@@ -330,7 +322,8 @@ impl Session {
             Happening::Running(Change::Suspected(rank, peer)) => {
                 let limit = self.settings.gone_after;
                 // In a smaller world either side may be the one that is cut off.
-                let after = if self.world.nodes < 3 || limit >= FOREVER {
+                let is_small = self.running().is_none_or(|running| running.nodes() < 3);
+                let after = if is_small || limit >= FOREVER {
                     String::new()
                 } else {
                     format!("; if that lasts for {}, it is gone", duration(limit))
@@ -345,6 +338,10 @@ impl Session {
             }
             _ => return None,
         })
+    }
+
+    fn running(&self) -> Option<&RunningWorld> {
+        if let State::Runs(running) = &self.state { Some(running) } else { None }
     }
 
     fn joined(&mut self, joined: Result<Assignment, Error>) {
@@ -375,15 +372,8 @@ impl Session {
 
     /// A world has formed.
     fn enter(&mut self, formed: &Formed) {
-        let roster = formed.roster.as_ref();
-        self.row.agree(roster);
-        let own = roster.and_then(|roster| roster.members().get(formed.rank.get() as usize));
-        self.world = Part {
-            nodes: formed.world.get(),
-            own: own.map(|member| (formed.rank, member.peer())),
-            forgets: clock().checked_add(self.row.restarts.forget),
-            ..Part::default()
-        };
+        self.row.agree(formed.roster.as_ref());
+        self.world = Part { forgets: clock().checked_add(self.row.restarts.forget), ..Part::default() };
         let State::Runs(running) = &mut self.state else { return };
         self.generation = running.generation();
         running.restarts_left = self.row.left();
@@ -401,7 +391,6 @@ impl Session {
                 self.world.is_notified = true;
                 self.state = State::Ended(None);
             }
-            Change::Waiting(nodes) => self.world.waiting = *nodes,
             Change::Over(over) => self.world.over = Some(over.clone()),
             // What comes after the notice changes nothing: other nodes may have left the job by now.
             Change::Cause(over) if over.end == End::Gone && !self.world.is_notified => {
@@ -429,38 +418,37 @@ impl Session {
         self.world.over.as_ref().map_or(own, |over| over.end)
     }
 
-    /// The world is over, all know that, and this node's command has stopped.
+    /// The world is over, all know that, and this node's command has stopped: this node leaves, or the pause
+    /// before the next formation begins.
     fn go_on(&mut self) {
         let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
         let end = self.end();
         let is_at_fault = self.world.over.is_none() && running.is_at_fault();
         self.faults = if is_at_fault { self.faults + 1 } else { 0 };
         let outlook = match self.row.after(end) {
-            Some(_) if self.faults > 1 && self.has_heir() => Outlook::GivesSeat,
+            Some(_) if self.faults > 1 && self.has_heir(&running) => Outlook::GivesSeat,
             Some(next) => {
                 self.row = next;
-                self.state = State::Pauses(running, clock().checked_add(next.delay(end)));
+                self.world.resumes = Some(clock() + next.delay(end).min(FOREVER));
+                self.state = State::Runs(running);
                 return;
             }
             None => Outlook::Ends { most: self.row.restarts.most.unwrap_or_default(), hopes: false },
         };
-        let (rank, peer) = self.world.own.clone().unzip();
         let is_own = self.world.over.is_none();
-        let over = self.world.over.clone().unwrap_or(Over { rank, peer, end });
+        let over = self.world.over.clone().unwrap_or_else(|| running.own(end));
         self.state = State::Leaves(running, Ended { over, is_own, outlook });
     }
 
     /// Whether the job goes on with as many nodes as it needs if this one leaves.
-    fn has_heir(&self) -> bool {
-        let has_room = self.row.is_elastic && self.world.nodes > self.settings.world.min().get();
-        self.row.restarts.most.is_some() && (self.world.waiting > 0 || has_room)
+    fn has_heir(&self, running: &RunningWorld) -> bool {
+        let has_room = self.row.is_elastic && running.nodes() > self.settings.world.min().get();
+        self.row.restarts.most.is_some() && (running.waiting > 0 || has_room)
     }
 
     /// The next world forms.
     fn again(&mut self) {
-        let State::Pauses(running, _) = std::mem::replace(&mut self.state, State::Ended(None)) else {
-            return;
-        };
+        let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
         let has_grown = self.world.over.as_ref().is_some_and(|over| over.end == End::Grows);
         if let Some(growth) = self.growth.as_mut().filter(|_| has_grown) {
             growth.grows(clock());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::Poll;
 
 use super::*;
-use crate::model::{HostName, NodeId, User, World as Size};
+use crate::model::{HostName, NodeId, Peer, Rank, User, World as Size};
 use crate::net::discovery::seed_dir::tests::Folder;
 use crate::net::namespace_tests::inside;
 use crate::net::sockets::connections::LONGEST_OF_MEMBER;
@@ -72,6 +72,16 @@ async fn settle(sessions: &mut [&mut Session]) -> Vec<Option<Error>> {
         }
     }
     ends.into_iter().map(|end| end.unwrap()).collect()
+}
+
+/// This node's rank in its world, and its peer.
+fn own(session: &Session) -> Over {
+    session.running().unwrap().own(End::Left)
+}
+
+/// Whether this node knows of a node that waits for a seat.
+fn has_spare(session: &Session) -> bool {
+    session.running().is_some_and(|running| running.waiting > 0)
 }
 
 async fn two(job: Rendezvous) -> [Session; 2] {
@@ -191,6 +201,17 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
 }
 
 #[tokio::test]
+async fn a_pair_of_the_caller_is_not_taken_for_the_count_of_restarts() {
+    let mut set = restarts("pair", 1, 2);
+    set.attributes.metadata.insert("restarts", "2").unwrap();
+    let mut session = set.session();
+    formed(&mut session).await;
+    fails(&mut session, 1);
+    let formed = formed(&mut session).await.formed;
+    assert_eq!(formed.roster.unwrap().members()[0].metadata.get("restarts"), Some("2"));
+}
+
+#[tokio::test]
 async fn a_world_ends_well_when_all_commands_have() {
     let [mut first, mut second] = two(job("finishes", 2)).await;
     first.succeed();
@@ -212,7 +233,7 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
     let mut spare = restarts("fault", 2, 9).session();
     for turn in 0..2 {
         // A spare that the leader has told of is a spare for both.
-        while first.world.waiting == 0 || second.world.waiting == 0 {
+        while !has_spare(&first) || !has_spare(&second) {
             any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
         }
         assert_eq!((first.generation(), second.generation()), (turn, turn));
@@ -227,7 +248,7 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
     let error = ends.remove(1).unwrap();
     assert!(error.to_string().ends_with("twice in a row: this node gives up its seat"), "{error}");
     assert_eq!((first.generation(), spare.generation()), (2, 2));
-    assert_eq!(spare.world.own.unwrap().0, Rank(1));
+    assert_eq!(own(&spare).rank, Some(Rank(1)));
 }
 
 #[tokio::test]
@@ -235,7 +256,7 @@ async fn a_node_at_fault_again_keeps_its_seat_if_another_was_between() {
     let [mut first, mut second] = two(restarts("turns", 2, 9)).await;
     let mut spare = restarts("turns", 2, 9).session();
     for (turn, is_second) in (0..).zip([true, false, true]) {
-        while first.world.waiting == 0 || second.world.waiting == 0 {
+        while !has_spare(&first) || !has_spare(&second) {
             any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
         }
         let [failing, other] = if is_second { [&mut second, &mut first] } else { [&mut first, &mut second] };
@@ -266,7 +287,7 @@ async fn a_node_at_fault_twice_in_a_row_gives_up_its_seat_where_the_world_may_be
     let mut ends = settle(&mut [&mut first, &mut second, &mut third]).await;
     let error = ends.remove(1).unwrap();
     assert!(error.to_string().ends_with("twice in a row: this node gives up its seat"), "{error}");
-    assert_eq!((first.generation(), third.generation(), third.world.nodes), (2, 2, 2));
+    assert_eq!((first.generation(), third.generation(), third.running().unwrap().nodes()), (2, 2, 2));
 }
 
 #[tokio::test]
@@ -301,7 +322,7 @@ async fn in_the_pause_before_a_restart_nodes_answer_a_newcomer() {
         }
     }
     // Nothing is reported of that.
-    while !matches!((&first.state, &second.state), (State::Pauses(..), State::Pauses(..))) {
+    while first.world.resumes.is_none() || second.world.resumes.is_none() {
         let _ = timeout(Duration::from_millis(20), any(&mut [&mut first, &mut second])).await;
     }
     let mut spare = set.session();
@@ -313,7 +334,37 @@ async fn in_the_pause_before_a_restart_nodes_answer_a_newcomer() {
             break;
         }
     }
-    assert!(matches!((&first.state, &second.state), (State::Pauses(..), State::Pauses(..))));
+    assert!(first.world.resumes.is_some() && second.world.resumes.is_some());
+}
+
+#[tokio::test]
+async fn in_the_pause_before_a_restart_a_first_cause_is_told_that_is_found_late() {
+    let mut set = restarts("late cause", 3, 9);
+    set.restarts.delay = Duration::from_secs(60);
+    let [mut first, mut second, mut third] = [set.clone(), set.clone(), set].map(Rendezvous::session);
+    for turn in 0..2 {
+        settle(&mut [&mut first, &mut second, &mut third]).await;
+        fails(&mut second, 17);
+        while [&first, &third].iter().any(|session| session.world.over.is_none()) {
+            any(&mut [&mut first, &mut second, &mut third]).await.1.unwrap();
+        }
+        first.stopped();
+        if turn == 0 {
+            third.stopped();
+        }
+    }
+    // It turns out that the third node was gone before.
+    let gone = own(&third).rank;
+    drop(third);
+    let mut told = [false; 2];
+    while told != [true; 2] {
+        let (at, happening) = any(&mut [&mut first, &mut second]).await;
+        if let Happening::Running(Change::Cause(over)) = happening.unwrap() {
+            assert_eq!((over.rank, over.end), (gone, End::Gone));
+            told[at] = true;
+        }
+    }
+    assert!(first.world.resumes.is_some() && second.world.resumes.is_some());
 }
 
 #[tokio::test]
@@ -325,7 +376,7 @@ async fn a_leader_that_hears_of_another_world_of_its_job_says_so_once_and_its_co
     set.network.seeds = vec![from.to_string().parse().unwrap()];
     let mut codec = Codec::new(set.job.tag(), None);
     let [mut first, mut second] = two(set).await;
-    let leader = first.world.own.as_ref().unwrap().1.address;
+    let leader = own(&first).peer.unwrap().address;
     // Both have asked their seed.
     let mut buffer = [0; 1500];
     while let Ok((length, asks)) = other.recv_from(&mut buffer) {
@@ -395,13 +446,13 @@ async fn a_node_that_the_world_needs_keeps_its_seat_however_often_it_is_at_fault
         first.stopped();
         assert!(settle(&mut [&mut first, &mut second]).await.iter().all(Option::is_none));
     }
-    assert_eq!((first.world.nodes, first.generation()), (2, 3));
+    assert_eq!((first.running().unwrap().nodes(), first.generation()), (2, 3));
 }
 
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();
-    while begun.elapsed() < time || sessions[0].world.waiting == 0 {
+    while begun.elapsed() < time || !has_spare(sessions[0]) {
         if let Ok((_, happening)) = timeout(Duration::from_millis(100), any(sessions)).await {
             happening.unwrap();
         }
@@ -434,7 +485,7 @@ async fn a_node_that_has_waited_for_long_follows_the_heir_of_a_leader_that_dies_
     drop(first);
     second.stopped();
     let mut looks = false;
-    while waits.world.own.is_none() {
+    while waits.running().is_none() {
         let (at, happening) = any(&mut [&mut second, &mut waits]).await;
         looks |= at == 1 && matches!(happening.unwrap(), Happening::Meeting(Event::Leading));
     }

@@ -142,8 +142,9 @@ async fn the_settings_of_a_session_hold_for_its_life() {
         let assignment = formed(&mut session).await;
         assert_eq!(session.generation(), generation);
         let own = &assignment.formed.roster.as_ref().unwrap().members()[0].metadata;
+        let count = (generation > 0).then(|| generation.to_string());
         assert_eq!(own.get("rack"), Some("7"));
-        assert_eq!(own.get("restarts").map(str::to_owned), (generation > 0).then(|| generation.to_string()));
+        assert_eq!(own.get("mingle.restarts").map(str::to_owned), count);
         let State::Runs(running) = &session.state else { panic!("it runs") };
         let (limits, rank) = running.limits();
         let times = [limits.gone_after, limits.stop_timeout, limits.last_call].map(|time| time.as_secs());

@@ -181,7 +181,7 @@ impl Station {
                 () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
             }
             if self.links.keep_up() && self.follows {
-                self.links.follow(&self.network);
+                let _ = self.links.follow(&self.network);
             }
         }
     }

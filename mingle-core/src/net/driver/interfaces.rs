@@ -79,17 +79,8 @@ impl Driver {
         if self.settings.is_alone() || node.is_bound() {
             return Ok(());
         }
-        let Some(interfaces) = self.links.selected(&self.settings.network) else { return Ok(()) };
-        if self.links.are_on(&interfaces) {
-            return Ok(());
-        }
-        let again = interfaces == self.links.interfaces();
-        match self.links.change(interfaces) {
-            Err(error) if again => {
-                tracing::debug!(error = error.chain(), "changing to the same interfaces again");
-            }
-            Err(error) => self.warn(Warning::Interfaces { error: error.chain() }),
-            Ok(()) => {}
+        if let Some(error) = self.links.follow(&self.settings.network) {
+            self.warn(Warning::Interfaces { error: error.chain() });
         }
         let own = own_endpoints(&self.settings.network, &self.links, self.port);
         let reach = own_reach(&self.settings, &self.links, &own, self.path_port);

@@ -419,7 +419,7 @@ impl RunningWorld {
         let Driver { settings, links, .. } = &mut *self.driver;
         if links.keep_up() && !settings.is_alone() {
             // Replacements may be heard on a new interface.
-            links.follow(&settings.network);
+            let _ = links.follow(&settings.network);
             self.follow_addresses();
         }
     }

@@ -116,11 +116,6 @@ impl Links {
         &self.interfaces
     }
 
-    /// Whether these interfaces are in use, so that there is nothing to [`change`](Self::change).
-    pub(crate) fn are_on(&self, interfaces: &[Interface]) -> bool {
-        !self.unfinished && self.interfaces == interfaces
-    }
-
     /// The sockets, and how the datagrams of each were sent. Those of the node's own port come first.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = (&Watched, Cast)> {
         let own = self.own.iter().map(|socket| (socket, Cast::Unicast));
@@ -183,8 +178,8 @@ impl Links {
     /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have
     /// gone. Does nothing if these are in use. An error on one interface does not stop the others, and the
     /// next call tries it again.
-    pub(crate) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
-        if self.are_on(&interfaces) {
+    fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
+        if !self.unfinished && interfaces == self.interfaces {
             return Ok(());
         }
         if interfaces != self.interfaces {
@@ -199,21 +194,19 @@ impl Links {
         changed
     }
 
-    /// The interfaces to use from now on. None where all are gone, or all but loopback, at which no other
-    /// host could reach this one: they may come back, as after a switch has restarted.
-    pub(crate) fn selected(&self, network: &Network) -> Option<Vec<Interface>> {
+    /// Uses the interfaces from now on that the network selects. Nothing changes where all are gone, or all
+    /// but loopback, at which no other host could reach this one: they may come back, as after a switch has
+    /// restarted. Returns the error of a change to other interfaces than before.
+    pub(crate) fn follow(&mut self, network: &Network) -> Option<Error> {
         let selected = network.select_interfaces().ok()?;
         let are_loopback = |all: &[Interface]| all.iter().all(|interface| interface.kind == Kind::Loopback);
-        (are_loopback(&self.interfaces) || !are_loopback(&selected)).then_some(selected)
-    }
-
-    /// Uses the interfaces from now on that the network selects.
-    pub(crate) fn follow(&mut self, network: &Network) {
-        if let Some(interfaces) = self.selected(network)
-            && let Err(error) = self.change(interfaces)
-        {
-            tracing::debug!(error = error.chain(), "changing the interfaces");
+        if are_loopback(&selected) && !are_loopback(&self.interfaces) {
+            return None;
         }
+        let again = selected == self.interfaces;
+        let error = self.change(selected).err()?;
+        tracing::debug!(error = error.chain(), again, "changing the interfaces");
+        Some(error).filter(|_| !again)
     }
 
     /// When to call [`Links::keep_up`], if it may look at the interfaces so much later than [`LOOK`].
@@ -311,15 +304,15 @@ mod tests {
         links.groups.push(Groups::join(free, &[]).unwrap());
         let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];
 
-        assert!(links.change(lo.clone()).is_err() && !links.are_on(&lo));
+        assert!(links.change(lo.clone()).is_err() && links.unfinished);
         assert_eq!(links.interfaces(), lo, "it sends by them");
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(links.receivers().count(), 2);
 
         // If it gave the port up, another program could take it.
         SockRef::from(&hog).set_reuse_address(true).unwrap();
-        links.change(lo.clone()).unwrap();
-        assert!(links.are_on(&lo));
+        links.change(lo).unwrap();
+        assert!(!links.unfinished);
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(links.receivers().count(), 3);
 

@@ -2,6 +2,6 @@
 //! what `mingle watch` receives, and the ports that a command gets.
 
 pub use crate::host::{Interface, Kind, host_name};
-pub use crate::net::{Cast, HeldPorts, Judged, Station, duration, interfaces, random_id, reset, run_id};
+pub use crate::net::{Cast, HeldPorts, Judged, Station, duration, interfaces, random, reset};
 pub use crate::proto::observe::{Observed, Observer, Sighting};
 pub use crate::wire::{Doing, Notice, Reply, from_bytes, to_bytes};

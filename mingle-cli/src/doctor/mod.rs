@@ -83,7 +83,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let (transfers, started) = (args.bandwidth, events::now());
     let (mut config, meets) = settings(args)?;
     let runtime = runtime()?;
-    let id = tools::run_id().map_err(Stop::Rendezvous)?;
+    let id = tools::random().map(u32::from_be_bytes).map_err(Stop::Rendezvous)?;
     let Rendezvous { job, network, .. } = config.rendezvous.clone();
     let (mut findings, opens) = visit(id, &job, &network, &runtime)?;
     findings.push(runtime.block_on(firewall::examine()));
@@ -152,7 +152,7 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
-    let (Ok(runtime), Ok(id)) = (runtime(), tools::run_id()) else { return };
+    let (Ok(runtime), Ok(id)) = (runtime(), tools::random().map(u32::from_be_bytes)) else { return };
     let Rendezvous { job, world, network, .. } = &config.rendezvous;
     let Ok((mut findings, _)) = visit(id, job, network, &runtime) else { return };
     findings.extend(interfaces(network).iter().flat_map(|all| kernel::examine(all)));

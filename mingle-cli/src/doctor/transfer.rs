@@ -47,7 +47,7 @@ pub(super) async fn measure_all(
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Ok(Err(_)) => {
                 waiting.push_back((rank, at));
-                sleep(PAUSE + PAUSE * (tools::run_id().unwrap_or_default() % 4)).await;
+                sleep(PAUSE + PAUSE * u32::from(tools::random::<1>().unwrap_or_default()[0] % 4)).await;
             }
             Err(_) => break,
         }

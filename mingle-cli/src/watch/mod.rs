@@ -71,7 +71,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
         let (opened, scene): (_, Box<dyn Scene>) = match job {
             Some(job) => {
                 let keys = secret.map(|secret| secret.keys(&job));
-                let id = tools::random_id().map_err(Stop::Rendezvous)?;
+                let id = tools::random().map(mingle_core::proto::NodeId).map_err(Stop::Rendezvous)?;
                 (Station::of_observer(&job, &network), Box::new(WatchedJob::new(job, keys.as_ref(), id)))
             }
             None => (Station::of_all_jobs(&network), Box::new(Jobs::default())),

@@ -19,8 +19,6 @@ mod tests;
 pub use filter::{Filter, InvalidFilter};
 pub use interface::{Interface, Kind};
 pub use rdma::{probe, save, survey};
-pub(crate) use select::{
-    endpoints, holder_of, link_of, refusal, select, select_for_seeds, without_multicast,
-};
+pub(crate) use select::{endpoints, holder_of, link_of, refusal, select, without_multicast};
 pub use system::host_name;
 pub(crate) use system::{addresses, flags_of_ipv6, list};

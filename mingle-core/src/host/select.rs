@@ -17,15 +17,16 @@ use crate::model::Link;
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the
 /// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the
 /// filters prefer.
-pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, String> {
-    choose(all, filters, true)
-}
-
-/// The interfaces to use by a node that finds others without multicast: the same, and where these are none or
-/// loopback alone, those without multicast.
-pub(crate) fn select_for_seeds(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, String> {
+///
+/// Interfaces without multicast are used only where there are no others but loopback, by a node that does not
+/// need multicast to find others.
+pub(crate) fn select(
+    all: &[Interface],
+    filters: &[Filter],
+    needs_multicast: bool,
+) -> Result<Vec<Interface>, String> {
     let chosen = choose(all, filters, true);
-    if chosen.as_ref().is_ok_and(|chosen| chosen[0].kind != Kind::Loopback) {
+    if needs_multicast || chosen.as_ref().is_ok_and(|chosen| chosen[0].kind != Kind::Loopback) {
         return chosen;
     }
     choose(all, filters, false).or(chosen)

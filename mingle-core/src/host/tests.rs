@@ -52,11 +52,11 @@ fn selected(lines: &[&str], asked: &[&str]) -> Vec<String> {
         let addresses: Vec<String> = interface.ips().map(|ip| ip.to_string()).collect();
         format!("{} {}", interface.name, addresses.join(" "))
     };
-    select(&host(lines), &filters(asked)).unwrap().into_iter().map(describe).collect()
+    select(&host(lines), &filters(asked), true).unwrap().into_iter().map(describe).collect()
 }
 
 fn refused(lines: &[&str], asked: &[&str]) -> String {
-    select(&host(lines), &filters(asked)).unwrap_err()
+    select(&host(lines), &filters(asked), true).unwrap_err()
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn loopback_is_used_without_alternative_or_where_a_filter_names_it() {
 fn link_local_addresses_come_last() {
     let lines =
         [LO, "usb0 pum 169.254.3.1/16", "eth0 pudm 169.254.0.9/16 10.0.0.5/24", "docker0 vum 172.17.0.1/16"];
-    let chosen = select(&host(&lines), &[]).unwrap();
+    let chosen = select(&host(&lines), &[], true).unwrap();
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth0", "docker0", "usb0"]);
     let expected = ["10.0.0.5:9", "172.17.0.1:9", "169.254.0.9:9", "169.254.3.1:9"];
@@ -167,7 +167,7 @@ fn the_order_of_the_filters_is_that_of_preference() {
         "docker0 vum 172.17.0.1/16",
     ];
     let order = |asked: &[&str]| {
-        let chosen = select(&host(&lines), &filters(asked)).unwrap();
+        let chosen = select(&host(&lines), &filters(asked), true).unwrap();
         let shown: Vec<String> = endpoints(&chosen, 7, 9, false).iter().map(|e| e.ip().to_string()).collect();
         shown.join(" ")
     };
@@ -205,7 +205,7 @@ fn deprecated_addresses_come_last() {
         "docker0 vum 172.17.0.1/16",
         "usb0 pum 169.254.3.1/16",
     ];
-    let chosen = select(&host(&lines), &[]).unwrap();
+    let chosen = select(&host(&lines), &[], true).unwrap();
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth1", "docker0", "eth0", "usb0"]);
     let expected = ["[fd00::3]:7", "172.17.0.1:7", "169.254.3.1:7", "[fd00::2]:7", "[fd00::1]:7"];
@@ -245,7 +245,7 @@ fn endpoints_are_in_order_without_duplicates_and_within_the_limit() {
         "eth2 pum 10.0.0.5/24", // the same address again, as some bonds of two bridges have it
         "docker0 vum 172.17.0.1/16",
     ];
-    let chosen = select(&host(&lines), &[]).unwrap();
+    let chosen = select(&host(&lines), &[], true).unwrap();
     let expected = ["10.0.0.5:7", "10.1.0.5:7", "10.0.0.100:7", "10.0.0.101:7", "172.17.0.1:7"];
     let expected = expected.map(|text| text.parse::<SocketAddr>().unwrap());
     assert_eq!(endpoints(&chosen, 7, 10, false), expected);
@@ -255,7 +255,7 @@ fn endpoints_are_in_order_without_duplicates_and_within_the_limit() {
 
 #[test]
 fn an_address_leads_to_the_preferred_interface_that_holds_it() {
-    let chosen = select(&host(&["eth1 pum 10.0.0.5/24", "eth0 pudm 10.0.0.5/24"]), &[]).unwrap();
+    let chosen = select(&host(&["eth1 pum 10.0.0.5/24", "eth0 pudm 10.0.0.5/24"]), &[], true).unwrap();
     let name = |ip: &str| holder_of(&chosen, ip.parse().unwrap()).map(|interface| &*interface.name);
     assert_eq!(name("10.0.0.5"), Some("eth0"));
     assert_eq!(name("10.0.0.6"), None);
@@ -269,7 +269,7 @@ fn the_first_six_endpoints_are_of_both_families() {
         (1..=7).map(|i| format!("fd00::{i}/64")).collect::<Vec<_>>().join(" ")
     );
     let order = |line: &str, prefers_ipv6: bool| {
-        let chosen = select(&host(&[line]), &[]).unwrap();
+        let chosen = select(&host(&[line]), &[], true).unwrap();
         let all = endpoints(&chosen, 7, 64, prefers_ipv6);
         let hinted: String = all.iter().map(|e| if e.is_ipv4() { '4' } else { '6' }).collect();
         (hinted, all)
@@ -289,7 +289,7 @@ fn the_first_six_endpoints_are_of_both_families() {
 #[test]
 fn a_virtual_address_comes_after_a_real_one_of_the_other_family() {
     let lines = ["docker0 vum 172.17.0.1/16", "eth0 pudm fd00::5/64 169.254.0.9/16", "eth1 pum fd00:1::5/64"];
-    let chosen = select(&host(&lines), &[]).unwrap();
+    let chosen = select(&host(&lines), &[], true).unwrap();
     let expected = ["[fd00::5]:7", "[fd00:1::5]:7", "172.17.0.1:7", "169.254.0.9:7"];
     assert_eq!(endpoints(&chosen, 7, 9, false), expected.map(|text| text.parse().unwrap()));
 }

@@ -14,7 +14,10 @@ pub(crate) fn clock() -> Instant {
 }
 
 /// Random bytes from the operating system: two nodes must never have the same ID.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+///
+/// # Errors
+/// [`Error::Socket`] if the operating system gives none.
+pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let failed = Error::socket("cannot read random bytes from the operating system");
     SysRng.try_fill_bytes(&mut bytes).map_err(io::Error::other).map_err(failed)?;

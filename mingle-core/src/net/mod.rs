@@ -26,11 +26,12 @@ mod worlds;
 mod namespace_tests;
 
 pub use assignment::Assignment;
+pub use clock::random;
 pub use discovery::{InvalidSeed, Seed};
 pub use error::{Ended, Error};
 pub use network::Network;
 pub use rendezvous::Rendezvous;
 pub use sockets::held::HeldPorts;
 pub use sockets::links::Cast;
-pub use station::{Judged, Station, interfaces, random_id, reset, run_id};
+pub use station::{Judged, Station, interfaces, reset};
 pub use worlds::{Happening, Outlook, Restarts, Session, duration};

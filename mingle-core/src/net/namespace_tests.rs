@@ -98,7 +98,7 @@ async fn on_loopback_every_node_of_the_host_hears_every_other() {
     if !inside(module_path!(), "on_loopback_every_node_of_the_host_hears_every_other", "") {
         return;
     }
-    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let chosen = select(&list().unwrap(), &[], true).unwrap();
     let [lo] = chosen.as_slice() else { panic!("{chosen:?}") };
     assert_eq!((&*lo.name, lo.kind), ("lo", Kind::Loopback));
 
@@ -164,7 +164,7 @@ async fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     if !inside(module_path!(), "fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin", FIFTY) {
         return;
     }
-    let mut chosen = select(&list().unwrap(), &[]).unwrap();
+    let mut chosen = select(&list().unwrap(), &[], true).unwrap();
     assert_eq!(chosen.len(), 50);
     chosen.insert(3, Interface { index: 9999, name: "gone".to_owned(), ..chosen[0].clone() });
     let groups = Groups::join(GROUP, &chosen).unwrap();
@@ -192,7 +192,7 @@ async fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone()
     {
         return;
     }
-    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let chosen = select(&list().unwrap(), &[], true).unwrap();
     let mut groups = Groups::join(GROUP, &[]).unwrap();
     for turn in 0..chosen.len() {
         // One more than a socket has room for; each time the oldest goes and another comes.
@@ -248,7 +248,7 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     for name in ["cut", "off"] {
         assert!(!named(name).up, "{name} has no link");
     }
-    let chosen = select(&all, &[]).unwrap();
+    let chosen = select(&all, &[], true).unwrap();
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth0", "docker0", "br-7"]);
     assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
@@ -320,7 +320,7 @@ fn a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces() {
         return;
     }
     assert!(NetworkInterface::show().is_err(), "else this test shows nothing");
-    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let chosen = select(&list().unwrap(), &[], true).unwrap();
     let shown: Vec<String> = chosen
         .iter()
         .map(|interface| {

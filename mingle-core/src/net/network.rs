@@ -99,8 +99,7 @@ impl Network {
 
     /// The interfaces to use of all of them; where there are none, why each is refused.
     pub(crate) fn select(&self, all: &[Interface]) -> Result<Vec<Interface>, String> {
-        let select = if self.needs_multicast() { host::select } else { host::select_for_seeds };
-        select(all, &self.interfaces)
+        host::select(all, &self.interfaces, self.needs_multicast())
     }
 
     /// Whether a node finds the others by multicast, or broadcast, alone.

@@ -8,13 +8,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::clock::random;
 use super::discovery::advertiser;
 use super::network::Network;
 use super::sockets::endpoint::{Endpoint, bind_endpoint, bind_observer, reset_on_close};
 use super::sockets::links::{Cast, Links};
 use crate::host::{self, Interface};
-use crate::model::{JobId, NodeId};
+use crate::model::JobId;
 use crate::net::error::Error;
 use crate::proto::Warning;
 
@@ -50,22 +49,6 @@ pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     let used =
         chosen.iter().cloned().map(|interface| Judged { interface, refused: None, needs_seeds: false });
     Ok(used.chain(refused).collect())
-}
-
-/// A random number that distinguishes this run from runs on other hosts.
-///
-/// # Errors
-/// [`Error::Socket`] if the operating system gives no random bytes.
-pub fn run_id() -> Result<u32, Error> {
-    random().map(u32::from_be_bytes)
-}
-
-/// A random ID for an observer, as a node draws its own.
-///
-/// # Errors
-/// [`Error::Socket`] if the operating system gives no random bytes.
-pub fn random_id() -> Result<NodeId, Error> {
-    random().map(NodeId)
 }
 
 /// Makes a connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.

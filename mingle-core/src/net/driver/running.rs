@@ -117,7 +117,6 @@ impl RunningWorld {
         let leader = Contact { id, addresses };
         let seed = random().map(u64::from_le_bytes)?;
         let world = World::guest(me, arrival, driver.world_settings(), leader, seed, driver.now());
-        driver.keep_seed_file();
         Ok(Self::new(driver, sessions, desk, world))
     }
 

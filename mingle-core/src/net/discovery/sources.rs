@@ -72,8 +72,10 @@ impl Sources {
         // the first answer.
         known.is_new = !known.addresses.is_empty();
         known.publish();
-        let left = Searching { names: !names.is_empty(), folder: self.folder.is_some() };
-        known.searched(|searching| *searching = left);
+        known.unsearched = usize::from(!names.is_empty()) + usize::from(self.folder.is_some());
+        if known.unsearched == 0 {
+            known.report(TaskEvent::Searched);
+        }
         let known = Mutex::new(known);
         tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
     }
@@ -89,7 +91,7 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
         return;
     }
     let least = PAUSE_EACH * u32::try_from(names.len()).unwrap_or(u32::MAX);
-    let mut pause = PAUSE_FIRST;
+    let (mut pause, mut is_first) = (PAUSE_FIRST, true);
     loop {
         let mut waiting = names.iter().cloned();
         let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
@@ -110,7 +112,7 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
         }
         lock(known).publish();
         lock(known).warn_of_unresolved();
-        lock(known).searched(|searching| searching.names = false);
+        lock(known).searched(&mut is_first);
         let rest = pause.max(least);
         tokio::time::sleep(rest).await;
         lock(known).waited += rest;
@@ -121,25 +123,26 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
 /// Looks at the folder again and again. Without a thread to look with, the folder is given up.
 async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     let Some(folder) = folder else { return };
-    let (mut looking, mut least, mut is_silent) = (folder.look(), Duration::ZERO, false);
+    let (mut looking, mut least) = (folder.look(), Duration::ZERO);
+    let (mut is_silent, mut is_first) = (false, true);
     loop {
         match timeout(ANSWER, &mut looking).await {
             Ok(Ok(look)) => {
                 lock(known).learn_folder(look.others, look.warning);
-                lock(known).searched(|searching| searching.folder = false);
+                lock(known).searched(&mut is_first);
                 tokio::time::sleep(look.pause.max(least)).await;
                 least = PAUSE_LAST;
                 looking = look.folder.look();
             }
             Ok(Err(_)) => {
-                lock(known).searched(|searching| searching.folder = false);
+                lock(known).searched(&mut is_first);
                 return;
             }
             Err(_) if is_silent => {}
             Err(_) => {
                 is_silent = true;
                 lock(known).warn(Warning::SeedDirSilent);
-                lock(known).searched(|searching| searching.folder = false);
+                lock(known).searched(&mut is_first);
             }
         }
     }
@@ -169,13 +172,6 @@ fn ports(named: Option<u16>, guesses: &[u16]) -> impl Iterator<Item = u16> {
     named.into_iter().chain(guesses.iter().copied().filter(move |_| !is_guess))
 }
 
-/// The sources of seeds that have given no answer so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Searching {
-    names: bool,
-    folder: bool,
-}
-
 /// The addresses that are known so far, and the warnings that were given.
 struct Known {
     events: UnboundedSender<TaskEvent>,
@@ -186,7 +182,8 @@ struct Known {
     folder: Vec<SocketAddr>,
     /// Whether something has changed since this was sent.
     is_new: bool,
-    searching: Searching,
+    /// How many of the names and the folder were not searched yet.
+    unsearched: usize,
     /// The useless addresses of names of which the caller has been warned.
     warned: BTreeSet<(Seed, IpAddr)>,
     /// The names that do not resolve, each with the error until the caller has been warned of it.
@@ -199,8 +196,8 @@ impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Vec<u16>) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
         let (warned, unresolved, waited) = (BTreeSet::new(), BTreeMap::new(), Duration::ZERO);
-        let searching = Searching { names: true, folder: true };
-        Self { events, guesses, addresses, folder, is_new: false, searching, warned, unresolved, waited }
+        let unsearched = 0;
+        Self { events, guesses, addresses, folder, is_new: false, unsearched, warned, unresolved, waited }
     }
 
     /// Sends all addresses, if they have changed.
@@ -228,12 +225,10 @@ impl Known {
         }
     }
 
-    /// Something was searched for the first time, or again: reports when all was.
-    fn searched(&mut self, change: impl FnOnce(&mut Searching)) {
-        const ALL: Searching = Searching { names: false, folder: false };
-        let before = self.searching;
-        change(&mut self.searching);
-        if self.searching == ALL && before != ALL {
+    /// The names or the folder were searched for the first time, or again: reports when both were.
+    fn searched(&mut self, is_first: &mut bool) {
+        self.unsearched -= usize::from(*is_first);
+        if std::mem::take(is_first) && self.unsearched == 0 {
             self.report(TaskEvent::Searched);
         }
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::model::{directory_v4, directory_v6};
 use crate::net::Rendezvous;
-use crate::proto::Event;
 use crate::wire::Notice;
 
 /// The period of advertising. The first datagram also waits this long: a world that forms at once sends none,
@@ -42,44 +41,28 @@ impl Advertiser {
         Some(Self { notice, due: None })
     }
 
-    /// Starts, updates or stops advertising after an event of the node.
-    pub(crate) fn observe(&mut self, event: &Event, now: Instant) {
-        match event {
-            Event::Leading => {
-                self.count(1);
-                self.due.get_or_insert(now + PERIOD);
-            }
-            Event::Progress(progress) => self.count(progress.joined),
-            Event::SteppedDown | Event::Following(_) | Event::LostLeader(_) => {
-                self.due = None;
-            }
-            _ => {}
-        }
-    }
-
-    fn count(&mut self, now: u32) {
-        if let Notice::Open { joined, .. } = &mut self.notice {
-            *joined = now;
-        }
-    }
-
     /// When to call [`Advertiser::advertise`] at the latest. Calling it earlier and more often costs nothing.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due.map(|due| due + SLACK)
     }
 
-    /// The datagram to send, if one is due.
-    pub(crate) fn advertise(&mut self, now: Instant) -> Option<Vec<u8>> {
-        self.due = Some(self.due.filter(|due| *due <= now).map(|_| now + PERIOD)?);
-        Some(self.notice.encode())
+    /// The datagram to send, if one is due. The node leads if nodes `have_joined` it, itself included.
+    pub(crate) fn advertise(&mut self, now: Instant, have_joined: Option<u32>) -> Option<Vec<u8>> {
+        let due = have_joined.map(|_| self.due.unwrap_or(now + PERIOD));
+        let is_due = due.is_some_and(|due| due <= now);
+        self.due = if is_due { Some(now + PERIOD) } else { due };
+        if let (Notice::Open { joined, .. }, Some(count)) = (&mut self.notice, have_joined) {
+            *joined = count;
+        }
+        is_due.then(|| self.notice.encode())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, JobId, List, NodeId, Peer, Secret, User, WorldSize};
-    use crate::proto::{Config, Node, Output, Time};
+    use crate::model::{HostName, JobId, List, NodeId, Secret, User, WorldSize};
+    use crate::proto::{Config, Node, Time};
     use crate::wire::{Codec, Header, Message, NodeInfo, Running, Solicit};
 
     fn rendezvous() -> Rendezvous {
@@ -95,51 +78,46 @@ mod tests {
     fn a_leader_advertises_once_a_second_per_family_and_a_follower_does_not() {
         let (origin, mut advertiser) = (origin(), Advertiser::new(&rendezvous()).unwrap());
         let mut sent = 0;
-        // Called far more often than due, and with repeated events that the node leads.
+        // Called far more often than due.
         for millisecond in 0..10_000 {
             let now = origin + Duration::from_millis(millisecond);
-            advertiser.observe(&Event::Leading, now);
-            sent += advertiser.advertise(now).iter().count() * groups(1).len();
+            sent += advertiser.advertise(now, Some(1)).iter().count() * groups(1).len();
         }
         assert_eq!(sent, 18, "two a second, and none in the first one");
-        let leader = Peer { host: HostName::new("a"), address: "10.0.0.1:1".parse().unwrap() };
-        advertiser.observe(&Event::Following(leader), origin);
+        assert_eq!(advertiser.advertise(origin + Duration::from_secs(60), None), None);
         assert_eq!(advertiser.due(), None);
-        assert_eq!(advertiser.advertise(origin + Duration::from_secs(60)), None);
     }
 
-    /// Delivers a message to the node, and passes its events to the advertiser.
-    fn deliver(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
+    #[test]
+    fn a_datagram_says_how_many_have_joined_by_then() {
+        let (origin, mut advertiser) = (origin(), Advertiser::new(&rendezvous()).unwrap());
+        assert_eq!(advertiser.advertise(origin, Some(1)), None);
+        let sent = advertiser.advertise(origin + PERIOD, Some(3)).unwrap();
+        let notice = Notice::decode(&sent);
+        assert!(matches!(notice, Some(Notice::Open { joined: 3, .. })), "{notice:?}");
+    }
+
+    /// Delivers a message to the node.
+    fn deliver(node: &mut Node, now: Time, message: &Message) {
         let header = Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]) };
         let datagram = Codec::new("foo".parse::<JobId>().unwrap().tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);
-        while let Some(output) = node.poll_output() {
-            if let Output::Event(event) = output {
-                advertiser.observe(&event, origin());
-            }
-        }
     }
 
     fn node_info(host: &str, last: u8) -> NodeInfo {
         NodeInfo::new(HostName::new(host), SocketAddr::from(([10, 0, 0, last], 29503)).into())
     }
 
-    /// Node 1, which leads.
-    fn leading() -> (Node, Advertiser) {
+    #[test]
+    fn a_node_advertises_while_it_leads_and_stops_for_a_running_world() {
         let rendezvous = rendezvous();
         let config = Config::new(NodeId([1; 16]), rendezvous.job.tag(), rendezvous.world, node_info("a", 1));
-        let (mut node, mut advertiser) =
-            (Node::new(config, 1, Time::ZERO), Advertiser::new(&rendezvous).unwrap());
+        let mut node = Node::new(config, 1, Time::ZERO);
+        assert_eq!(node.advertised(), None);
         let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("b") });
-        deliver(&mut node, &mut advertiser, Time::ZERO, &solicit);
-        assert!(advertiser.due().is_some());
-        (node, advertiser)
-    }
-
-    #[test]
-    fn a_leader_that_steps_down_for_a_running_world_stops_advertising() {
-        let (mut node, mut advertiser) = leading();
+        deliver(&mut node, Time::ZERO, &solicit);
+        assert_eq!(node.advertised(), Some(1));
         let running = Running {
             leader: NodeId([9; 16]),
             generation: 0,
@@ -147,8 +125,8 @@ mod tests {
             host: HostName::new("b"),
             user: User::default(),
         };
-        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Running(running));
-        assert_eq!(advertiser.due(), None);
+        deliver(&mut node, Time::ZERO, &Message::Running(running));
+        assert_eq!(node.advertised(), None);
     }
 
     #[test]
@@ -156,8 +134,8 @@ mod tests {
         assert!(Advertiser::new(&Rendezvous { private: true, ..rendezvous() }).is_none());
         let secret = Some(Secret::new(b"a secret of many bytes").unwrap());
         let mut advertiser = Advertiser::new(&Rendezvous { secret, ..rendezvous() }).unwrap();
-        advertiser.observe(&Event::Leading, origin());
-        let sent = advertiser.advertise(origin() + Duration::from_secs(5)).unwrap();
+        assert_eq!(advertiser.advertise(origin(), Some(1)), None);
+        let sent = advertiser.advertise(origin() + Duration::from_secs(5), Some(1)).unwrap();
         assert_eq!(
             Notice::decode(&sent),
             Some(Notice::Sealed("foo".parse::<JobId>().unwrap().tag().beginning()))

@@ -252,16 +252,13 @@ impl Driver {
         let mut upkeep = Upkeep::new(&self.settings);
         loop {
             self.fire_timers(node).await;
-            let ended = self.carry_out_all(node, |settings, event| {
-                upkeep.observe(&event);
-                settings.notify(event);
-            });
-            match ended {
+            match self.carry_out_all(node) {
                 Some(Ok(formed)) => return Ok(Some(formed)),
                 Some(Err(failure)) => return Err(Error::Failed(failure)),
                 None if node.runs().is_some() => return Ok(None),
                 None => {}
             }
+            self.advertise(node, &mut upkeep);
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
             let due = due.into_iter().fold(upkeep.due(&self.links), Instant::min);
             tokio::select! {
@@ -284,17 +281,12 @@ impl Driver {
 
     /// Carries out all that the node wants, and reports its events. Returns how it has ended, if it has: what
     /// it has said last is written then.
-    fn carry_out_all(
-        &mut self,
-        node: &mut Node,
-        mut report: impl FnMut(&Rendezvous, Event),
-    ) -> Option<Result<Formed, Failure>> {
+    fn carry_out_all(&mut self, node: &mut Node) -> Option<Result<Formed, Failure>> {
         let mut ended = None;
         while let Some(output) = node.poll_output() {
             match output {
                 Output::Event(Event::Formed(formed)) => ended = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => ended = Some(Err(failure)),
-                Output::Event(event) => report(&self.settings, event),
                 other => self.carry_out(other),
             }
         }

@@ -12,7 +12,7 @@ use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
 use crate::net::station::Station;
-use crate::proto::{Event, Node, OtherJob, Tried};
+use crate::proto::{Node, OtherJob, Tried};
 use crate::wire::Notice;
 
 /// The look at the interfaces may be so much later than it is due, since a datagram mostly wakes the process
@@ -47,17 +47,10 @@ impl Upkeep {
         }
     }
 
-    /// The latest time at which [`Driver::keep_up`] must run.
+    /// The latest time at which [`Driver::advertise`] and [`Driver::keep_up`] must run.
     pub(super) fn due(&self, links: &Links) -> Instant {
         let advertiser = self.advertiser.as_ref().and_then(Advertiser::due);
         [self.quiet, advertiser].into_iter().flatten().fold(links.due(LOOK_SLACK), Instant::min)
-    }
-
-    /// Lets the advertiser know of an event of the node.
-    pub(super) fn observe(&mut self, event: &Event) {
-        if let Some(advertiser) = &mut self.advertiser {
-            advertiser.observe(event, clock());
-        }
     }
 }
 
@@ -74,12 +67,16 @@ fn listeners(network: &Network) -> Vec<Station> {
 }
 
 impl Driver {
-    /// Does what is due.
-    pub(super) fn keep_up(&mut self, node: &mut Node, upkeep: &mut Upkeep) -> Result<(), Error> {
-        if let Some(notice) = upkeep.advertiser.as_mut().and_then(|advertiser| advertiser.advertise(clock()))
-        {
+    /// Advertises the job, if the node leads and it is time.
+    pub(super) fn advertise(&self, node: &Node, upkeep: &mut Upkeep) {
+        let advertiser = upkeep.advertiser.as_mut();
+        if let Some(notice) = advertiser.and_then(|own| own.advertise(clock(), node.advertised())) {
             self.links.advertise(self.settings.network.discovery_port, &notice);
         }
+    }
+
+    /// Does what else is due.
+    pub(super) fn keep_up(&mut self, node: &mut Node, upkeep: &mut Upkeep) -> Result<(), Error> {
         if self.links.keep_up() {
             self.look_at_interfaces(node)?;
         }

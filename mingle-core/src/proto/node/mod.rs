@@ -123,6 +123,11 @@ impl Node {
         self.lead.is_about_to_commit()
     }
 
+    /// How many nodes are here, while this node leads and announces itself.
+    pub(crate) fn advertised(&self) -> Option<u32> {
+        (self.leads() && self.seek.announced).then_some(self.lead.book.seated)
+    }
+
     /// The port at which this node accepts sessions; 0 if it does not stay.
     pub(crate) fn session_port(&self) -> u16 {
         self.shared.config.node.attributes.session_port

@@ -56,16 +56,9 @@ fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Resul
     if chosen.is_empty() {
         return Err(explain(&refused, filters));
     }
-    chosen.sort_by_key(|(place, interface)| {
-        let loopback = interface.kind == Kind::Loopback;
-        (
-            loopback,
-            interface.is_makeshift(),
-            *place,
-            !interface.default_route,
-            interface.kind,
-            interface.index,
-        )
+    chosen.sort_by_key(|(place, one)| {
+        let is_loopback = one.kind == Kind::Loopback;
+        (is_loopback, one.is_makeshift(), *place, !one.default_route, one.kind, one.index)
     });
     Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
 }
@@ -74,6 +67,9 @@ fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Resul
 /// many of the preferred family and this many of the other, if there are enough of both.
 const PREFERRED: usize = 4;
 const OTHER: usize = 2;
+
+/// An address: how many of its class and family come before it on its interface, and the interface's place.
+type Nth = (usize, usize, IpAddr);
 
 /// Why [`select`] leaves out this interface.
 pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
@@ -99,34 +95,28 @@ pub(crate) fn endpoints(
     // A virtual interface before others was preferred by a filter, and keeps its place.
     let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
     let last_outer = selected.iter().rposition(outer);
-    let mut ranked = Vec::new();
+    let mut classes: BTreeMap<_, [Vec<Nth>; 2]> = BTreeMap::new();
     for (place, interface) in selected.iter().enumerate() {
         let inner = interface.kind >= Kind::Virtual && last_outer.is_none_or(|last| last < place);
-        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
         for ip in interface.ips() {
-            let class = (interface.is_last_resort(ip), inner);
-            let preferred = ip.is_ipv6() == prefers_ipv6;
-            let nth = seen.entry((class, preferred)).or_default();
-            ranked.push((class, preferred, *nth, place, ip));
-            *nth += 1;
+            let families = classes.entry((interface.is_last_resort(ip), inner)).or_default();
+            let family = &mut families[usize::from(ip.is_ipv6() != prefers_ipv6)];
+            let last = family.last().filter(|(_, other, _)| *other == place);
+            family.push((last.map_or(0, |(nth, ..)| nth + 1), place, ip));
         }
     }
-    ranked.sort_by_key(|&(class, preferred, nth, place, _)| (class, preferred, nth, place));
-    let mut known = BTreeSet::new();
-    ranked.retain(|&(.., ip)| known.insert(ip));
-
-    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-    let mut turns: Vec<_> = ranked
-        .into_iter()
-        .map(|(class, preferred, _, _, ip)| {
-            let count = counts.entry((class, preferred)).or_default();
-            *count += 1;
-            let is_beyond = *count > if preferred { PREFERRED } else { OTHER };
-            ((class, is_beyond, !preferred), SocketAddr::new(ip, port))
-        })
-        .collect();
-    turns.sort_by_key(|(turn, _)| *turn); // stable: equals keep their order
-    turns.into_iter().map(|(_, endpoint)| endpoint).take(limit).collect()
+    let (mut known, mut all) = (BTreeSet::new(), Vec::new());
+    for families in classes.into_values() {
+        let [preferred, other] = families.map(|mut family| {
+            family.sort_unstable();
+            family.retain(|(.., ip)| known.insert(*ip));
+            family
+        });
+        let (first, rest) = preferred.split_at(PREFERRED.min(preferred.len()));
+        let (second, others) = other.split_at(OTHER.min(other.len()));
+        all.extend([first, second, rest, others].concat());
+    }
+    all.into_iter().map(|(.., ip)| SocketAddr::new(ip, port)).take(limit).collect()
 }
 
 /// The interface that holds `ip`: the preferred one if several do.
@@ -179,10 +169,9 @@ fn eligible(
     }
     if asked.is_empty() {
         match filters.judge(interface, None) {
-            _ if excluded => return Err(Unusable::Excluded),
-            Opinion::Excluded => return Err(Unusable::Excluded),
-            Opinion::NotAsked => return Err(Unusable::NotAsked),
-            Opinion::Admitted(_) => {}
+            Opinion::NotAsked if !excluded => return Err(Unusable::NotAsked),
+            Opinion::Admitted(_) if !excluded => {}
+            _ => return Err(Unusable::Excluded),
         }
     }
     if !interface.up {

@@ -63,8 +63,8 @@ fn choose(all: &[Interface], filters: &[Filter], needs_multicast: bool) -> Resul
     Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
 }
 
-/// A message carries six endpoints ([`Endpoints::ADVERTISED`](crate::model::Endpoints::ADVERTISED)): this
-/// many of the preferred family and this many of the other, if there are enough of both.
+/// A node tells six endpoints ([`Endpoints::ADVERTISED`](crate::model::Endpoints::ADVERTISED)): this many of
+/// the preferred family and this many of the other, if there are enough of both.
 const PREFERRED: usize = 4;
 const OTHER: usize = 2;
 
@@ -79,19 +79,14 @@ pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
     }
 }
 
-/// Up to `limit` endpoints of this node on `port`, in order of preference, without duplicates.
+/// The endpoints of this node on `port`, in order of preference, without duplicates.
 ///
 /// The first address of every interface comes before the second of any: a NIC with many service addresses
 /// must not crowd out the other NICs. Virtual, link-local and deprecated addresses come last whatever their
 /// family: on a host with IPv6 alone docker0 has an IPv4 address, the same on every host. Within such a class
 /// the preferred family comes first, but does not crowd out the other one, since another host may have only
 /// that.
-pub(crate) fn endpoints(
-    selected: &[Interface],
-    port: u16,
-    limit: usize,
-    prefers_ipv6: bool,
-) -> Vec<SocketAddr> {
+pub(crate) fn endpoints(selected: &[Interface], port: u16, prefers_ipv6: bool) -> Vec<SocketAddr> {
     // A virtual interface before others was preferred by a filter, and keeps its place.
     let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
     let last_outer = selected.iter().rposition(outer);
@@ -116,7 +111,7 @@ pub(crate) fn endpoints(
         let (second, others) = other.split_at(OTHER.min(other.len()));
         all.extend([first, second, rest, others].concat());
     }
-    all.into_iter().map(|(.., ip)| SocketAddr::new(ip, port)).take(limit).collect()
+    all.into_iter().map(|(.., ip)| SocketAddr::new(ip, port)).collect()
 }
 
 /// The interface that holds `ip`: the preferred one if several do.

@@ -104,7 +104,7 @@ fn link_local_addresses_come_last() {
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth0", "docker0", "usb0"]);
     let expected = ["10.0.0.5:9", "172.17.0.1:9", "169.254.0.9:9", "169.254.3.1:9"];
-    assert_eq!(endpoints(&chosen, 9, 9, false), expected.map(|text| text.parse().unwrap()));
+    assert_eq!(endpoints(&chosen, 9, false), expected.map(|text| text.parse().unwrap()));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn the_order_of_the_filters_is_that_of_preference() {
     ];
     let order = |asked: &[&str]| {
         let chosen = select(&host(&lines), &filters(asked), true).unwrap();
-        let shown: Vec<String> = endpoints(&chosen, 7, 9, false).iter().map(|e| e.ip().to_string()).collect();
+        let shown: Vec<String> = endpoints(&chosen, 7, false).iter().map(|e| e.ip().to_string()).collect();
         shown.join(" ")
     };
     assert_eq!(order(&["eth1", "eth0"]), "10.1.0.5 10.0.0.5 10.0.1.5 169.254.0.9");
@@ -209,7 +209,7 @@ fn deprecated_addresses_come_last() {
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth1", "docker0", "eth0", "usb0"]);
     let expected = ["[fd00::3]:7", "172.17.0.1:7", "169.254.3.1:7", "[fd00::2]:7", "[fd00::1]:7"];
-    assert_eq!(endpoints(&chosen, 7, 9, false), expected.map(|text| text.parse().unwrap()));
+    assert_eq!(endpoints(&chosen, 7, false), expected.map(|text| text.parse().unwrap()));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn if_no_interface_suits_the_text_gives_the_reason_for_each() {
 }
 
 #[test]
-fn endpoints_are_in_order_without_duplicates_and_within_the_limit() {
+fn endpoints_are_in_order_without_duplicates() {
     let lines = [
         "eth0 pudm 10.0.0.5/24 10.0.0.100/32 10.0.0.101/32",
         "eth1 pum 10.1.0.5/24",
@@ -248,9 +248,7 @@ fn endpoints_are_in_order_without_duplicates_and_within_the_limit() {
     let chosen = select(&host(&lines), &[], true).unwrap();
     let expected = ["10.0.0.5:7", "10.1.0.5:7", "10.0.0.100:7", "10.0.0.101:7", "172.17.0.1:7"];
     let expected = expected.map(|text| text.parse::<SocketAddr>().unwrap());
-    assert_eq!(endpoints(&chosen, 7, 10, false), expected);
-    assert_eq!(endpoints(&chosen, 7, 2, false), expected[..2]);
-    assert_eq!(endpoints(&chosen, 7, 0, false), []);
+    assert_eq!(endpoints(&chosen, 7, false), expected);
 }
 
 #[test]
@@ -270,7 +268,7 @@ fn the_first_six_endpoints_are_of_both_families() {
     );
     let order = |line: &str, prefers_ipv6: bool| {
         let chosen = select(&host(&[line]), &[], true).unwrap();
-        let all = endpoints(&chosen, 7, 64, prefers_ipv6);
+        let all = endpoints(&chosen, 7, prefers_ipv6);
         let hinted: String = all.iter().map(|e| if e.is_ipv4() { '4' } else { '6' }).collect();
         (hinted, all)
     };
@@ -291,5 +289,5 @@ fn a_virtual_address_comes_after_a_real_one_of_the_other_family() {
     let lines = ["docker0 vum 172.17.0.1/16", "eth0 pudm fd00::5/64 169.254.0.9/16", "eth1 pum fd00:1::5/64"];
     let chosen = select(&host(&lines), &[], true).unwrap();
     let expected = ["[fd00::5]:7", "[fd00:1::5]:7", "172.17.0.1:7", "169.254.0.9:7"];
-    assert_eq!(endpoints(&chosen, 7, 9, false), expected.map(|text| text.parse().unwrap()));
+    assert_eq!(endpoints(&chosen, 7, false), expected.map(|text| text.parse().unwrap()));
 }

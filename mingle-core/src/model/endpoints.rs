@@ -3,13 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::List;
 
-/// The endpoints of a node in its order of preference: at least one, and each for TCP and UDP alike.
-///
-/// A message carries the first [`Endpoints::ADVERTISED`] endpoints, so that it fits into a datagram.
+/// The endpoints of a node in its order of preference: one to six, so that they fit into a datagram. Each is
+/// for TCP and UDP alike.
 ///
 /// ```
 /// use mingle_core::proto::Endpoints;
@@ -18,16 +17,16 @@ use super::List;
 /// assert_eq!(Endpoints::new(Vec::new()), None);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoints(Vec<SocketAddr>);
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Endpoints(List<SocketAddr, { Self::ADVERTISED }>);
 
 impl Endpoints {
-    /// How many endpoints of a node a message carries at most.
-    pub const ADVERTISED: usize = 6;
+    /// The most endpoints of a node.
+    pub(crate) const ADVERTISED: usize = 6;
 
-    /// These endpoints in this order; none if the list is empty.
+    /// The first of these endpoints in this order; none if the list is empty.
     pub fn new(endpoints: Vec<SocketAddr>) -> Option<Self> {
-        (!endpoints.is_empty()).then_some(Self(endpoints))
+        (!endpoints.is_empty()).then(|| Self(endpoints.into_iter().collect()))
     }
 
     /// The first endpoint, which the node prefers.
@@ -43,11 +42,6 @@ impl Endpoints {
     /// Whether all of these are addresses of IPv6.
     pub(crate) fn are_ipv6(&self) -> bool {
         self.iter().all(SocketAddr::is_ipv6)
-    }
-
-    /// The endpoints that a message carries.
-    pub(crate) fn advertised(&self) -> Self {
-        Self(self.0.iter().copied().take(Self::ADVERTISED).collect())
     }
 
     /// The endpoints of one address family, or nothing where there are none.
@@ -82,7 +76,7 @@ pub(crate) fn deserialize_unicast_ip<'de, D: Deserializer<'de>>(deserializer: D)
 
 impl From<SocketAddr> for Endpoints {
     fn from(endpoint: SocketAddr) -> Self {
-        Self(vec![endpoint])
+        Self([endpoint].into_iter().collect())
     }
 }
 
@@ -91,13 +85,6 @@ impl Deref for Endpoints {
 
     fn deref(&self) -> &[SocketAddr] {
         &self.0
-    }
-}
-
-impl Serialize for Endpoints {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let advertised: List<SocketAddr, { Self::ADVERTISED }> = self.0.iter().copied().collect();
-        advertised.serialize(serializer)
     }
 }
 

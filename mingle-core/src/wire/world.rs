@@ -50,9 +50,8 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Where the process of this ID, which has said this, accepts sessions.
     pub(crate) fn contact(&self, id: NodeId) -> Contact {
-        let ips = self.node.endpoints.advertised();
         let session = |endpoint: &SocketAddr| (endpoint.ip(), self.node.attributes.session_port).into();
-        Contact { id, addresses: ips.iter().map(session).collect() }
+        Contact { id, addresses: self.node.endpoints.iter().map(session).collect() }
     }
 }
 

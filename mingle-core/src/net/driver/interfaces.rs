@@ -13,8 +13,6 @@ use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
 use crate::proto::{Event, Node, Reach, Warning};
 
-/// The most own addresses that are considered; a message carries fewer.
-const ADDRESSES: usize = 64;
 /// How long to wait for a host that has no usable interface yet, or for a port that a command still holds.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
@@ -40,7 +38,7 @@ pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Erro
 /// The endpoints at which others may reach this node. In a world of one without an interface, the loopback
 /// address.
 pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endpoints {
-    let own = endpoints(links.interfaces(), port, ADDRESSES, network.prefers_ipv6);
+    let own = endpoints(links.interfaces(), port, network.prefers_ipv6);
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
 }
 

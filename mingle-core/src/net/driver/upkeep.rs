@@ -5,6 +5,7 @@ use std::iter;
 use std::time::{Duration, Instant};
 
 use super::Driver;
+use crate::host::Interface;
 use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
@@ -111,7 +112,7 @@ impl Driver {
             let tag = notice.tag();
             let is_own = tag == own;
             // What comes from this host says nothing of the network, unless all nodes are on this host.
-            let is_here = self.endpoints.iter().any(|endpoint| endpoint.ip() == from.ip());
+            let is_here = self.links.interfaces().iter().flat_map(Interface::ips).any(|ip| ip == from.ip());
             let says_nothing = tried == Some(tag) || is_here && (is_own || !from.ip().is_loopback());
             if !says_nothing && (jobs.len() < JOBS || jobs.contains_key(&tag)) {
                 jobs.insert(tag, OtherJob { notice, address: from.ip(), is_own });

@@ -131,7 +131,7 @@ impl Lead {
             members: self.book.high_water,
             world: shared.config.world,
             host: node.host.clone(),
-            endpoints: node.endpoints.advertised(),
+            endpoints: node.endpoints.clone(),
         }
     }
 

@@ -60,7 +60,7 @@ fn candidate() -> Candidate {
         members: u32::MAX,
         world: WorldSize::of(World::MAX),
         host: longest_name(),
-        endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+        endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap(),
     }
 }
 
@@ -100,7 +100,7 @@ fn of_paths() -> [Said; 3] {
             node: NodeInfo {
                 rank: Some(Rank(u32::MAX)),
                 host: longest_name(),
-                endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+                endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap(),
                 reach: Reach::new(
                     u16::MAX,
                     vec![Link { address: v6(1).ip(), prefix: 128, mtu: u32::MAX }; 99],

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::traits::{Sent, TraitKey, TraitValue, Traits};
 use mingle_rdma::most_frequent;
 
-use super::List;
+use super::{List, RankRange};
 
 /// The most differences that are named. The others are counted.
 const NAMED: usize = 3;
@@ -50,7 +50,7 @@ enum Shown {
 /// Ranks in order: the first runs of them, and how many further ranks there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Ranks {
-    runs: List<(u32, u32), RUNS>,
+    runs: List<RankRange, RUNS>,
     more: u32,
 }
 
@@ -148,31 +148,20 @@ impl Shown {
 impl Ranks {
     /// The ranks that are in, of all in order.
     fn of(ranks: impl Iterator<Item = bool>) -> Self {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (rank, _) in (0..).zip(ranks).filter(|(_, is_in)| *is_in) {
-            match runs.last_mut() {
-                Some((_, last)) if *last + 1 == rank => *last = rank,
-                _ => runs.push((rank, rank)),
-            }
-        }
-        let more = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
+        let runs = RankRange::runs((0..).zip(ranks).filter(|(_, is_in)| *is_in).map(|(rank, _)| rank));
+        let more = runs.iter().skip(RUNS).map(|run| run.last - run.first + 1).sum();
         Self { runs: runs.into_iter().collect(), more }
     }
 
     /// The first of them.
     fn first(&self) -> u32 {
-        self.runs.first().map_or(0, |(first, _)| *first)
+        self.runs.first().map_or(0, |run| run.first)
     }
 }
 
 impl fmt::Display for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_one = self.more == 0 && matches!(self.runs[..], [(first, last)] if first == last);
-        f.write_str(if is_one { "rank" } else { "ranks" })?;
-        for (at, (first, last)) in self.runs.iter().enumerate() {
-            f.write_str(if at == 0 { " " } else { ", " })?;
-            if first == last { write!(f, "{first}")? } else { write!(f, "{first}-{last}")? }
-        }
+        f.write_str(&RankRange::list(&self.runs))?;
         if self.more > 0 { write!(f, " and {} more", self.more) } else { Ok(()) }
     }
 }
@@ -207,7 +196,10 @@ mod tests {
         /// The longest on the wire.
         pub(crate) fn largest() -> Self {
             let value = || Shown::Text(TraitValue::cut(&"v".repeat(99)));
-            let ranks = Ranks { runs: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(), more: u32::MAX };
+            let ranks = Ranks {
+                runs: (0..99).map(|_| RankRange { first: u32::MAX, last: u32::MAX }).collect(),
+                more: u32::MAX,
+            };
             let key = TraitKey::cut(&"k".repeat(99));
             let difference = || TraitDifference {
                 key: key.clone(),

@@ -36,7 +36,7 @@ pub(crate) mod world;
 
 pub use crate::model::{
     BrokenPath, Digest, Elsewhere, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths,
-    Peer, Slots, Unfit,
+    Peer, RankRange, Slots, Unfit,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
@@ -49,7 +49,7 @@ pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;
 pub(crate) use prove::ProofRun;
 pub use report::{
-    Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, RankRange, Report, Tried, Warning,
+    Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, Report, Tried, Warning,
 };
 pub use session::{Ending, Ends, Failed, Impossible, Order, Way};
 pub use timer::Time;

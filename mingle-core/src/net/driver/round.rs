@@ -137,7 +137,7 @@ impl RunningWorld {
             joined: *here,
             heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
             are_silent,
-            missing: ranges(absent),
+            missing: RankRange::runs(absent.iter().copied()),
             ..Report::new(self.driver.settings.world, self.driver.settings.rank)
         }
     }
@@ -165,7 +165,7 @@ impl RunningWorld {
                 joined: *here,
                 world: self.driver.settings.world,
                 newest: Vec::new(),
-                missing: ranges(absent),
+                missing: RankRange::runs(absent.iter().copied()),
                 leader: self.leader(),
             };
             *said = new;
@@ -267,24 +267,5 @@ impl Driver {
         self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
         Ok(endpoint.listeners)
-    }
-}
-
-/// The ranges of ranks that are in this list, which is ordered.
-fn ranges(ranks: &[u32]) -> Vec<RankRange> {
-    let end = ranks.last().map_or(0, |last| last.saturating_add(1));
-    RankRange::missing((0..end).filter(|rank| !ranks.contains(rank)), end, usize::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ranks_that_are_not_back_are_named_up_to_the_last() {
-        let named = |ranks: &[u32]| RankRange::list(&ranges(ranks));
-        assert_eq!(named(&[3]), "rank 3");
-        assert_eq!(named(&[0, 1, 4, 5]), "ranks 0-1, 4-5");
-        assert!(ranges(&[]).is_empty());
     }
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::model::{HostName, NodeId, Peer, Rank, Traits, User};
-use crate::proto::report::RankRange;
+use crate::model::{HostName, NodeId, Peer, Rank, RankRange, Traits, User};
 use crate::proto::session::PeerLinks;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, Unfit, WorldSize};
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, RankRange, Unfit, WorldSize};
 use crate::proto::config::Config;
-use crate::proto::report::{Heard, OtherJob, RankRange, Report, Tried};
+use crate::proto::report::{Heard, OtherJob, Report, Tried};
 use crate::proto::timer::Time;
 use crate::wire::{Candidate, Notice};
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use super::{RankRange, Tried};
-use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, Peer, Rank, WorldSize};
+use super::Tried;
+use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, Peer, Rank, RankRange, WorldSize};
 use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.

@@ -16,5 +16,5 @@ pub use deadline::{Cause, Heard, OtherJob, Report};
 pub use event::Event;
 pub use failure::Failure;
 pub use formed::{Formed, Over};
-pub use progress::{Progress, RankRange};
+pub use progress::Progress;
 pub use warning::{Tried, Warning};

@@ -108,7 +108,7 @@ async fn on_loopback_every_node_of_the_host_hears_every_other() {
         let expected = (b"hello".to_vec(), format!("127.0.0.1:{}", endpoint.port));
         for (groups, _) in &nodes {
             assert_eq!(groups.warnings().count(), 0, "{groups:?}");
-            assert_eq!(receive(groups.sockets()[0].socket()), expected);
+            assert_eq!(receive(groups.sockets()[0].get_ref()), expected);
         }
     }
     // Unicast reaches one node alone, although all share the group's port.
@@ -116,7 +116,7 @@ async fn on_loopback_every_node_of_the_host_hears_every_other() {
     nodes[0].1.sockets[0].send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
     assert_eq!(receive(&last.sockets[0]).0, b"answer");
     assert!(nodes.iter().all(|(groups, endpoint)| {
-        is_silent(groups.sockets()[0].socket())
+        is_silent(groups.sockets()[0].get_ref())
             && (endpoint.port == last.port || is_silent(&endpoint.sockets[0]))
     }));
 }
@@ -143,12 +143,12 @@ async fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
     for (by, bytes) in [(&c, b"to c"), (&b, b"to b"), (&a, b"to a")] {
         send(&node, by, bytes).unwrap();
     }
-    assert_eq!(receive(on_a.sockets()[0].socket()), (b"to a".to_vec(), format!("10.1.0.1:{port}")));
-    assert_eq!(receive(on_b.sockets()[0].socket()), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
-    assert_eq!(receive(on_c.sockets()[0].socket()), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
+    assert_eq!(receive(on_a.sockets()[0].get_ref()), (b"to a".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(on_b.sockets()[0].get_ref()), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(on_c.sockets()[0].get_ref()), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
     for groups in [&on_a, &on_b, &on_c] {
         assert!(
-            is_silent(groups.sockets()[0].socket()),
+            is_silent(groups.sockets()[0].get_ref()),
             "a datagram arrived on another interface than its group was joined on"
         );
     }
@@ -180,9 +180,9 @@ async fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     }
     for (socket, members) in groups.sockets().iter().zip(chosen.chunks(20)) {
         for interface in members {
-            assert_eq!(String::from_utf8(receive(socket.socket()).0).unwrap(), interface.name);
+            assert_eq!(String::from_utf8(receive(socket.get_ref()).0).unwrap(), interface.name);
         }
-        assert!(is_silent(socket.socket()));
+        assert!(is_silent(socket.get_ref()));
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::Driver;
 use crate::net::sockets::links::Cast;
-use crate::net::sockets::watched::Watched;
+use crate::net::sockets::watched::{Watched, try_recv_from};
 use crate::proto::{MAX_DATAGRAM, Node, Time, was_stopped};
 use crate::wire::may_be_for_group;
 
@@ -32,7 +32,8 @@ impl Driver {
         } else {
             // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
             // of a thousand nodes in one thread would solicit all the others.
-            self.read(Watched::recv_from, BATCH, |now, from, datagram| {
+            let recv_from = |socket: &Watched, buffer: &mut [u8]| socket.get_ref().recv_from(buffer);
+            self.read(recv_from, BATCH, |now, from, datagram| {
                 node.handle_datagram(now, from, datagram);
             });
             if node.is_about_to_commit() {
@@ -57,7 +58,7 @@ impl Driver {
 
     /// Reads at most `most` datagrams from each socket. Returns whether there may be more.
     pub(super) fn receive(&mut self, node: &mut Node, most: usize) -> bool {
-        self.read(Watched::try_recv_from, most, |now, from, datagram| {
+        self.read(try_recv_from, most, |now, from, datagram| {
             node.handle_datagram(now, from, datagram);
         })
     }

@@ -17,7 +17,7 @@ use crate::net::error::Error;
 use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, LONGEST};
-use crate::net::sockets::watched::Watched;
+use crate::net::sockets::watched::try_recv_from;
 use crate::proto::desk::{Desk, Sign};
 use crate::proto::world::{Action, World, WorldChange, WorldRound, WorldSettings};
 use crate::proto::{Change, Config, Ending, Formed, Order, Over, Warning, was_stopped};
@@ -440,7 +440,7 @@ impl RunningWorld {
     fn read(&mut self) -> bool {
         let (rank, members) = (self.rank.map(Rank::get), self.nodes());
         let (world, desk) = (&self.world, &mut self.desk);
-        self.driver.read(Watched::try_recv_from, BATCH, |now, from, datagram| {
+        self.driver.read(try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
             desk.handle_datagram(now, from, datagram, (rank, sign), |id| world.expects(id));

@@ -89,7 +89,7 @@ pub(crate) const BACKLOG: i32 = 4096;
 
 /// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
 pub(crate) fn listen_again(sockets: &[Watched]) -> io::Result<Vec<TcpListener>> {
-    sockets.iter().map(|socket| listen(socket.socket().local_addr()?)).collect()
+    sockets.iter().map(|socket| listen(socket.get_ref().local_addr()?)).collect()
 }
 
 /// How often the kernel is asked for a port for paths that is none of the jobs' and free in both families.

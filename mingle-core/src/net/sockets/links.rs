@@ -11,7 +11,7 @@ use socket2::SockRef;
 
 use super::endpoint::is_without_ipv6;
 use super::multicast::{Groups, broadcast_receiver, send_by};
-use super::watched::Watched;
+use super::watched::{Watched, try_recv_from, watch};
 use crate::host::{Interface, Kind};
 use crate::net::Network;
 use crate::net::clock::clock;
@@ -84,13 +84,13 @@ impl Links {
             let set = SockRef::from(&own[0]).set_broadcast(true);
             set.map_err(Error::socket("cannot send broadcasts"))?;
             let (port, any) = (network.discovery_port, Ipv4Addr::BROADCAST);
-            broadcast = Some((Watched::new(broadcast_receiver(port)?)?, (any, port).into()));
+            broadcast = Some((watch(broadcast_receiver(port)?)?, (any, port).into()));
         }
         Ok(Self {
             interfaces,
             unfinished: false,
             alone,
-            own: own.into_iter().map(Watched::new).collect::<Result<_, _>>()?,
+            own: own.into_iter().map(watch).collect::<Result<_, _>>()?,
             groups: all,
             broadcast,
             failed: Vec::new(),
@@ -104,10 +104,10 @@ impl Links {
     /// (`inet6_mc_check` in Linux's net/ipv6/mcast.c compares the group alone).
     pub(crate) fn hear_only(&self, interface: &str) -> Result<(), Error> {
         for (socket, _) in self.receivers() {
-            let bound = SockRef::from(socket.socket()).bind_device(Some(interface.as_bytes()));
+            let bound = SockRef::from(socket.get_ref()).bind_device(Some(interface.as_bytes()));
             bound.map_err(Error::socket("cannot bind a socket to an interface"))?;
             // What has arrived before may have come by another.
-            while socket.recv_from(&mut [0]).is_ok() {}
+            while socket.get_ref().recv_from(&mut [0]).is_ok() {}
         }
         Ok(())
     }
@@ -128,7 +128,8 @@ impl Links {
     pub(crate) async fn readable(&self) {
         poll_fn(|context| {
             // Polls every socket, so that each wakes this task.
-            let ready = self.receivers().filter(|(socket, _)| socket.poll_readable(context)).count();
+            let ready =
+                self.receivers().filter(|(socket, _)| socket.poll_read_ready(context).is_ready()).count();
             if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -138,7 +139,7 @@ impl Links {
     pub(crate) fn received(&self) -> Option<(SocketAddr, Cast, Vec<u8>)> {
         let mut buffer = [0; MAX_DATAGRAM + 1];
         for (socket, cast) in self.receivers() {
-            match socket.try_recv_from(&mut buffer) {
+            match try_recv_from(socket, &mut buffer) {
                 // Too long for the protocol: a node drops it, too.
                 Ok((length, _)) if length > MAX_DATAGRAM => {}
                 Ok((length, from)) => return Some((from, cast, buffer[..length].to_vec())),
@@ -156,7 +157,7 @@ impl Links {
 
     /// The socket of the own port that sends to this address.
     fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        self.own.get(usize::from(to.is_ipv6())).map(Watched::socket)
+        self.own.get(usize::from(to.is_ipv6())).map(Watched::get_ref)
     }
 
     /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no

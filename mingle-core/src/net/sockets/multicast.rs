@@ -10,7 +10,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendms
 use socket2::{InterfaceIndexOrAddress, SockRef, Type};
 
 use super::endpoint::{open, set_up_receiver};
-use super::watched::Watched;
+use super::watched::{Watched, watch};
 use crate::host::Interface;
 use crate::net::error::Error;
 use crate::proto::Warning;
@@ -51,7 +51,7 @@ impl Groups {
                 _ => Error::Socket { what: format!("cannot hear group {group} on UDP port {port}"), source },
             }
         })?;
-        self.sockets.push(Watched::new(socket)?);
+        self.sockets.push(watch(socket)?);
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Groups {
     fn enter(&self, membership: &Membership) -> io::Result<()> {
         // By index: joining on an address, or on none, asks the routing table, which fails with ENODEV
         // without a default route.
-        let socket = SockRef::from(self.sockets[membership.socket].socket());
+        let socket = SockRef::from(self.sockets[membership.socket].get_ref());
         let joined = match self.group.ip() {
             IpAddr::V4(group) => {
                 socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(membership.index))
@@ -152,7 +152,7 @@ impl Groups {
 
 impl Membership {
     fn leave(&self, socket: &Watched, group: IpAddr) -> io::Result<()> {
-        let socket = SockRef::from(socket.socket());
+        let socket = SockRef::from(socket.get_ref());
         match group {
             IpAddr::V4(group) => {
                 socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))

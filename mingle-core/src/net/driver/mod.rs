@@ -168,7 +168,9 @@ impl Driver {
     /// A new node for the rest of the time.
     fn node(&mut self, session_port: u16) -> Result<Node, Error> {
         let config = self.config(session_port);
-        let mut node = self.start(config)?;
+        self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
+        let mut node = Node::new(config, random().map(u64::from_le_bytes)?, self.now());
+        self.connections.set_target(node.path_target());
         node.handle_seeds(self.now(), self.peers.seeds.clone());
         Ok(node)
     }
@@ -210,14 +212,6 @@ impl Driver {
             }
             _ => traits,
         }
-    }
-
-    fn start(&mut self, config: Config) -> Result<Node, Error> {
-        let seed = random::<8>().map(u64::from_le_bytes)?;
-        self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
-        let node = Node::new(config, seed, self.now());
-        self.connections.set_target(node.path_target());
-        Ok(node)
     }
 
     /// Puts another node with a new ID in the place of this one.

@@ -52,10 +52,9 @@ pub(crate) const LONGEST_OF_MEMBER: usize = 24 << 10;
 /// A task for every connection. Dropping this closes them all.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// On the node's own port, IPv4 first.
-    own: Vec<TcpListener>,
-    /// On the port for paths.
-    paths: Vec<TcpListener>,
+    /// On the node's own port, IPv4 first, and then on its port for paths; each with whether it is for paths
+    /// alone.
+    listeners: Vec<(TcpListener, bool)>,
     /// Whether those of the own port stay open for the job when this node accepts no more.
     pub(crate) keeps_own: bool,
     /// Those that do, IPv4 first.
@@ -91,14 +90,13 @@ impl Connections {
     ) -> Result<Self, Error> {
         let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
         set_backlog(&own, least_backlog(world));
-        let watched = |listeners: Vec<StdTcpListener>| {
-            let watched = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<_>>();
-            watched.map_err(Error::socket("cannot watch the sockets"))
-        };
+        let all = own.into_iter().map(|own| (own, false)).chain(paths.into_iter().map(|path| (path, true)));
+        let listeners = all.map(|(listener, only_paths)| Ok((TcpListener::from_std(listener)?, only_paths)));
         let (sender, events) = unbounded_channel();
         Ok(Self {
-            own: watched(own)?,
-            paths: watched(paths)?,
+            listeners: listeners
+                .collect::<io::Result<_>>()
+                .map_err(Error::socket("cannot watch the sockets"))?,
             keeps_own: false,
             kept: Vec::new(),
             target: None,
@@ -131,7 +129,7 @@ impl Connections {
                     return Some(event);
                 },
                 accepted = poll_fn(|context| {
-                    poll_listeners(&self.own, &self.paths, self.next_conn, context)
+                    poll_listeners(&self.listeners, self.next_conn, context)
                 }), if accepts => {
                     self.accept(accepted);
                     self.accept_waiting().await;
@@ -204,7 +202,7 @@ impl Connections {
 
     /// The node's own port.
     pub(crate) fn port(&self) -> u16 {
-        let address = self.own.first().and_then(|listener| listener.local_addr().ok());
+        let address = self.listeners.first().and_then(|(listener, _)| listener.local_addr().ok());
         address.map_or(0, |address| address.port())
     }
 
@@ -222,7 +220,7 @@ impl Connections {
                 return;
             }
             let poll = |context: &mut Context<'_>| {
-                Poll::Ready(poll_listeners(&self.own, &self.paths, self.next_conn, context))
+                Poll::Ready(poll_listeners(&self.listeners, self.next_conn, context))
             };
             let Poll::Ready(accepted) = poll_fn(poll).await else { return };
             self.accept(accepted);
@@ -308,8 +306,9 @@ impl Connections {
 
     /// Accepts no more connections: the port belongs to the job.
     pub(crate) fn stop_accepting(&mut self) {
-        self.paths.clear();
-        self.kept.extend(std::mem::take(&mut self.own).into_iter().filter(|_| self.keeps_own));
+        let all = std::mem::take(&mut self.listeners).into_iter();
+        let kept = all.filter(|(_, only_paths)| self.keeps_own && !only_paths);
+        self.kept.extend(kept.map(|(listener, _)| listener));
     }
 
     /// Closes every connection, drops their events, and goes on accepting.
@@ -382,18 +381,11 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
 ///
 /// Each turn begins with another listener: where strangers crowd on one port, connections to the other would
 /// wait for ever.
-fn poll_listeners(
-    own: &[TcpListener],
-    paths: &[TcpListener],
-    turn: u64,
-    context: &mut Context<'_>,
-) -> Poll<Accepted> {
-    let all = own.iter().map(|listener| (listener, false)).chain(paths.iter().map(|path| (path, true)));
-    let count = own.len() + paths.len();
-    let first = usize::try_from(turn).unwrap_or_default() % count.max(1);
-    for (listener, is_for_paths) in all.cycle().skip(first).take(count) {
+fn poll_listeners(listeners: &[(TcpListener, bool)], turn: u64, context: &mut Context<'_>) -> Poll<Accepted> {
+    let first = usize::try_from(turn).unwrap_or_default() % listeners.len().max(1);
+    for (listener, only_paths) in listeners.iter().cycle().skip(first).take(listeners.len()) {
         if let Poll::Ready(accepted) = listener.poll_accept(context) {
-            return Poll::Ready(accepted.map(|(stream, from)| (stream, from, is_for_paths)));
+            return Poll::Ready(accepted.map(|(stream, from)| (stream, from, *only_paths)));
         }
     }
     Poll::Pending
@@ -427,7 +419,7 @@ mod tests {
         let connections = Connections::open(vec![own], vec![paths], World::new(4).unwrap()).unwrap();
         let mut accepted = Vec::new();
         for turn in 0..4 {
-            let next = poll_fn(|context| poll_listeners(&connections.own, &connections.paths, turn, context));
+            let next = poll_fn(|context| poll_listeners(&connections.listeners, turn, context));
             accepted.push(next.await.unwrap().2);
         }
         assert_eq!(accepted.iter().filter(|is_for_paths| **is_for_paths).count(), 1, "{accepted:?}");

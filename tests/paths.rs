@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::lab::proc::Outcome;
+use crate::lab::fabric::{Node, start};
+use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, form, start_all};
 use crate::lab::{Lab, Options, limit};
 
@@ -13,7 +14,10 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 /// Checks that all nodes end in time with code 5 and these words.
 fn fails(lab: &Lab, job: &str, more: &[&str], words: &[&str]) -> Vec<Outcome> {
-    let procs = start_all(lab, job, more);
+    all_fail(start_all(lab, job, more), words)
+}
+
+fn all_fail(procs: Vec<Proc>, words: &[&str]) -> Vec<Outcome> {
     let started: Vec<_> = procs.iter().map(|proc| proc.started).collect();
     let outcomes = finish_all(procs);
     for (outcome, started) in outcomes.iter().zip(started) {
@@ -221,16 +225,16 @@ fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_
 #[test]
 fn an_interface_that_the_user_has_given_to_nccl_or_gloo_is_proved_too() {
     let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
-    for given in ["--set NCCL_SOCKET_IFNAME==eth1", "--set GLOO_SOCKET_IFNAME=eth1,eth0"] {
+    let nodes = |(name, value), more| vec![Node::of("none").set(name, value).with(more); 4];
+    for given in [("NCCL_SOCKET_IFNAME", "=eth1"), ("GLOO_SOCKET_IFNAME", "eth1,eth0")] {
         let words = [" (10.88.", "port ", "change your own NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME"];
-        fails(&lab, "given", &[given; 4], &words);
+        all_fail(start(&lab, "given", &nodes(given, "")), &words);
         // Without proofs of paths the user's word counts.
-        let unproved = format!("{given} --paths master");
-        for outcome in finish_all(start_all(&lab, "given", &[unproved.as_str(); 4])) {
+        for outcome in finish_all(start(&lab, "given", &nodes(given, "--paths master"))) {
             assert!(outcome.status.success(), "{}", outcome.render());
         }
     }
-    for outcome in finish_all(start_all(&lab, "given", &["--set NCCL_SOCKET_IFNAME=eth0"; 4])) {
+    for outcome in finish_all(start(&lab, "given", &nodes(("NCCL_SOCKET_IFNAME", "eth0"), ""))) {
         assert!(outcome.status.success(), "{}", outcome.render());
     }
 }

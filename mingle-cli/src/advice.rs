@@ -372,7 +372,7 @@ fn about_difference(rank: &RankDifference) -> Option<String> {
             "'mingle rdma' on that host shows why"
         }
         Difference::Capability { own: Capability::Disabled, .. } => {
-            "check NCCL_IB_DISABLE and NCCL_NET in its environment and --set"
+            "check NCCL_IB_DISABLE and NCCL_NET in its environment"
         }
         _ => return None,
     };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mingle_core::Filter;
-use mingle_core::env::{Setting, Variables, users_value};
+use mingle_core::env::{Kept, Variable, Variables, users_value};
 use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict};
 
 use crate::exit::Stop;
@@ -30,7 +30,6 @@ pub(crate) enum Use {
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) rdma: Use,
-    pub(crate) settings: Vec<Setting>,
     /// A snapshot to use instead of this machine, for tests.
     pub(crate) root: Option<PathBuf>,
 }
@@ -56,7 +55,7 @@ impl Wanted {
         let machine = machine.prefer(|address| filter_of(interfaces, address));
         let choice = machine.choose();
         let summary = Summary::new(&machine).required(self.rdma == Use::Require);
-        let value = |name: &str| users_value(name, &self.settings, environment);
+        let value = |name: &str| users_value(name, environment);
         let off = rdma::is_switched_off(choice.kind, value);
         let own_net = ["NCCL_NET", "NCCL_NET_PLUGIN"]
             .into_iter()
@@ -120,17 +119,14 @@ fn ports(choice: &Choice<'_>, used: bool) -> String {
 }
 
 /// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.
-pub(crate) fn warn_of_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
-    let kept = variables.kept().iter().map(|kept| (kept.name, kept.value.as_str()));
-    // The platform's guide may tell users to set devices and indices with --set, but not to use RDMA where
-    // the ranks have agreed on sockets.
-    let given = settings.iter().filter(|setting| setting.name() == "NCCL_NET");
-    for (name, value) in kept.chain(given.map(|setting| (setting.name(), setting.value()))) {
-        // Each host chooses its own interfaces, but the ranks agree on RDMA. NCCL ignores case in the name of
-        // a network.
-        let against = fabric.iter().find(|(of, advice)| *of == name && !value.eq_ignore_ascii_case(advice));
-        let Some((_, advice)) = against else { continue };
-        let end = if name == "NCCL_NET" { WITHOUT_NET } else { "" };
+pub(crate) fn warn_of_kept(variables: &Variables, fabric: &[Variable]) {
+    // Each host chooses its own interfaces, but the ranks agree on RDMA. NCCL ignores case in the name of a
+    // network.
+    let is_against = |kept: &&Kept| {
+        fabric.iter().any(|(name, _)| *name == kept.name) && !kept.value.eq_ignore_ascii_case(&kept.advice)
+    };
+    for Kept { name, value, advice, .. } in variables.kept().iter().filter(is_against) {
+        let end = if *name == "NCCL_NET" { WITHOUT_NET } else { "" };
         stderr::say(format_args!(
             "warning: {name}={value} is kept as you set it; {advice} would match what the ranks agreed on{end}"
         ));

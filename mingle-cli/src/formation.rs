@@ -43,7 +43,6 @@ impl<'a> Formation<'a> {
         let mut facts = Facts::new(&self.assignment.job, &self.assignment.formed);
         facts.interface = self.assignment.interface.as_deref();
         facts.fabric = &self.fabric;
-        facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots_given;
         facts.ports = self.config.held.numbers();
         facts.secret = self.config.rendezvous.secret.as_ref();
@@ -131,7 +130,7 @@ impl<'a> Formation<'a> {
         }
         stderr::warn(self.assignment.formed.sameness.lines());
         self.found.report(&self.assignment.formed.verdict);
-        fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
+        fabric::warn_of_kept(variables, &self.fabric);
         let time = duration(Duration::from_millis(self.timings.formed_ms.unwrap_or_default()));
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }
@@ -141,7 +140,7 @@ impl<'a> Formation<'a> {
     /// `gloo/transport/tcp/device.cc`).
     fn gloos_ipv4(&self, variables: &Variables) -> Option<IpAddr> {
         let name = self.assignment.interface.as_deref().filter(|_| self.assignment.formed.local.is_ipv6())?;
-        let names_it = |(variable, value): &Variable| variable == "GLOO_SOCKET_IFNAME" && value == name;
+        let names_it = |(variable, value): &Variable| *variable == "GLOO_SOCKET_IFNAME" && value == name;
         variables.set().iter().find(|variable| names_it(variable))?;
         let all = interfaces(&self.config.rendezvous.network).ok()?;
         let interface = all.into_iter().find(|judged| judged.interface.name == name)?.interface;

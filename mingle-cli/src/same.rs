@@ -15,7 +15,7 @@ use crate::slots::{AMD, NVIDIA};
 /// What this node compares.
 pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
     let (host, rendezvous) = (Host(config.fabric.root.clone()), &config.rendezvous);
-    let mut traits = alike::traits(&config.fabric.settings, environment());
+    let mut traits = alike::traits(environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
     traits.push(Trait::shown("--max-restarts or RunningWorld", given(rendezvous.stays)));

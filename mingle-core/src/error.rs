@@ -26,7 +26,6 @@ mod tests {
         is_error::<InvalidSecret>();
         is_error::<env::InvalidFormat>();
         is_error::<env::InvalidJobVariable>();
-        is_error::<env::InvalidSetting>();
         is_error::<env::Unfit>();
         is_error::<env::UnsafeStatement>();
         is_error::<rdma::InvalidAddress>();

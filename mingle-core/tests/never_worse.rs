@@ -199,7 +199,7 @@ fn environments(host: &Host, users: &str) -> (Env, Env) {
     facts.interface = Some(host.at.0);
     let variables = Variables::new(facts, |name| without.get(name).cloned());
     let mut with = without.clone();
-    with.extend(variables.set().iter().map(|(name, value)| (name.clone().into_owned(), value.clone())));
+    with.extend(variables.set().iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     (without, with)
 }
 

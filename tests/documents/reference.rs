@@ -95,9 +95,9 @@ impl Entry {
         long.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')).next()
     }
 
-    /// The option's variable, by the rule that the help states; three options have none.
+    /// The option's variable, by the rule that the help states; two options have none.
     fn variable(&self) -> Option<String> {
-        let long = self.long().filter(|long| !["help", "version", "set"].contains(long))?;
+        let long = self.long().filter(|long| !["help", "version"].contains(long))?;
         Some(format!("MINGLE_{}", long.to_ascii_uppercase().replace('-', "_")))
     }
 

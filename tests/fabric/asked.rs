@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{RAIL8, ROCE, all, but};
 use crate::lab::fabric::{
-    Node, Vars, advice, and, expect, four, lines, own, pinned, sockets, start, vars, without,
+    Node, Vars, advice, expect, four, lines, own, pinned, sockets, start, vars, without,
 };
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line_with};
 use crate::lab::{Lab, MINGLE, Options};
 
 /// The advice beside a rank whose user has disabled RDMA.
-const OFF: &str = "; check NCCL_IB_DISABLE and NCCL_NET in its environment and --set";
+const OFF: &str = "; check NCCL_IB_DISABLE and NCCL_NET in its environment";
 
 #[test]
 fn efa_is_disabled_only_by_the_variable_that_its_plugin_reads() {
@@ -171,32 +171,4 @@ fn if_the_user_has_disabled_rdma_on_one_rank_all_use_sockets() {
     // A zero disables nothing.
     let nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.set("NCCL_IB_DISABLE", "0")).collect();
     expect(&lab, "not off", &nodes, &all(&own(ROCE)), &[]);
-}
-
-#[test]
-fn variables_given_with_set_are_always_printed() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let more = "--set NCCL_IB_SL=1 --set NCCL_IB_GID_INDEX=7 --set NCCL_IB_TIMEOUT=22";
-    let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with(more)).collect();
-    nodes[3] = nodes[3].clone().set("NCCL_IB_SL", "5");
-    let wanted = [("NCCL_IB_SL", "1"), ("NCCL_IB_GID_INDEX", "7"), ("NCCL_IB_TIMEOUT", "22")];
-    let agreed = without(without(own(ROCE), "NCCL_IB_ADDR_FAMILY"), "NCCL_IB_ROCE_VERSION_NUM");
-    let agreed = and(agreed, &wanted);
-    expect(&lab, "set", &nodes, &all(&agreed), &[]);
-
-    nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
-    let warning = "NCCL_IB_SL differs: \"2\" on rank 2, \"1\" on the others";
-    let there = and(agreed.clone(), &[("NCCL_IB_SL", "2")]);
-    expect(&lab, "set apart", &nodes, &but(2, &there, &agreed), &[warning]);
-}
-
-#[test]
-fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let mut nodes = four("one-roce");
-    nodes[0] = nodes[0].clone().with("--set NCCL_IB_DISABLE=1");
-    let warning =
-        format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
-    let there = and(sockets(), &[("NCCL_IB_DISABLE", "1")]);
-    expect(&lab, "set off", &nodes, &but(0, &there, &sockets()), &[&warning]);
 }

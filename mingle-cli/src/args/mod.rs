@@ -149,14 +149,6 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "USE", help_heading = FABRIC)]
     pub(crate) rdma: Option<String>,
 
-    /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
-    ///
-    /// For variables that a platform's guide asks for and that mingle cannot detect. The value may have any
-    /// character, and is quoted for the shell. It replaces mingle's own value and the environment's. A
-    /// warning names the variable if ranks get different values. This option has no variable.
-    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
-    pub(crate) set: Vec<String>,
-
     /// Compare KEY=VALUE with the other nodes; repeatable
     ///
     /// mingle compares drivers, GPUs and variables for NCCL. Add what else your job may hang on, such as

@@ -68,8 +68,7 @@ impl Settings {
         let (fabric, mut provenance) = (reader.fabric(&low)?, Provenance::default());
         let mut rendezvous = provenance.rendezvous(&mut low, &reader, &scheduler)?;
         let world = rendezvous.world;
-        rendezvous.network.job_interfaces =
-            job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
+        rendezvous.network.job_interfaces = job_interfaces(|name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
         rendezvous.secret = secret;
         provenance.check_tasks(&scheduler)?;
@@ -188,14 +187,6 @@ impl Settings {
 
     /// Refuses options that are valid alone, but not together.
     fn check_conflicts(&self) -> Result<(), Stop> {
-        // Before the world forms, and not after it.
-        for format in self.formats() {
-            for setting in &self.fabric.settings {
-                format.carries(setting).map_err(|error| {
-                    Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
-                })?;
-            }
-        }
         let templates = self.outputs.iter().map(|output| &output.template);
         let mut templates = templates.chain([&self.template]).flatten();
         templates.try_for_each(|template| values::check_ports(template, self.port_count, "the template"))

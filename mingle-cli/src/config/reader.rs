@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mingle_core::env::Setting;
 use mingle_core::{Filter, JobId, Secret, Seed, User};
 use nix::unistd::{self, geteuid};
 
@@ -88,11 +87,7 @@ impl Reader<'_> {
     }
 
     pub(crate) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
-        Ok(Wanted {
-            rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(),
-            settings: settings(&low.set)?,
-            root: self.root(),
-        })
+        Ok(Wanted { rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(), root: self.root() })
     }
 
     /// The folder of RDMA devices to use instead of this machine's.
@@ -224,16 +219,4 @@ fn secret_of(path: &Path) -> Result<(Option<Secret>, Vec<String>), String> {
         format!("every user of this host can read the secret in {path}; chmod 600 {path}")
     });
     Ok((Some(secret), warning.into_iter().collect()))
-}
-
-/// The variables of `--set`; the last value of each name wins.
-fn settings(texts: &[String]) -> Result<Vec<Setting>, Stop> {
-    let mut settings: Vec<Setting> = Vec::new();
-    for text in texts {
-        let setting: Setting =
-            text.parse().map_err(|reason| Stop::Usage(format!("--set {text}: {reason}")))?;
-        settings.retain(|other| other.name() != setting.name());
-        settings.push(setting);
-    }
-    Ok(settings)
 }

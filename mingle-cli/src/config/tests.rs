@@ -106,7 +106,7 @@ fn every_option_reads_its_variable() {
     Settings::scheduled(JoinArgs::default(), &lookup).unwrap();
     let command = LowArgs::command();
     let options = command.get_arguments().filter_map(|argument| argument.get_long());
-    for option in options.filter(|option| !["set", "help", "version"].contains(option)) {
+    for option in options.filter(|option| !["help", "version"].contains(option)) {
         let variable = format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"));
         assert!(asked.borrow().contains(&variable), "--{option}: {variable} is not read");
     }
@@ -165,21 +165,6 @@ fn an_argument_wins_over_its_variable() {
     assert_eq!((other.network.interfaces.len(), other.network.master_port, some.verbose), (1, Some(1), 1));
     assert_eq!(other.attributes.rank_key.to_string(), "b");
     assert_eq!((other.network.ttl, other.network.group), (1, None));
-}
-
-#[test]
-fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
-    let line = [&GOOD[..], &["--set", "NCCL_IB_SL=1", "--set", "A=b", "--set=NCCL_IB_SL=2"]].concat();
-    let set = config(&line, &[]).unwrap().fabric.settings;
-    assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A=b", "NCCL_IB_SL=2"]);
-    for (wrong, reason) in [
-        ("RANK=1", "--set RANK=1: RANK is part of mingle's result"),
-        ("A", "--set A: write NAME=VALUE"),
-        ("UID=0", "--set UID=0: UID is a variable of the shells themselves"),
-    ] {
-        let error = config(&[&GOOD[..], &["--set", wrong]].concat(), &[]).unwrap_err();
-        assert!(error.starts_with(reason), "{error}");
-    }
 }
 
 #[test]
@@ -283,8 +268,8 @@ fn the_users_number_of_workers_counts_unless_mingle_has_set_it() {
     assert_eq!(slots(&[], &[]), (1, false));
     assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4")]), (4, false));
     assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "gpu")]), (1, false));
-    let printed = Variables::of_fabric(&[(PET_NPROC_PER_NODE, "4".to_owned())], &[], |_| None);
-    let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
+    let printed = Variables::of_fabric(&[(PET_NPROC_PER_NODE, "4".to_owned())], |_| None);
+    let (_, list) = printed.set().iter().find(|(name, _)| *name == MINGLE_SET).unwrap();
     assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "4"), (MINGLE_SET, list)]), (1, false));
     assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "2"), (MINGLE_SET, list)]), (2, false), "exported since");
     assert_eq!(slots(&["--slots", "2"], &[("PET_NPROC_PER_NODE", "4")]), (2, true));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// The recommended variables, without MINGLE_SET, which lists them.
 pub(super) fn advice(variables: &Variables) -> BTreeMap<&str, &str> {
-    let all = variables.set().iter().map(|(name, value)| (&**name, value.as_str()));
+    let all = variables.set().iter().map(|(name, value)| (*name, value.as_str()));
     all.filter(|(name, _)| *name != MINGLE_SET).collect()
 }
 

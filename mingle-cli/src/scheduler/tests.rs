@@ -121,8 +121,8 @@ fn a_rank_counts_only_in_a_world_of_the_schedulers_size() {
 fn variables_that_mingle_has_printed_do_not_count_as_a_schedulers() {
     let own = [("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2")];
     let advice = own.map(|(name, value)| (name, value.to_owned()));
-    let printed = Variables::of_fabric(&advice, &[], |_| None);
-    let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
+    let printed = Variables::of_fabric(&advice, |_| None);
+    let (_, list) = printed.set().iter().find(|(name, _)| *name == MINGLE_SET).unwrap();
     let listed = [&own[..], &[(MINGLE_SET, list)]].concat();
     assert!(provided(&own)[0].is_some());
     assert_eq!(provided(&listed), [None, None, None]);

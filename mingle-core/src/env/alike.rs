@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use super::MINGLE_SET;
 use super::variables::is_own;
-use super::{MINGLE_SET, Setting};
 use crate::model::Trait;
 
 /// What belongs to one host. A name that ends so.
@@ -38,9 +38,8 @@ const SHOWN: &str = "\
     NCCL_SOCKET_NTHREADS NCCL_WORK_FIFO_DEPTH";
 
 /// The user's variables that should be the same on every node. They come from `environment`, in which the
-/// first value of a name counts, and from `settings`, which replace values of the environment. Variables that
-/// an earlier `mingle` has set are left out.
-pub fn traits(settings: &[Setting], environment: impl IntoIterator<Item = (String, String)>) -> Vec<Trait> {
+/// first value of a name counts. Variables that an earlier `mingle` has set are left out.
+pub fn traits(environment: impl IntoIterator<Item = (String, String)>) -> Vec<Trait> {
     let mut variables: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in environment {
         variables.entry(name).or_insert(value);
@@ -50,9 +49,7 @@ pub fn traits(settings: &[Setting], environment: impl IntoIterator<Item = (Strin
         let is_known = name.starts_with("NCCL_") || has(OTHERS, name);
         is_known && !value.is_empty() && !is_own(&listed, name, value)
     });
-    // Any that is given for all ranks is compared.
-    variables.extend(settings.iter().map(|setting| (setting.name().to_owned(), setting.value().to_owned())));
-    // That one is compared with the RDMA devices, too.
+    // That is compared with the RDMA devices.
     let is_off = |name: &str, value: &str| name == "NCCL_NET" && value.eq_ignore_ascii_case("socket");
     let is_ranks = |name: &str| OWN_BEGINS.split(' ').any(|begin| name.starts_with(begin));
     variables.retain(|name, value| !is_a_hosts_own(name) && !is_ranks(name) && !is_off(name, value));
@@ -77,10 +74,9 @@ pub(super) fn is_a_hosts_own(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(settings: &[&str], environment: &[(&str, &str)]) -> Vec<Trait> {
-        let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+    fn of(environment: &[(&str, &str)]) -> Vec<Trait> {
         let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        traits(&settings, environment.iter().map(pair))
+        traits(environment.iter().map(pair))
     }
 
     #[test]
@@ -102,28 +98,26 @@ mod tests {
             "CUDA_VISIBLE_DEVICES",
             "AWS_SECRET_ACCESS_KEY",
         ] {
-            assert_eq!(of(&[], &[(name, "1")]), [], "{name}");
+            assert_eq!(of(&[(name, "1")]), [], "{name}");
         }
     }
 
     #[test]
     fn values_are_shown_of_listed_names_alone() {
-        assert_eq!(of(&[], &[("NCCL_ALGO", "Ring")]), [Trait::shown("NCCL_ALGO", "Ring")]);
-        assert_eq!(of(&[], &[("UCX_TLS", "rc")]), [Trait::shown("UCX_TLS", "rc")]);
-        assert_eq!(of(&[], &[("NCCL_NET_PLUGIN", "/a/b")]), [Trait::hidden("NCCL_NET_PLUGIN", "/a/b")]);
-        assert_eq!(of(&[], &[("NCCL_NET", "AWS Libfabric")]), [Trait::shown("NCCL_NET", "AWS Libfabric")]);
-        assert_eq!(of(&[], &[("NCCL_NET", "socket")]), [], "as if there were no RDMA");
-        assert_eq!(of(&["TOKEN=x"], &[("TOKEN", "y")]), [Trait::hidden("TOKEN", "x")]);
+        assert_eq!(of(&[("NCCL_ALGO", "Ring")]), [Trait::shown("NCCL_ALGO", "Ring")]);
+        assert_eq!(of(&[("UCX_TLS", "rc")]), [Trait::shown("UCX_TLS", "rc")]);
+        assert_eq!(of(&[("NCCL_NET_PLUGIN", "/a/b")]), [Trait::hidden("NCCL_NET_PLUGIN", "/a/b")]);
+        assert_eq!(of(&[("NCCL_NET", "AWS Libfabric")]), [Trait::shown("NCCL_NET", "AWS Libfabric")]);
+        assert_eq!(of(&[("NCCL_NET", "socket")]), [], "as if there were no RDMA");
     }
 
     #[test]
-    fn a_setting_wins_over_the_environment_and_that_over_the_files_and_mingles_own_do_not_count() {
+    fn the_environment_wins_over_the_files_and_mingles_own_values_do_not_count() {
         let both = [("NCCL_ALGO", "Ring"), ("NCCL_ALGO", "of a file"), ("NCCL_PROTO", "")];
-        assert_eq!(of(&[], &both), [Trait::shown("NCCL_ALGO", "Ring")]);
-        assert_eq!(of(&["NCCL_ALGO=Tree"], &both), [Trait::shown("NCCL_ALGO", "Tree")]);
+        assert_eq!(of(&both), [Trait::shown("NCCL_ALGO", "Ring")]);
         // The digest is that of eth0.
         let set = (MINGLE_SET, "NCCL_X:c3e607cf");
-        assert_eq!(of(&[], &[("NCCL_X", "eth0"), set]), []);
-        assert_eq!(of(&[], &[("NCCL_X", "eth1"), set]), [Trait::hidden("NCCL_X", "eth1")]);
+        assert_eq!(of(&[("NCCL_X", "eth0"), set]), []);
+        assert_eq!(of(&[("NCCL_X", "eth1"), set]), [Trait::hidden("NCCL_X", "eth1")]);
     }
 }

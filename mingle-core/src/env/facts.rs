@@ -1,6 +1,6 @@
 //! What the output of a formed world depends on.
 
-use super::{Format, Setting, Template};
+use super::{Format, Template};
 use crate::model::{JobId, Secret};
 use crate::proto::Formed;
 
@@ -18,8 +18,6 @@ pub struct Facts<'a> {
     pub interface: Option<&'a str>,
     /// The variables for this host's RDMA devices, from [`beside`](crate::rdma::beside).
     pub fabric: &'a [(&'static str, String)],
-    /// The variables that the user asked for. They replace mingle's own advice.
-    pub settings: &'a [Setting],
     /// Whether the user has given the number of workers on this node. If not, mingle keeps a
     /// PET_NPROC_PER_NODE of the environment.
     pub slots_given: bool,
@@ -38,14 +36,13 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// A world without an interface, without RDMA and without settings of the user.
+    /// A world without an interface and without RDMA.
     pub fn new(job: &'a JobId, formed: &'a Formed) -> Self {
         Self {
             job,
             formed,
             interface: None,
             fabric: &[],
-            settings: &[],
             slots_given: false,
             ports: &[],
             secret: None,

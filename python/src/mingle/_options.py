@@ -31,7 +31,6 @@ class Options(TypedDict, total=False):
     broadcast: bool | None
     timeout: Time | None
     rdma: str | None
-    set: Many | None
     same: Many | None
     require_same: bool | None
     slots: int | None

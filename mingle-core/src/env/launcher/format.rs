@@ -8,9 +8,7 @@ use std::str::FromStr;
 
 use super::{
     Advice, Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables,
-    dotenv,
 };
-use crate::env::Setting;
 use crate::model::Rank;
 
 /// A format of the result: its syntax, and the variables of the launcher that reads the result.
@@ -62,9 +60,6 @@ pub enum Unfit {
     /// The format cannot hold IPv6 addresses, and this node has an IPv6 address.
     #[error("rank {0} has the address {1}, and the format {2} cannot hold IPv6 addresses; use IPv4")]
     Ipv6(Rank, IpAddr, Format),
-    /// The format cannot carry this character, which is in the value of a variable.
-    #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
-    Value(String, char),
     /// The format writes the template in [`Facts`], and [`Facts::template`] is not set.
     #[error("the format template has no text to fill in")]
     NoTemplate,
@@ -116,15 +111,6 @@ impl Format {
         }
     }
 
-    /// Whether this format can carry a setting of the user.
-    ///
-    /// # Errors
-    /// [`Unfit::Value`] if the format cannot carry a character of the setting's value.
-    pub fn carries(self, setting: &Setting) -> Result<(), Unfit> {
-        let refused = if self == Self::DOTENV { dotenv::refused(setting.value()) } else { None };
-        refused.map_or(Ok(()), |c| Err(Unfit::Value(setting.name().to_owned(), c)))
-    }
-
     /// Whether this format lists all nodes, so that the rendezvous must collect the roster.
     pub const fn needs_roster(self) -> bool {
         self.0.needs_roster
@@ -171,7 +157,7 @@ impl Format {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Variables, Unfit> {
         let input = Input { format: self, facts };
-        let owned = self.0.owns.iter().map(|(name, value)| Ok(((*name).into(), value(input)?)));
+        let owned = self.0.owns.iter().map(|(name, value)| Ok((*name, value(input)?)));
         let owned = owned.collect::<Result<Vec<_>, Unfit>>()?;
         let used = || Self::all().filter(|&format| format == self || facts.beside.contains(&format));
         let is_exported = !facts.stays_here && used().any(|format| format.0.exports);

@@ -277,10 +277,10 @@ fn variables_of_one_launcher_are_removed_by_the_next_format() {
     let facts = Facts { secret: Some(&secret), ..Facts::new(&job, &formed) };
     for first in Format::all() {
         let before = first.variables(facts, |_| None).unwrap();
-        let lookup = |name: &str| before.set().iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let lookup = |name: &str| before.set().iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone());
         for second in Format::all() {
             let after = second.variables(facts, lookup).unwrap();
-            let is_set = |name: &str| after.set().iter().any(|(n, _)| n == name);
+            let is_set = |name: &str| after.set().iter().any(|(n, _)| *n == name);
             let left = before.set().iter().filter(|(name, _)| is_owned(name) && !is_set(name));
             let left: Vec<&str> = left.map(|(name, _)| &**name).collect();
             assert_eq!(after.unset(), left, "{first}, then {second}");

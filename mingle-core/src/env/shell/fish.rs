@@ -2,9 +2,8 @@
 //! `mingle --format fish ... | source`.
 //!
 //! fish expands nothing in the output of a command substitution, and joins its lines with spaces, so every
-//! statement ends in `;`, and a line end within a value is written as `\n` between two pairs of quotes. `set`
-//! keeps the status of the statement before it, and `set -e` has a status of its own, so the last statement
-//! is `true;`. A text that breaks off earlier fails, with the status of the guard.
+//! statement ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its
+//! own, so the last statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -24,7 +23,7 @@ pub(super) fn exports(variables: &Variables) -> String {
         let _ = writeln!(text, "set -e {name};");
     }
     for (name, value) in variables.set() {
-        let _ = writeln!(text, "set -gx {name} {};", quote(value));
+        let _ = writeln!(text, "set -gx {name} '{value}';");
     }
     text + DONE + ";\n"
 }
@@ -34,25 +33,10 @@ pub(super) fn failure(code: NonZeroU8) -> String {
     format!("command sh -c 'exit {code}';\n")
 }
 
-/// A value in single quotes, within which fish gives a meaning to the quote and the backslash only.
-fn quote(value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "'\\n'");
-    format!("'{value}'")
-}
-
-/// Whether a text is one value: quoted parts, and `\n` between them.
+/// Whether a text is one value in single quotes.
 fn is_quoted(text: &str) -> bool {
-    let Some(mut rest) = text.strip_prefix('\'') else { return false };
-    while let Some(c) = rest.chars().next() {
-        let special = ["'\\n'", "\\\\", "\\'"].into_iter().find(|special| rest.starts_with(special));
-        rest = match (special, c) {
-            (Some(special), _) => &rest[special.len()..],
-            (None, '\'') => return rest == "'",
-            (None, '\\' | '\n' | '\0') => return false,
-            (None, c) => &rest[c.len_utf8()..],
-        };
-    }
-    false
+    let value = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    value.is_some_and(|value| !value.contains(['\'', '\\', '\n', '\0']))
 }
 
 /// Whether a line is exactly one of the statements that this file writes.
@@ -74,14 +58,6 @@ pub(super) fn is_safe(line: &str) -> bool {
 mod tests {
     use super::super::{Script, Shell};
     use super::*;
-
-    #[test]
-    fn a_value_is_quoted_for_fish() {
-        assert_eq!(quote("it's\\\n$(reboot)"), r"'it\'s\\'\n'$(reboot)'");
-        for value in ["", "'", "\\", "\n", "a\n", "\\n", "'\n'", "$a (b) \"c\" *"] {
-            assert!(is_quoted(&quote(value)), "{value:?}");
-        }
-    }
 
     #[test]
     fn only_statements_that_mingle_prints_pass_the_check() {

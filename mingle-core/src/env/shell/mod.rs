@@ -1,9 +1,8 @@
 //! Scripts for a shell to evaluate, and the check that every script passes.
 //!
 //! `posix.rs` and `fish.rs` each write statements and check them. The check reads the finished text, line by
-//! line, and accepts only the few statements that mingle prints, with values that are quoted completely. The
-//! user's own settings may have any character. All other values must be of the safe alphabet in
-//! `alphabet.rs`.
+//! line, and accepts only the few statements that mingle prints, with values that are quoted completely. All
+//! values must be of the safe alphabet in `alphabet.rs`.
 
 mod alphabet;
 mod fish;
@@ -54,17 +53,16 @@ impl Script {
     /// ```
     ///
     /// # Errors
-    /// [`UnsafeStatement`] if a setting has a NUL, or if any other value has a character outside of
-    /// `A-Z a-z 0-9 _ . , : = / @ % + -`. Two exceptions pass: brackets around an IPv6 address at the
-    /// beginning of the value and, for POSIX shells, line ends.
+    /// [`UnsafeStatement`] if a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`. Two
+    /// exceptions pass: brackets around an IPv6 address at the beginning of the value and, for POSIX shells,
+    /// line ends.
     pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
         let is_ordinary = |value: &str| {
             value.chars().all(is_plain)
                 || is_bracketed(value)
                 || shell == Shell::Posix && value.lines().all(posix::is_line)
         };
-        let strange = |name: &str, value: &str| !variables.is_setting(name) && !is_ordinary(value);
-        if let Some((name, value)) = variables.set().iter().find(|(name, value)| strange(name, value)) {
+        if let Some((name, value)) = variables.set().iter().find(|(_, value)| !is_ordinary(value)) {
             return Err(UnsafeStatement(format!("{name}={value}")));
         }
         let text = match shell {

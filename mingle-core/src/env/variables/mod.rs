@@ -4,16 +4,14 @@ mod advice;
 mod own;
 mod result;
 
-use std::borrow::Cow;
 use std::process::Command;
 
 use mingle_rdma::is_nameable;
 
 use super::alike::is_a_hosts_own;
-use super::{Facts, Setting, launcher, users_value};
+use super::{Facts, launcher, users_value};
 
 pub use own::is_own;
-pub(super) use result::is_result;
 
 /// The variable that lists the variables of this environment that mingle itself has set, each with a hash of
 /// its value; see [`Variables`].
@@ -23,15 +21,14 @@ pub const MINGLE_SET: &str = "MINGLE_SET";
 pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
 
 /// The name of a variable and its value.
-pub type Variable = (Cow<'static, str>, String);
+pub type Variable = (&'static str, String);
 
 /// The variables of a formed world.
 ///
 /// There are two kinds of variables. The *result* (MASTER_ADDR, RANK and the other names of the world, and a
 /// launcher's own variables) replaces any value in the environment. The *advice* (`NCCL_*`, `GLOO_*`,
 /// `UCX_*`, `NVSHMEM_*`, `FI_*`, PET_NPROC_PER_NODE, and further variables for a launcher) replaces no value:
-/// a user who has set such a variable knows more about the host than mingle does. A [`Setting`] replaces both
-/// the user's value and mingle's advice.
+/// a user who has set such a variable knows more about the host than mingle does.
 ///
 /// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells mingle's advice from
 /// the user's values: it lists, with commas, the names of the advice that mingle has set, each with a hash of
@@ -51,7 +48,7 @@ pub type Variable = (Cow<'static, str>, String);
 /// let mut facts = Facts::new(&job, &formed);
 /// facts.interface = Some("eth0");
 /// let variables = Variables::new(facts, |name| std::env::var(name).ok());
-/// assert!(variables.set().contains(&("RANK".into(), "2".to_owned())));
+/// assert!(variables.set().contains(&("RANK", "2".to_owned())));
 /// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +56,6 @@ pub struct Variables {
     set: Vec<Variable>,
     unset: Vec<String>,
     kept: Vec<Kept>,
-    /// The names of the user's settings, whose values may have any character.
-    settings: Vec<String>,
     unnameable: bool,
 }
 
@@ -90,76 +85,58 @@ impl Variables {
         facts: Facts<'_>,
         left_out: &[&str],
         launcher: Vec<Variable>,
-        advised: Vec<(&'static str, String)>,
+        advised: Vec<Variable>,
         is_exported: bool,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let interface = facts.interface.filter(|name| name.split(':').all(is_nameable));
         let ipv6 = facts.formed.master.is_ipv6();
-        let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
-        let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
+        let mut first = launcher;
         first.extend(result::optional(facts));
         let mut advice = Vec::new();
         let slots = facts.formed.slots.own.to_string();
         if facts.slots_given {
-            first.push((PET_NPROC_PER_NODE.into(), slots));
+            first.push((PET_NPROC_PER_NODE, slots));
         } else {
             advice.push((PET_NPROC_PER_NODE, slots));
         }
-        let users = |name: &str| users_value(name, facts.settings, &environment);
+        let users = |name: &str| users_value(name, &environment);
         advice.extend(advice::sockets(interface, ipv6, users));
         advice.push(advice::ras(facts.job));
         advice.extend(facts.fabric.iter().cloned());
         advice.retain(|(name, _)| !is_exported || !is_a_hosts_own(name));
         advice.extend(advised);
-        let mut variables = Self::advice(first, advice, facts.settings, environment);
+        let mut variables = Self::advice(first, advice, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();
-        variables.set.splice(0..0, result::result(facts).filter(|(name, _)| !left_out.contains(&&**name)));
+        variables.set.splice(0..0, result::result(facts).filter(|(name, _)| !left_out.contains(name)));
         variables
     }
 
-    /// The advice for a host that is in no world: the variables in `fabric`, for the host's RDMA devices, and
-    /// `settings`.
-    pub fn of_fabric(
-        fabric: &[(&'static str, String)],
-        settings: &[Setting],
-        environment: impl Fn(&str) -> Option<String>,
-    ) -> Self {
-        Self::advice(Vec::new(), fabric.to_vec(), settings, environment)
+    /// The advice for a host that is in no world: the variables in `fabric`, for the host's RDMA devices.
+    pub fn of_fabric(fabric: &[Variable], environment: impl Fn(&str) -> Option<String>) -> Self {
+        Self::advice(Vec::new(), fabric.to_vec(), environment)
     }
 
-    /// The variables in `first`, then the part of `advice` that the user has not set, then `settings`, and
-    /// MINGLE_SET, which lists them all.
+    /// The variables in `first`, then the part of `advice` that the user has not set, and MINGLE_SET, which
+    /// lists them all.
     fn advice(
         first: Vec<Variable>,
-        advice: Vec<(&'static str, String)>,
-        settings: &[Setting],
+        advice: Vec<Variable>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let mut variables = Self {
-            set: first,
-            unset: Vec::new(),
-            kept: Vec::new(),
-            settings: settings.iter().map(|setting| setting.name().to_owned()).collect(),
-            unnameable: false,
-        };
+        let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
         let listed = environment(MINGLE_SET).unwrap_or_default();
-        let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
 
         let users =
             |name: &str| environment(name).filter(|value| !value.is_empty() && !is_own(&listed, name, value));
-        for (name, value) in advice.iter().filter(|(name, _)| !given(name)) {
-            if let Some(own) = users(name) {
-                variables.kept.push(Kept { name, value: own, advice: value.clone() });
-            } else {
-                variables.set.push(((*name).into(), value.clone()));
+        for (name, advice) in advice {
+            match users(name) {
+                Some(value) => variables.kept.push(Kept { name, value, advice }),
+                None => variables.set.push((name, advice)),
             }
         }
-        let settings =
-            settings.iter().map(|setting| (setting.name().to_owned().into(), setting.value().to_owned()));
-        variables.set.extend(settings);
 
-        let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| printed == name);
+        let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| *printed == name);
         let is_stale = |name: &&str| {
             let may_be_set = advice::is_advice(name) || launcher::is_owned(name) || result::is_optional(name);
             let value = environment(name).filter(|value| !value.is_empty());
@@ -167,7 +144,7 @@ impl Variables {
         };
         variables.unset = own::names(&listed).filter(is_stale).map(str::to_owned).collect();
         let list = own::list(&variables.set);
-        variables.set.push((MINGLE_SET.into(), list));
+        variables.set.push((MINGLE_SET, list));
         variables
     }
 
@@ -186,17 +163,12 @@ impl Variables {
         for name in &self.unset {
             command.env_remove(name);
         }
-        command.envs(self.set.iter().map(|(name, value)| (&**name, value)));
+        command.envs(self.set.iter().cloned());
     }
 
     /// The advice that mingle dropped because the user has set these variables.
     pub fn kept(&self) -> &[Kept] {
         &self.kept
-    }
-
-    /// Whether the variable of this name is a setting of the user.
-    pub(super) fn is_setting(&self, name: &str) -> bool {
-        self.settings.iter().any(|setting| setting == name)
     }
 
     /// Whether the interface's name cannot be written in NCCL's list syntax or in characters that are safe in
@@ -210,12 +182,6 @@ impl Variables {
     #[cfg(test)]
     pub(super) fn replace_first(&mut self, value: String) {
         self.set[0].1 = value;
-    }
-
-    /// Makes the first variable one that the user has set, for tests of quoting.
-    #[cfg(test)]
-    pub(super) fn make_first_a_setting(&mut self) {
-        self.settings.push(self.set[0].0.clone().into_owned());
     }
 }
 

@@ -60,20 +60,15 @@ fn world(facts: Facts<'_>) -> String {
 
 /// The result, in the order in which it is printed.
 pub(super) fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
-    RESULT.into_iter().map(move |(name, value)| (name.into(), value(facts)))
+    RESULT.into_iter().map(move |(name, value)| (name, value(facts)))
 }
 
 /// The variables that this world has and others do not.
 pub(super) fn optional(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
-    OPTIONAL.into_iter().filter_map(move |(name, value)| Some((name.into(), value(facts)?)))
+    OPTIONAL.into_iter().filter_map(move |(name, value)| Some((name, value(facts)?)))
 }
 
 /// Whether the variable `name` is printed for some worlds only, and so may be left from an earlier one.
 pub(super) fn is_optional(name: &str) -> bool {
     OPTIONAL.iter().any(|(optional, _)| *optional == name)
-}
-
-/// Whether the variable `name` is part of the result.
-pub(in crate::env) fn is_result(name: &str) -> bool {
-    RESULT.iter().any(|(result, _)| *result == name)
 }

@@ -15,7 +15,7 @@ fn listed(variables: &Variables) -> Vec<&str> {
 
 /// MINGLE_SET after an `eval` that has set these.
 fn list(set: &[(&'static str, &str)]) -> String {
-    let set: Vec<Variable> = set.iter().map(|(name, value)| ((*name).into(), (*value).to_owned())).collect();
+    let set: Vec<Variable> = set.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     own::list(&set)
 }
 
@@ -202,5 +202,5 @@ fn a_host_in_no_world_removes_the_number_of_workers_of_an_earlier_one() {
         MINGLE_SET => Some(list(&[(PET_NPROC_PER_NODE, "8"), ("PET_NNODES", "2")])),
         _ => None,
     };
-    assert_eq!(Variables::of_fabric(&[], &[], lookup).unset(), [PET_NPROC_PER_NODE]);
+    assert_eq!(Variables::of_fabric(&[], lookup).unset(), [PET_NPROC_PER_NODE]);
 }

@@ -756,5 +756,5 @@ fn a_program_without_a_runtime_joins_as_well_and_waits_for_no_name_server() {
     let both = [asks.join_blocking().unwrap(), other.join().unwrap()];
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(both.iter().map(|node| node.formed.rank.get()).sum::<u32>(), 1);
-    assert!(both[0].variables().set().contains(&("WORLD_SIZE".into(), "2".to_owned())));
+    assert!(both[0].variables().set().contains(&("WORLD_SIZE", "2".to_owned())));
 }

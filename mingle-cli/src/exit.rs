@@ -7,7 +7,7 @@ use std::io;
 use std::num::NonZeroU8;
 use std::panic::{self, AssertUnwindSafe};
 
-use mingle_core::env::{Unfit, UnsafeStatement};
+use mingle_core::env::Unfit;
 use mingle_core::{End, Error, Outlook};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -131,18 +131,11 @@ pub(crate) fn of_command(end: End) -> u8 {
 impl From<Unfit> for Stop {
     fn from(error: Unfit) -> Self {
         match error {
-            Unfit::Unsafe(error) => error.into(),
+            // The alphabet of every value is checked where the value is made, so this is a bug.
+            Unfit::Unsafe(error) => Self::Other("bug", format!("{error}; please report this")),
             Unfit::Ipv6(..) => Self::Usage(format!("{error}; or choose another --format")),
             other => Self::Other("format", format!("the world has formed, but cannot be printed: {other}")),
         }
-    }
-}
-
-/// The result holds a statement that is not safe for a shell. The alphabet of every value is checked where
-/// the value is made, so this is a bug, caught before it is printed.
-impl From<UnsafeStatement> for Stop {
-    fn from(error: UnsafeStatement) -> Self {
-        Self::Other("bug", format!("{error}; please report this"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-use mingle_core::env::{Document, Facts, Format, Rendered, Script, Variables};
+use mingle_core::env::{Document, Facts, Format, Rendered, Variables};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Serialize;
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(crate) enum Stdout {}
 impl Stdout {
     /// Prints the guard, where a shell will evaluate the result: if this process dies after it, `eval` fails.
     pub(crate) fn guard(format: Format) -> Result<(), Stop> {
-        format.shell().map_or(Ok(()), |shell| Self::print(Script::guard(shell)?.as_str()))
+        format.shell().map_or(Ok(()), |shell| Self::print(shell.guard()))
     }
 
     /// Checks that the result can arrive anywhere, before this node waits for others. Where a program starts
@@ -95,7 +95,6 @@ pub(crate) fn formed_text(
     timings: Timings,
 ) -> Result<String, Stop> {
     match format.render(facts, variables)? {
-        Rendered::Script(script) => Ok(script.as_str().to_owned()),
         Rendered::Document(document) => json_text(&Timed { document, timings }),
         Rendered::Text(text) => Ok(text),
         other => Err(Stop::Stdout(io::Error::other(format!("no way to print {other:?}")))),
@@ -117,7 +116,7 @@ fn json_text(document: &impl Serialize) -> Result<String, Stop> {
 
 fn failed(format: Format, stop: &Stop) -> Result<String, Stop> {
     if let Some(shell) = format.shell() {
-        return Ok(Script::failure(shell, stop.code())?.as_str().to_owned());
+        return Ok(shell.failure(stop.code()));
     }
     if format != Format::JSON {
         return Ok(String::new());

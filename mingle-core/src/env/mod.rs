@@ -1,7 +1,7 @@
 //! The output of a formed world: the variables that launchers read, and the formats that hold them.
 //!
 //! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. The
-//! variables become a [`Script`] for a shell, a [`Document`] for JSON, or the text of another program's file.
+//! variables become a script for a [`Shell`], a [`Document`] for JSON, or the text of another program's file.
 //! A program that starts the launcher itself takes the variables from [`Format::variables`] and prints
 //! nothing.
 //!
@@ -37,7 +37,7 @@ pub use facts::Facts;
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
 pub use json::Document;
 pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
-pub use shell::{Script, Shell, UnsafeStatement};
+pub use shell::{Shell, UnsafeStatement};
 pub use template::{InvalidTemplate, Template};
 pub use users::{job_interfaces, users_value};
 pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables, is_own};

@@ -6,9 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::{
-    Advice, Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables,
-};
+use super::{Advice, Document, Facts, Input, LAUNCHERS, Launcher, Shell, Syntax, UnsafeStatement, Variables};
 use crate::model::Rank;
 
 /// A format of the result: its syntax, and the variables of the launcher that reads the result.
@@ -34,12 +32,10 @@ pub struct InvalidFormat;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Rendered<'a> {
-    /// Statements for a shell to evaluate.
-    Script(Script),
     /// A JSON document to serialize.
     Document(Box<Document<'a>>),
-    /// The text for another program. The text ends in a newline, unless it comes from a user's template that
-    /// does not.
+    /// Statements for a shell to evaluate, or the text for another program. The text ends in a newline, unless
+    /// it comes from a user's template that does not.
     Text(String),
 }
 
@@ -181,7 +177,7 @@ impl Format {
     pub fn render<'a>(self, facts: Facts<'a>, variables: &'a Variables) -> Result<Rendered<'a>, Unfit> {
         let input = Input { format: self, facts };
         Ok(match self.0.syntax {
-            Syntax::Script(shell) => Rendered::Script(Script::exports(shell, variables)?),
+            Syntax::Script(shell) => Rendered::Text(shell.exports(variables)?),
             Syntax::Json => Rendered::Document(Box::new(Document::new(facts, variables))),
             Syntax::Text(text) => Rendered::Text(text(input, variables)?),
         })

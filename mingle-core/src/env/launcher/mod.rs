@@ -6,7 +6,7 @@ mod node_list;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
-use super::{Document, Facts, Script, Shell, UnsafeStatement, Variables};
+use super::{Document, Facts, Shell, UnsafeStatement, Variables};
 use crate::model::Roster;
 
 pub use format::{Format, InvalidFormat, Rendered, Unfit};

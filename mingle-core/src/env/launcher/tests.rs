@@ -62,7 +62,6 @@ fn text_of(format: Format, facts: Facts<'_>) -> Result<String, Unfit> {
     let facts = Facts { template: Some(&template), ..facts };
     let variables = format.variables(facts, |_| None)?;
     Ok(match format.render(facts, &variables)? {
-        Rendered::Script(script) => script.as_str().to_owned(),
         Rendered::Text(text) => text,
         Rendered::Document(_) => unreachable!("the command line writes JSON and tests it"),
     })
@@ -329,6 +328,25 @@ fn a_hostile_host_name_stays_within_the_alphabet_of_every_format() {
                     let is_left_out = format == Format::HOSTS && count(&text) < count(&plain);
                     assert!(count(&text) == count(&plain) || is_left_out, "{format} {c:?}:\n{text}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_outside_of_the_safe_alphabet_reaches_no_format() {
+    let (job, formed) = ("foo".parse().unwrap(), formed(0, IPV4, HOSTS));
+    let template = Template::strict(b"{master}").unwrap();
+    let facts = Facts { template: Some(&template), ..Facts::new(&job, &formed) };
+    for format in all_but_json() {
+        for c in "'\"`$\\ \t\r\0;&|<>()*?[]{}~#!^\u{7f}\u{a0}\u{202e}é".chars() {
+            let mut variables = format.variables(facts, |_| None).unwrap();
+            variables.replace_first(format!("refused{c}"));
+            match format.render(facts, &variables) {
+                Err(error) => assert!(matches!(error, Unfit::Unsafe(_)), "{format} {c:?}: {error}"),
+                // Some formats have none of the variables.
+                Ok(Rendered::Text(text)) => assert!(!text.contains("refused"), "{format} {c:?}:\n{text}"),
+                Ok(Rendered::Document(_)) => unreachable!("JSON has escapes"),
             }
         }
     }

@@ -1,8 +1,7 @@
-//! Scripts for a shell to evaluate, and the check that every script passes.
+//! Scripts for a shell to evaluate. `posix.rs` and `fish.rs` write the statements.
 //!
-//! `posix.rs` and `fish.rs` each write statements and check them. The check reads the finished text, line by
-//! line, and accepts only the few statements that mingle prints, with values that are quoted completely. All
-//! values must be of the safe alphabet in `alphabet.rs`.
+//! [`Shell::exports`] refuses every value that is not of the safe alphabet in `alphabet.rs`, except an
+//! address in brackets and, for POSIX shells, a list of lines.
 
 mod alphabet;
 mod fish;
@@ -24,26 +23,17 @@ pub enum Shell {
     Fish,
 }
 
-/// A text that is safe for a shell to evaluate. Every constructor runs the same check on the finished text,
-/// however the text was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Script(String);
-
-impl Script {
+impl Shell {
     /// The statement that mingle prints before anything else: `! true;`, or `false;` for fish.
     ///
     /// If mingle is killed before it prints more, the guard makes `eval` fail; `eval` of an empty text would
     /// succeed. The statements after the guard replace the guard's status, and `set -e` does not stop at the
     /// guard.
-    ///
-    /// # Errors
-    /// None in practice; the type is that of [`Script::exports`].
-    pub fn guard(shell: Shell) -> Result<Self, UnsafeStatement> {
-        let guard = match shell {
-            Shell::Posix => posix::GUARD,
-            Shell::Fish => fish::GUARD,
-        };
-        Self::checked(shell, format!("{guard};\n"))
+    pub const fn guard(self) -> &'static str {
+        match self {
+            Self::Posix => "! true;\n",
+            Self::Fish => "false;\n",
+        }
     }
 
     /// The statements that set and remove the variables of a formed world, one statement a line.
@@ -56,54 +46,83 @@ impl Script {
     /// [`UnsafeStatement`] if a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`. Two
     /// exceptions pass: brackets around an IPv6 address at the beginning of the value and, for POSIX shells,
     /// line ends.
-    pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
-        let is_ordinary = |value: &str| {
+    pub fn exports(self, variables: &Variables) -> Result<String, UnsafeStatement> {
+        let is_safe = |value: &str| {
             value.chars().all(is_plain)
                 || is_bracketed(value)
-                || shell == Shell::Posix && value.lines().all(posix::is_line)
+                || self == Self::Posix && value.lines().all(posix::is_line)
         };
-        if let Some((name, value)) = variables.set().iter().find(|(_, value)| !is_ordinary(value)) {
+        if let Some((name, value)) = variables.set().iter().find(|(_, value)| !is_safe(value)) {
             return Err(UnsafeStatement(format!("{name}={value}")));
         }
-        let text = match shell {
-            Shell::Posix => posix::exports(variables),
-            Shell::Fish => fish::exports(variables),
-        };
-        Self::checked(shell, text)
+        Ok(match self {
+            Self::Posix => posix::exports(variables),
+            Self::Fish => fish::exports(variables),
+        })
     }
 
-    /// A statement that makes `eval` fail with `code`: `(exit 3);`. It exits a subshell, since `exit` itself
-    /// would end the user's shell.
-    ///
-    /// # Errors
-    /// None in practice; the type is that of [`Script::exports`].
-    pub fn failure(shell: Shell, code: NonZeroU8) -> Result<Self, UnsafeStatement> {
-        let text = match shell {
-            Shell::Posix => posix::failure(code),
-            Shell::Fish => fish::failure(code),
-        };
-        Self::checked(shell, text)
-    }
-
-    /// The text, which ends in a newline.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The only constructor of a script.
-    fn checked(shell: Shell, text: String) -> Result<Self, UnsafeStatement> {
-        let is_safe = match shell {
-            Shell::Posix => posix::is_safe,
-            Shell::Fish => fish::is_safe,
-        };
-        match text.split_inclusive('\n').find(|line| !is_safe(line)) {
-            Some(line) => Err(UnsafeStatement(line.to_owned())),
-            None => Ok(Self(text)),
+    /// A statement that makes `eval` fail with `code`. `exit` itself would end the user's shell, and `return`
+    /// the user's script.
+    pub fn failure(self, code: NonZeroU8) -> String {
+        match self {
+            Self::Posix => format!("(exit {code});\n"),
+            Self::Fish => format!("command sh -c 'exit {code}';\n"),
         }
     }
 }
 
-/// A statement that did not pass the check, so mingle has not printed it. This is a bug in mingle.
+/// A value that a shell could misread, so mingle has not printed it. This is a bug in mingle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("refused to print a statement that a shell could misread: {0:?}")]
 pub struct UnsafeStatement(pub(super) String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::tests::variables;
+
+    /// The script, each line of which is exactly one of the statements that mingle prints.
+    pub(super) fn exports(shell: Shell, variables: &Variables) -> String {
+        let script = shell.exports(variables).unwrap();
+        let is_safe = match shell {
+            Shell::Posix => posix::tests::is_safe,
+            Shell::Fish => fish::tests::is_safe,
+        };
+        assert!(script.split_inclusive('\n').all(is_safe), "{script}");
+        script
+    }
+
+    #[test]
+    fn every_job_id_and_interface_is_printed_in_the_safe_alphabet() {
+        // Each character once at the start, in the middle and at the end of a value.
+        for c in (0..0x250_u32).filter_map(char::from_u32) {
+            for text in [format!("{c}x"), format!("x{c}x"), format!("x{c}")] {
+                let job = if text.parse::<crate::model::JobId>().is_ok() { text.as_str() } else { "foo" };
+                let (stale, set) = (format!("NCCL_{c}"), format!("NCCL_{c}:24fab59a"));
+                let variables = variables(job, Some(&text), &[(&stale, "8"), ("MINGLE_SET", &set)]);
+                for shell in [Shell::Posix, Shell::Fish] {
+                    exports(shell, &variables);
+                }
+                assert!(variables.set().iter().all(|(_, value)| value.chars().all(is_plain)), "{c:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_outside_of_the_safe_alphabet_is_refused() {
+        for c in "'\"`$\\ \n\t\r\0;&|<>()*?[]{}~#!^\u{7f}\u{a0}\u{202e}é".chars() {
+            let mut variables = variables("foo", Some("eth0"), &[]);
+            variables.replace_first(format!("a{c}b"));
+            assert!(Shell::Fish.exports(&variables).is_err(), "{c:?}");
+            if c == '\n' {
+                // A line end between two lines is allowed.
+                continue;
+            }
+            assert!(Shell::Posix.exports(&variables).is_err(), "{c:?}");
+            for value in [format!("[a{c}b]:1"), format!("a\n{c}b"), format!("a\nb{c}"), format!("[a]{c}")] {
+                variables.replace_first(value);
+                assert!(Shell::Posix.exports(&variables).is_err(), "{c:?}");
+            }
+        }
+    }
+}

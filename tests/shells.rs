@@ -26,9 +26,9 @@ const HOSTILE: [&str; 17] = [
     "*",
     "?",
     "[a-z]*",
-    "RAY_ADDRESS='[';",
     "PET_RDZV_ENDPOINT='f:29503';",
-    "RAY_ADDRESS=\"$RAY_ADDRESS\"'f]:29503';",
+    "RAY_ADDRESS=\"$(printf",
+    "'133fd00::1]:29503')\";",
 ];
 
 /// A directory with files of the hostile names only. It is removed when dropped.

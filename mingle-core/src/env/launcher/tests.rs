@@ -316,7 +316,7 @@ fn a_hostile_host_name_stays_within_the_alphabet_of_every_format() {
                     text => text.unwrap(),
                 };
                 let is_known = |c: char| match format.shell() {
-                    Some(_) => c.is_ascii_alphanumeric() || " \n';=_.,:/@%+-()\"$[]".contains(c),
+                    Some(_) => c.is_ascii_alphanumeric() || " \n';=_.,:/@%+-()\"$\\]".contains(c),
                     None => c.is_ascii_alphanumeric() || " \n=_.,:/@%+-#[]{}\"".contains(c),
                 };
                 assert!(text.chars().all(is_known), "{format}:\n{text}");

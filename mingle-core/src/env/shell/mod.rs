@@ -48,9 +48,7 @@ impl Shell {
     /// line ends.
     pub fn exports(self, variables: &Variables) -> Result<String, UnsafeStatement> {
         let is_safe = |value: &str| {
-            value.chars().all(is_plain)
-                || is_bracketed(value)
-                || self == Self::Posix && value.lines().all(posix::is_line)
+            value.chars().all(is_plain) || is_bracketed(value) || self == Self::Posix && posix::is_list(value)
         };
         if let Some((name, value)) = variables.set().iter().find(|(_, value)| !is_safe(value)) {
             return Err(UnsafeStatement(format!("{name}={value}")));

@@ -5,16 +5,13 @@
 //! (zsh would expand a bare `=eth0`), and the text holds nothing that a shell could expand. This is true in
 //! bash, dash, busybox sh, zsh and ksh, with `set -e` and without.
 //!
-//! In the unquoted form, two kinds of values need more than quotes:
-//!
-//! * `[fd00::1]:29500` would be a pattern. Its `[` has a statement of its own, since a lone bracket is no
-//!   pattern, and a second statement appends the rest.
-//! * The line ends of a list of hosts would become spaces. The shell writes the lines itself, by `echo`
-//!   commands in `$(...)`, which removes the last line's end.
+//! In the unquoted form, two kinds of values need more than quotes: `[fd00::1]:29500` would be a pattern, and
+//! the line ends of a list of hosts would become spaces. The shell writes both itself, by `printf` in
+//! `$(...)`.
 
 use std::fmt::Write as _;
 
-use super::alphabet::{is_bracketed, is_plain};
+use super::alphabet::is_plain;
 use crate::env::Variables;
 
 pub(super) fn exports(variables: &Variables) -> String {
@@ -25,28 +22,21 @@ pub(super) fn exports(variables: &Variables) -> String {
         let _ = writeln!(text, "unset {name};");
     }
     for (name, value) in variables.set() {
-        export(&mut text, name, value);
+        let _ = if value.chars().all(is_plain) {
+            writeln!(text, "export {name}='{value}';")
+        } else {
+            let format = value.replace('%', "%%").replace('[', "\\133").replace('\n', "\\n");
+            writeln!(text, "export {name}=\"$(printf '{format}')\";")
+        };
     }
     text
 }
 
-/// Appends the statements that set `name` to `value`. A list of hosts may lose its last line's end.
-fn export(text: &mut String, name: &str, value: &str) {
-    let rest = value.strip_prefix('[').filter(|_| is_bracketed(value));
-    // Writing to a string cannot fail.
-    let _ = if let Some(rest) = rest {
-        writeln!(text, "export {name}='[';\nexport {name}=\"${name}\"'{rest}';")
-    } else if value.contains('\n') {
-        let lines: Vec<String> = value.lines().map(|line| format!("echo {line}")).collect();
-        writeln!(text, "export {name}=\"$({})\";", lines.join("; "))
-    } else {
-        writeln!(text, "export {name}='{value}';")
-    };
-}
-
-/// Whether `echo` writes a text as it is: one that begins with - could be an option.
-pub(super) fn is_line(line: &str) -> bool {
-    line.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':') && line.chars().all(is_plain)
+/// Whether a value is a list of lines that `printf` writes as it is, and `$(...)` keeps: the end of the last
+/// line would be removed, and what begins with - could be an option.
+pub(super) fn is_list(value: &str) -> bool {
+    let is_plain = value.chars().all(|c| is_plain(c) || c == '\n');
+    is_plain && !value.starts_with('-') && !value.ends_with('\n')
 }
 
 #[cfg(test)]
@@ -58,28 +48,15 @@ pub(super) mod tests {
     /// Whether a line is exactly one of the statements that this file writes.
     pub(in super::super) fn is_safe(line: &str) -> bool {
         let Some(statement) = line.strip_suffix(";\n") else { return false };
-        if let Some(assignment) = statement.strip_prefix("export ") {
-            let Some((name, value)) = assignment.split_once('=') else { return false };
-            is_name(name) && is_safe_value(name, value)
-        } else {
-            statement.strip_prefix("unset ").is_some_and(is_name)
-        }
-    }
-
-    /// Whether a text may follow `NAME=`: a value in single quotes; a lone bracket in single quotes; the
-    /// variable itself and the rest of a bracketed address; or `echo` commands that write lines.
-    fn is_safe_value(name: &str, value: &str) -> bool {
-        let quoted = |text: &str| -> Option<String> {
-            Some(text.strip_prefix('\'')?.strip_suffix('\'')?.to_owned()).filter(|text| !text.contains('\''))
+        let Some((name, value)) = statement.strip_prefix("export ").and_then(|rest| rest.split_once('='))
+        else {
+            return statement.strip_prefix("unset ").is_some_and(is_name);
         };
-        let command = value.strip_prefix("\"$(").and_then(|rest| rest.strip_suffix(")\""));
-        if let Some(lines) = command {
-            return lines.split("; ").all(|line| line.strip_prefix("echo ").is_some_and(is_line));
-        }
-        if let Some(rest) = value.strip_prefix(&format!("\"${name}\"")) {
-            return quoted(rest).is_some_and(|rest| is_bracketed(&format!("[{rest}")));
-        }
-        quoted(value).is_some_and(|value| value == "[" || value.chars().all(is_plain))
+        let within = |begin, end| value.strip_prefix(begin).and_then(|rest| rest.strip_suffix(end));
+        let format = within("\"$(printf '", "')\"").filter(|format: &&str| !format.starts_with('-'));
+        let plain = format.map(|format| format.replace("\\133", "").replace("\\n", "").replace(']', ""));
+        let plain = plain.or_else(|| within("'", "'").map(str::to_owned));
+        is_name(name) && plain.is_some_and(|plain| plain.chars().all(is_plain))
     }
 
     fn exports(variables: &Variables) -> String {
@@ -123,6 +100,19 @@ TP_SOCKET_IFNAME:c3e607cf,NCCL_RAS_ADDR:96d7df56';
             exports(&Variables::new(crate::env::Facts::new(&job, &formed), |_| None))
                 .contains("export MASTER_ADDR='fd00::1';")
         );
+    }
+
+    #[test]
+    fn brackets_and_lines_are_written_by_printf() {
+        let first = |value: &str| {
+            let mut variables = variables("foo", None, &[]);
+            variables.replace_first(value.to_owned());
+            let script = Shell::Posix.exports(&variables).ok()?;
+            script.lines().next().map(|line| line.replace("export MASTER_ADDR=", ""))
+        };
+        assert_eq!(first("[fe80::1%eth0]:1").unwrap(), r#""$(printf '\133fe80::1%%eth0]:1')";"#);
+        assert_eq!(first("10.0.0.1\n10.0.0.2").unwrap(), r#""$(printf '10.0.0.1\n10.0.0.2')";"#);
+        assert_eq!(["a\n", "\n", "-a\nb", "a\r\nb"].map(first), [const { None }; 4]);
     }
 
     #[test]

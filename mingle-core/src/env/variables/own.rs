@@ -31,9 +31,7 @@ pub(super) fn list(variables: &[Variable]) -> String {
     entries.collect::<Vec<_>>().join(",")
 }
 
-/// A shell that writes a value of several lines drops the last line's end.
 fn hash(value: &str) -> String {
-    let value = value.trim_end_matches('\n');
     let hash = blake3::Hasher::new_derive_key("mingle 1 own value").update(value.as_bytes()).finalize();
     hash.to_hex()[..DIGITS].to_owned()
 }

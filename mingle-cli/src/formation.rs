@@ -6,14 +6,13 @@ use std::time::Duration;
 use mingle_core::env::{Facts, Format, Variable, Variables};
 use mingle_core::tools::{duration, interfaces};
 use mingle_core::{Assignment, Formed};
-use serde_json::Value;
 
 use crate::config::Settings;
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
-use crate::stdout::formed_text;
+use crate::stdout::{document, formed_text};
 use crate::{caller, stderr};
 
 /// Everything that this node's output depends on.
@@ -62,19 +61,14 @@ impl<'a> Formation<'a> {
     }
 
     /// Tells the program that holds this one of the world of this generation.
-    pub(crate) fn tell(
-        &self,
-        variables: &Variables,
-        generation: u32,
-        listener: Option<TcpListener>,
-    ) -> Result<(), Stop> {
-        let text = self.text(Format::JSON, variables)?;
-        let read = serde_json::from_str(&text);
-        let mut document: Value = read.map_err(|error| Stop::Stdout(error.into()))?;
-        document["generation"] = generation.into();
+    pub(crate) fn tell(&self, variables: &Variables, generation: u32, listener: Option<TcpListener>) {
         self.report(variables);
-        caller::tell("formed", || document, listener);
-        Ok(())
+        let told = || {
+            let mut document = document(self.facts(), variables, self.timings);
+            document["generation"] = generation.into();
+            document
+        };
+        caller::tell("formed", told, listener);
     }
 
     /// Writes the files of --output.

@@ -68,7 +68,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
                 session.stopped();
                 continue;
             };
-            formation.tell(&variables, generation, listener)?;
+            formation.tell(&variables, generation, listener);
             if !stays || !attend(config, (&mut session, early), &words, journal).await? {
                 return Ok(());
             }

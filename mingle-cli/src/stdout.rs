@@ -1,15 +1,17 @@
 //! Stdout, which is for the result.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-use mingle_core::env::{Document, Facts, Format, Rendered, Variables};
+use mingle_core::Member;
+use mingle_core::env::{Facts, Format, Variables};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::events::Timings;
 use crate::exit::Stop;
@@ -94,19 +96,47 @@ pub(crate) fn formed_text(
     variables: &Variables,
     timings: Timings,
 ) -> Result<String, Stop> {
-    match format.render(facts, variables)? {
-        Rendered::Document(document) => json_text(&Timed { document, timings }),
-        Rendered::Text(text) => Ok(text),
-        other => Err(Stop::Stdout(io::Error::other(format!("no way to print {other:?}")))),
-    }
+    format.render(facts, variables)?.map_or_else(|| json_text(&document(facts, variables, timings)), Ok)
 }
 
-/// A world, and how long it took to form.
-#[derive(Serialize)]
-struct Timed<'a> {
-    #[serde(flatten)]
-    document: Box<Document<'a>>,
-    timings: Timings,
+/// A formed world in JSON, as docs/reference.md describes it. Scripts rely on the names of its fields.
+pub(crate) fn document(facts: Facts<'_>, variables: &Variables, timings: Timings) -> Value {
+    let formed = facts.formed;
+    let node = |node: &Member| {
+        json!({
+            "rank": node.rank.get(),
+            // All 128 bits: NodeId's Display is a short form for people.
+            "id": format!("{:032x}", u128::from_be_bytes(node.id.0)),
+            "host": node.host.as_str(),
+            "address": node.address.ip(),
+            "port": node.address.port(),
+            "slots": node.slots,
+            "metadata": node.metadata,
+        })
+    };
+    let warnings = formed.verdict.warnings().into_iter().map(|(text, _)| text);
+    let roster = formed.roster.as_ref().map(|roster| roster.members().iter().map(node).collect::<Value>());
+    json!({
+        // As the user wrote it; that in `env` is percent-encoded.
+        "job": facts.job.as_str(),
+        "rank": formed.rank.get(),
+        "world": formed.world.get(),
+        "master": { "address": formed.master.ip(), "port": formed.master.port() },
+        "local": formed.local,
+        "interface": facts.interface,
+        "digest": formed.digest.to_string(),
+        "slots": formed.slots,
+        "env": variables.set().iter().cloned().collect::<BTreeMap<_, _>>(),
+        "unset": variables.unset(),
+        "fabric": {
+            "transport": formed.verdict.transport.to_string(),
+            "warnings": warnings.collect::<Vec<_>>(),
+        },
+        "differences": formed.sameness.lines(),
+        "timings": timings,
+        // Null if the rendezvous did not collect it.
+        "roster": roster,
+    })
 }
 
 fn json_text(document: &impl Serialize) -> Result<String, Stop> {
@@ -143,11 +173,9 @@ pub(crate) fn ascii(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use mingle_core::env::Shell;
     use mingle_core::proto::{Digest, NodeId, Slots};
-    use mingle_core::{Formed, HostName, JobId, Member, Metadata, Roster, World};
+    use mingle_core::{Formed, HostName, JobId, Metadata, Roster, World};
 
     use super::*;
     use nix::sys::signal::Signal;

@@ -1,7 +1,7 @@
 //! The output of a formed world: the variables that launchers read, and the formats that hold them.
 //!
 //! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. The
-//! variables become a script for a [`Shell`], a [`Document`] for JSON, or the text of another program's file.
+//! variables become a script for a [`Shell`], or the text of another program's file.
 //! A program that starts the launcher itself takes the variables from [`Format::variables`] and prints
 //! nothing.
 //!
@@ -26,7 +26,6 @@ pub mod alike;
 
 mod facts;
 mod job;
-mod json;
 mod launcher;
 mod shell;
 mod template;
@@ -35,8 +34,7 @@ mod variables;
 
 pub use facts::Facts;
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
-pub use json::Document;
-pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
+pub use launcher::{Format, InvalidFormat, Unfit};
 pub use shell::{Shell, UnsafeStatement};
 pub use template::{InvalidTemplate, Template};
 pub use users::{job_interfaces, users_value};

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::{Advice, Document, Facts, Input, LAUNCHERS, Launcher, Shell, Syntax, UnsafeStatement, Variables};
+use super::{Advice, Facts, Input, LAUNCHERS, Launcher, Shell, Syntax, UnsafeStatement, Variables};
 use crate::model::Rank;
 
 /// A format of the result: its syntax, and the variables of the launcher that reads the result.
@@ -27,17 +27,6 @@ pub struct Format(&'static Launcher);
 #[error("the formats are {}", Format::all().map(Format::name).collect::<Vec<_>>().join(", "))]
 #[non_exhaustive]
 pub struct InvalidFormat;
-
-/// A world, written in a format.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Rendered<'a> {
-    /// A JSON document to serialize.
-    Document(Box<Document<'a>>),
-    /// Statements for a shell to evaluate, or the text for another program. The text ends in a newline, unless
-    /// it comes from a user's template that does not.
-    Text(String),
-}
 
 /// Why a formed world cannot be written in a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -170,16 +159,17 @@ impl Format {
         Ok(Variables::with(facts, self.0.left_out, owned, advised, is_exported, environment))
     }
 
-    /// The world in this format. `variables` come from [`Format::variables`] of the same format.
+    /// The world in this format: statements for a shell to evaluate, or the text for another program. It ends
+    /// in a newline, unless it comes from a user's template that does not. None for JSON, which the caller
+    /// writes. `variables` come from [`Format::variables`] of the same format.
     ///
     /// # Errors
     /// [`Unfit`] if the format cannot hold the world.
-    pub fn render<'a>(self, facts: Facts<'a>, variables: &'a Variables) -> Result<Rendered<'a>, Unfit> {
-        let input = Input { format: self, facts };
+    pub fn render(self, facts: Facts<'_>, variables: &Variables) -> Result<Option<String>, Unfit> {
         Ok(match self.0.syntax {
-            Syntax::Script(shell) => Rendered::Text(shell.exports(variables)?),
-            Syntax::Json => Rendered::Document(Box::new(Document::new(facts, variables))),
-            Syntax::Text(text) => Rendered::Text(text(input, variables)?),
+            Syntax::Script(shell) => Some(shell.exports(variables)?),
+            Syntax::Json => None,
+            Syntax::Text(text) => Some(text(Input { format: self, facts }, variables)?),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that read JSON. The document is in env/json.rs.
+//! Programs that read JSON. The program writes the document (mingle-cli/src/stdout.rs).
 
 use super::{Launcher, Syntax};
 

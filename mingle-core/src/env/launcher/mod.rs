@@ -6,10 +6,10 @@ mod node_list;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
-use super::{Document, Facts, Shell, UnsafeStatement, Variables};
+use super::{Facts, Shell, UnsafeStatement, Variables};
 use crate::model::Roster;
 
-pub use format::{Format, InvalidFormat, Rendered, Unfit};
+pub use format::{Format, InvalidFormat, Unfit};
 pub(super) use node_list::check_names;
 
 /// Declares for each line the module `mod $module`, its `Format::$CONSTANT`, and its entry in [`LAUNCHERS`].
@@ -121,7 +121,7 @@ struct Advice {
 enum Syntax {
     /// Statements that set the variables, for a shell to evaluate.
     Script(Shell),
-    /// One JSON object.
+    /// One JSON object, which the program writes.
     Json,
     /// The text that this function writes.
     Text(fn(Input<'_>, &Variables) -> Result<String, Unfit>),

@@ -31,7 +31,7 @@ use crate::model::Member;
 /// mingle refuses a host name that other hosts could take for another node.
 ///
 /// ```
-/// use mingle_core::env::{Facts, Format, Rendered, Template};
+/// use mingle_core::env::{Facts, Format, Template};
 /// # use mingle_core::proto::{Digest, NodeId};
 /// # use mingle_core::{Formed, HostName, Member, Metadata, Roster, World};
 /// # let (job, world) = ("foo".parse()?, World::new(2)?);
@@ -47,8 +47,8 @@ use crate::model::Member;
 /// facts.template = Some(&template);
 /// # let facts = facts;
 /// let variables = Format::TEMPLATE.variables(facts, |_| None)?;
-/// let Rendered::Text(text) = Format::TEMPLATE.render(facts, &variables)? else { unreachable!() };
-/// assert_eq!(text, "me: 1; [10.0.0.1, 10.0.0.2]\n");
+/// let text = Format::TEMPLATE.render(facts, &variables)?;
+/// assert_eq!(text.as_deref(), Some("me: 1; [10.0.0.1, 10.0.0.2]\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,6 +35,11 @@ fn nothing(rank: usize) -> String {
     format!("rank {rank} (10.77.0.1{rank}): no active RDMA port; all ranks use sockets")
 }
 
+/// The same, where the others have these ports.
+fn lacks(rank: usize, ports: &str) -> [String; 2] {
+    [format!("RDMA ports differs: none on rank {rank}, \"{ports}\" on the others"), nothing(rank)]
+}
+
 #[test]
 fn equal_ports_are_used_on_all_ranks_without_a_warning() {
     let Some(lab) = Options::nodes(4).start() else { return };
@@ -50,7 +55,9 @@ fn a_rank_without_rdma_is_named_on_all_and_all_use_sockets() {
     for rank in [0, 3] {
         let mut nodes = four("one-roce");
         nodes[rank] = Node::of("none");
-        let outcomes = expect(&lab, &format!("none {rank}"), &nodes, &all(&sockets()), &[&nothing(rank)]);
+        let warnings = lacks(rank, "1 x 400 Gb/s RoCE");
+        let warnings = warnings.each_ref().map(String::as_str);
+        let outcomes = expect(&lab, &format!("none {rank}"), &nodes, &all(&sockets()), &warnings);
         for outcome in outcomes {
             assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
         }
@@ -174,11 +181,12 @@ fn a_rank_without_a_usable_port_is_named_and_prints_the_reason() {
     let why = "this host has RDMA devices, but none that NCCL can use: siw0:1 (iWARP, which NCCL cannot use)";
     let mut nodes = four("one-roce");
     nodes[1] = Node::of("iwarp");
+    let differs = "RDMA ports differs: none on rank 1, \"1 x 400 Gb/s RoCE\" on the others";
     let named = "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' on that host shows why";
     let outcomes = finish_all(start(&lab, "iwarp", &nodes));
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(crate::lab::fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
-        let own: &[&str] = if rank == 1 { &[why, named] } else { &[named] };
+        let own: &[&str] = if rank == 1 { &[why, differs, named] } else { &[differs, named] };
         assert_eq!(warnings_of(outcome), own, "{}", outcome.render());
     }
     // If all hosts are like that, no rank differs; NCCL must be kept from the devices all the same.
@@ -191,7 +199,8 @@ fn efa_needs_only_the_variable_of_libfabric() {
     let mut nodes = four("efa");
     expect(&lab, "efa", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
     nodes[3] = Node::of("none");
-    expect(&lab, "efa and none", &nodes, &all(&sockets()), &[&nothing(3)]);
+    let warnings = lacks(3, "4 x 100 Gb/s EFA");
+    expect(&lab, "efa and none", &nodes, &all(&sockets()), &warnings.each_ref().map(String::as_str));
 }
 
 #[test]
@@ -209,12 +218,12 @@ fn all_ranks_get_the_same_verdict_if_packets_are_lost() {
     for round in 0..6 {
         lab.forget();
         let mut nodes = four("one-roce");
-        let (mut expected, mut warning) = (own(ROCE), None);
+        let (mut expected, mut warnings) = (own(ROCE), Vec::new());
         if round % 2 == 0 {
             nodes[round / 2] = Node::of("none");
-            (expected, warning) = (sockets(), Some(nothing(round / 2)));
+            (expected, warnings) = (sockets(), lacks(round / 2, "1 x 400 Gb/s RoCE").to_vec());
         }
-        let warnings: Vec<&str> = warning.as_deref().into_iter().collect();
+        let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
         expect(&lab, &format!("30% loss {round}"), &nodes, &all(&expected), &warnings);
     }
 }

@@ -105,6 +105,47 @@ fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
 }
 
 #[test]
+fn fewer_ports_a_lower_rate_and_a_missing_module_of_one_host_are_named_on_every_rank() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let rails = |name: &str, change: &dyn Fn(&Machine)| {
+        let machine = Machine::like("rail8-same", name);
+        write(&machine, "module/nvidia_peermem/refcnt", "0\n");
+        change(&machine);
+        Node::on(machine.0)
+    };
+    let usual = rails("rails-usual", &|_| ());
+    let (ports, others) = ("RDMA ports differs: ", " on rank 2, \"8 x 400 Gb/s RoCE\" on the others");
+    for (name, change, line) in [
+        (
+            "few",
+            &(|machine: &Machine| {
+                machine.remove_device("mlx5_3");
+            }) as &dyn Fn(&Machine),
+            format!("{ports}\"7 x 400 Gb/s RoCE\"{others}"),
+        ),
+        (
+            "slow",
+            &|machine| {
+                for n in 0..8 {
+                    let rate = format!("class/infiniband/mlx5_{n}/ports/1/rate");
+                    write(machine, &rate, "200 Gb/sec (4X HDR)\n");
+                }
+            },
+            format!("{ports}\"8 x 200 Gb/s RoCE\"{others}"),
+        ),
+        (
+            "module",
+            &|machine| fs::remove_dir_all(machine.0.join("module/nvidia_peermem")).unwrap(),
+            "GPUDirect module differs: none on rank 2, \"nvidia_peermem\" on the others".to_owned(),
+        ),
+    ] {
+        let mut nodes = vec![usual.clone(); 4];
+        nodes[2] = rails(&format!("rails-{name}"), change);
+        warned(&lab, name, &nodes, &[&line]);
+    }
+}
+
+#[test]
 fn with_require_same_on_one_node_a_difference_ends_all_with_code_4() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let line = "--same image differs: \"v8\" on rank 2, \"v7\" on the others";

@@ -368,7 +368,7 @@ fn no_interface(is_filtered: bool) -> &'static str {
 fn about_difference(rank: &RankDifference) -> Option<String> {
     let advice = match rank.difference {
         Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --rdma off",
-        Difference::Capability { own: Capability::NoUsablePort, .. } | Difference::Group { .. } => {
+        Difference::Capability { own: Capability::NoUsablePort, .. } => {
             "'mingle rdma' on that host shows why"
         }
         Difference::Capability { own: Capability::Disabled, .. } => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mingle_core::env::alike;
-use mingle_core::rdma::Machine;
+use mingle_core::rdma::{Capability, Machine, PortChoice, Rate};
 use mingle_core::{RankKey, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
@@ -21,7 +21,7 @@ pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
     traits.push(Trait::shown("--max-restarts or RunningWorld", given(rendezvous.stays)));
     traits.push(Trait::shown("--rank-key", given(rendezvous.attributes.rank_key != RankKey::default())));
     traits.extend(of_host(&host));
-    traits.extend(machine.and_then(distances));
+    traits.extend(machine.into_iter().flat_map(of_rdma));
     traits.extend(config.same.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
 }
@@ -33,17 +33,24 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     own.chain(CONF.clone())
 }
 
-/// How near the GPUs are to the ports that NCCL would use, such as `1 PIX 7 SYS`. Ports that are alike count
-/// once: how many there are is compared with the RDMA devices.
-fn distances(machine: &Machine) -> Option<Trait> {
+/// The ports that NCCL would use, such as `8 x 400 Gb/s RoCE`; how near the GPUs are to them, such as
+/// `1 PIX 7 SYS`, where ports that are alike count once; and the module by which they reach the GPUs' memory.
+/// EFA has its own module.
+fn of_rdma(machine: &Machine) -> Vec<Trait> {
     let choice = machine.choose();
-    let of_port = |port: &mingle_core::rdma::PortChoice<'_>| {
+    let port = |port: &PortChoice<'_>| format!("{} {}", Rate(port.port.rate.unwrap_or(0)), choice.kind);
+    let ports = counted(choice.used().map(port), " x ");
+    let near = |port: &PortChoice<'_>| {
         let near = machine.gpus.iter().filter_map(|gpu| gpu.distance(port.device));
         counted(near.map(|distance| distance.to_string()), " ")
     };
-    let parts: BTreeSet<String> = choice.used().map(of_port).filter(|part| !part.is_empty()).collect();
-    let parts: Vec<String> = parts.into_iter().collect();
-    (!parts.is_empty()).then(|| Trait::shown("NIC-GPU distances", parts.join(", ")))
+    let near: BTreeSet<String> = choice.used().map(near).filter(|part| !part.is_empty()).collect();
+    let near = near.into_iter().collect::<Vec<_>>().join(", ");
+    let has_module = matches!(choice.kind, Capability::InfiniBand | Capability::Roce);
+    let module = machine.peer_memory.clone().filter(|_| has_module).unwrap_or_default();
+    let all = [("RDMA ports", ports), ("NIC-GPU distances", near), ("GPUDirect module", module)];
+    let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+    known.map(|(key, value)| Trait::shown(key, value)).collect()
 }
 
 /// What the files of a host say.

@@ -14,10 +14,9 @@ pub(crate) mod examples {
 
     /// The longest summary on the wire.
     pub(crate) fn largest_summary() -> Summary {
-        let group = GroupSummary { ports: [u16::MAX; 4], rate: u32::MAX, total: u16::MAX };
+        let group = GroupSummary { ports: [u16::MAX; 4], total: u16::MAX };
         let (groups, networks) = ([Some(group); 3], Some(Networks::default()));
-        let (peer_memory, own_net, required) = (true, true, true);
-        Summary { capability: Capability::Efa, groups, networks, peer_memory, own_net, required }
+        Summary { capability: Capability::Efa, groups, networks, own_net: true, required: true }
     }
 
     /// The longest verdict on the wire.
@@ -25,14 +24,7 @@ pub(crate) mod examples {
         let difference = RankDifference {
             rank: u32::MAX,
             address: IpAddr::from([0xff; 16]),
-            difference: Difference::Group {
-                kind: Capability::Efa,
-                own: u16::MAX,
-                most: u16::MAX,
-                is_used: true,
-                other: Capability::Roce,
-                total: u16::MAX,
-            },
+            difference: Difference::Capability { own: Capability::Efa, most: Capability::Roce },
         };
         let differences = vec![difference; NAMED];
         let transport = Transport::Roce(Addressing::ALL[3]);
@@ -42,7 +34,7 @@ pub(crate) mod examples {
 
     /// Rank 3 has no RDMA device.
     pub(crate) fn example_verdict() -> Verdict {
-        let group = GroupSummary { ports: [8, 0, 0, 0], rate: 400_000, total: 3200 };
+        let group = GroupSummary { ports: [8, 0, 0, 0], total: 3200 };
         let of = |last: u8, capability| {
             let groups = [None, (capability == Capability::Roce).then_some(group), None];
             let summary = Summary { capability, groups, ..Summary::default() };

@@ -395,7 +395,7 @@ impl Source<'_> {
             bytes.push(u8::from(is_there));
             if is_there {
                 bytes.extend((0..4).map(|_| self.byte() % 9));
-                bytes.extend([self.byte() % 251, self.byte() % 251]);
+                bytes.push(self.byte() % 251);
             }
         }
         let has_networks = !self.flag();
@@ -404,7 +404,7 @@ impl Source<'_> {
             // A few networks, so that hosts have some in common.
             bytes.extend((0..32).flat_map(|_| [self.byte() & 0x80, self.byte() % 9]));
         }
-        bytes.extend([!self.flag(), self.flag(), !self.flag()].map(u8::from));
+        bytes.extend([self.flag(), !self.flag()].map(u8::from));
         read(&bytes, super::config()).unwrap_or_default()
     }
 

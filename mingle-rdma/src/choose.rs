@@ -182,11 +182,6 @@ impl<'a> Choice<'a> {
         used.fold(0, |total, group| total.saturating_add(group.bandwidth))
     }
 
-    /// The rate of the slowest port that a job should use, in Mb/s.
-    pub fn rate(&self) -> Option<u32> {
-        self.used().map(|port| port.port.rate).min()?
-    }
-
     /// The traffic class that the administrator has set on all ports that a job should use.
     pub fn traffic_class(&self) -> Option<u8> {
         common(self.used().map(|port| port.port.traffic_class))

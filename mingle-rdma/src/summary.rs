@@ -1,5 +1,7 @@
 //! The summary of a node's RDMA devices, which it sends to the other nodes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::choose::Choice;
@@ -8,8 +10,7 @@ use super::machine::Machine;
 use super::network::Networks;
 use super::verdict::Transport;
 
-/// A node's RDMA devices in a few bytes: everything that the leader needs to compare the ranks, and to choose
-/// what all ranks use.
+/// A node's RDMA devices in a few bytes: everything that the leader needs to choose what all ranks use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// The kind of RDMA that the node would use alone.
@@ -18,8 +19,6 @@ pub struct Summary {
     pub groups: [Option<GroupSummary>; 3],
     /// The networks of the node's RoCE ports; none if the node has no such port.
     pub networks: Option<Networks>,
-    /// Whether a kernel module for GPUDirect RDMA is loaded.
-    pub peer_memory: bool,
     /// Whether the user has chosen NCCL's network or a plugin for it (`NCCL_NET`, `NCCL_NET_PLUGIN`).
     pub own_net: bool,
     /// Whether this node's job requires RDMA.
@@ -32,8 +31,6 @@ pub struct GroupSummary {
     /// The number of ports, for each RoCE addressing in the order of [`Addressing::ALL`]. For InfiniBand and
     /// EFA the first number is the count and the other numbers are 0.
     pub ports: [u16; 4],
-    /// The rate of each port in Mb/s, 0 if it cannot be read.
-    pub rate: u32,
     /// The bandwidth of all ports together, in Gb/s.
     pub total: u16,
 }
@@ -75,20 +72,12 @@ impl Summary {
             };
             let group = GroupSummary {
                 ports,
-                rate: choice.rate().unwrap_or(0),
                 total: u16::try_from(choice.bandwidth().div_ceil(1000)).unwrap_or(u16::MAX),
             };
             (choice.kind == kind).then_some(group)
         };
         let (capability, groups) = (machine.choose().kind, KINDS.map(of));
-        Self {
-            capability,
-            groups,
-            networks: machine.networks(),
-            peer_memory: machine.peer_memory.is_some(),
-            own_net: false,
-            required: false,
-        }
+        Self { capability, groups, networks: machine.networks(), own_net: false, required: false }
     }
 
     /// The summary of a host that could use RDMA, but whose user has disabled RDMA for NCCL
@@ -137,14 +126,16 @@ impl Capability {
     pub fn is_usable(self) -> bool {
         matches!(self, Self::InfiniBand | Self::Roce | Self::Efa)
     }
+}
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::InfiniBand => "InfiniBand",
             Self::Roce => "RoCE",
             Self::Efa => "EFA",
             _ => "no RDMA",
-        }
+        })
     }
 }
 
@@ -159,7 +150,7 @@ mod tests {
     #[test]
     fn only_what_could_be_used_is_disabled() {
         use Capability::{Disabled, Efa, InfiniBand, NoDevice, NoUsablePort, NotExamined, Roce};
-        let group = GroupSummary { ports: [8; 4], rate: 400_000, total: 3200 };
+        let group = GroupSummary { ports: [8; 4], total: 3200 };
         let summary = |capability| Summary { capability, groups: [Some(group); 3], ..Summary::default() };
         let disabled = |capability| summary(capability).disabled();
         for capability in [InfiniBand, Roce, Efa] {

@@ -299,17 +299,15 @@ fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices(
 }
 
 #[test]
-fn a_summary_says_what_can_be_used_and_whether_a_module_for_gpus_is_loaded() {
+fn a_summary_says_what_can_be_used() {
     let mut tree = two_rails(8);
-    let summary = |tree: &Tree| Summary::new(&read_with(tree, addresses()));
-    assert_eq!((summary(&tree).capability, summary(&tree).peer_memory), (Capability::Roce, false));
-    tree.put("module/nv_peer_mem/refcnt", "0\n");
-    assert!(summary(&tree).peer_memory);
+    let capability = |tree: &Tree| Summary::new(&read_with(tree, addresses())).capability;
+    assert_eq!(capability(&tree), Capability::Roce);
     for n in 0..2 {
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/state"), "1: DOWN\n");
     }
-    assert_eq!(summary(&tree).capability, Capability::NoUsablePort);
-    assert_eq!(summary(&Tree::default()).capability, Capability::NoDevice);
+    assert_eq!(capability(&tree), Capability::NoUsablePort);
+    assert_eq!(capability(&Tree::default()), Capability::NoDevice);
 }
 
 #[test]

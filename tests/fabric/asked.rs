@@ -89,7 +89,8 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --rdma off";
     let expected = but(2, &Vars::new(), &own(RAIL8));
     let near = "NIC-GPU distances differs: none on rank 2, \"3 NODE 1 PIX 4 SYS\" on the others";
-    expect(&lab, "left alone by one", &nodes, &expected, &[near, warning]);
+    let ports = "RDMA ports differs: none on rank 2, \"8 x 400 Gb/s RoCE\" on the others";
+    expect(&lab, "left alone by one", &nodes, &expected, &[near, ports, warning]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--rdma off")).collect();
     for outcome in expect(&lab, "left alone by all", &nodes, &all(&Vars::new()), &[]) {
         assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());

@@ -222,8 +222,8 @@ impl Body {
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         // In a world of four, with this rank.
         let who = Self::of(JOIN).number(4).number(4).bytes(&[1, rank]).text(host);
-        // One port of RoCE v1 over IPv4, without a rate, and nothing else.
-        let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        // One port of RoCE v2 over IPv4, without a rate, and nothing else.
+        let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
         // roster, has no port for sessions; RoCE; nothing must be the same; paths to the master alone; no
         // key; no user; no traits; no limit of its patience.

@@ -147,9 +147,8 @@ fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
         if verdict.is_enough(&summaries) {
             return out;
         }
-        let differs = |rank: usize| verdict.differences.iter().any(|other| other.keeps_rdma_from(rank));
-        let named: Vec<NodeId> =
-            rest.iter().enumerate().filter(|&(rank, _)| differs(rank)).map(|(_, a)| a.id).collect();
+        let ranks = verdict.differences.iter().filter_map(|other| usize::try_from(other.rank).ok());
+        let named: Vec<NodeId> = ranks.map(|rank| rest[rank].id).collect();
         if named.is_empty() {
             break;
         }

@@ -86,7 +86,7 @@ impl Found {
     /// The variables for a world with this verdict.
     pub(crate) fn variables(&self, verdict: &Verdict) -> Vec<(&'static str, String)> {
         let machine = self.machine.clone().map(|machine| machine.agree(verdict));
-        machine.map_or_else(Vec::new, |machine| rdma::beside(&machine, verdict.transport, &self.users).0)
+        machine.map_or_else(Vec::new, |machine| rdma::beside(&machine, verdict.transport, &self.users))
     }
 
     /// Reports which ranks differ, which ports are used, and why the others are not.
@@ -95,7 +95,6 @@ impl Found {
         let Some(machine) = self.machine.clone().filter(|_| verdict.transport.is_rdma()) else { return };
         let machine = machine.agree(verdict);
         stderr::warn(rdma::warnings(&machine, verdict.transport, &self.users));
-        stderr::warn(rdma::beside(&machine, verdict.transport, &self.users).1);
         let choice = machine.choose_in(verdict.transport);
         let (used, unused) = (ports(&choice, true), ports(&choice, false));
         let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };

@@ -109,19 +109,6 @@ impl Machine {
         Choice { kind, addressing, ports, groups, gid_warning }
     }
 
-    /// The GID that a port of this device would use in a world with this addressing, whether or not the port
-    /// is chosen. None if the port cannot be used.
-    pub(crate) fn gid_of<'a>(
-        &'a self,
-        device: &'a Device,
-        port: &'a Port,
-        wanted: Addressing,
-    ) -> Option<&'a GidEntry> {
-        let mut judged = self.judge(device, port);
-        self.settle_gids(&mut judged, Some(wanted));
-        judged.is_used().then(|| judged.gid())?
-    }
-
     /// Judges a port without regard to the others.
     fn judge<'a>(&'a self, device: &'a Device, port: &'a Port) -> PortChoice<'a> {
         let gids: Vec<_> =

@@ -1,8 +1,7 @@
 //! The libraries and their variables, and what the user's own variables say about the devices.
 
 use super::gid::{AddressFamily, Addressing, RoceVersion};
-use super::list::nccl_list_has;
-use super::machine::{Device, GidEntry, LinkLayer, Machine, Port, PortState};
+use super::machine::{GidEntry, Port};
 use super::nccl::{GidRule, Pin};
 
 /// A library, and its variables.
@@ -27,13 +26,24 @@ pub(super) const LIBRARIES: [Library; 3] = [
     },
 ];
 
+/// How the names of those variables begin that are not printed beside one of the user's. The GIDs that are
+/// right for mingle's ports may be wrong for those that the user lists. UCX reaches no host by devices that
+/// none of its transports uses, and refuses an index beside subnets (`uct_ib_iface_init_roce_gid_info`).
+/// NVSHMEM prefers its list to the mapping (`ibrc.cpp`).
+const CONTRADICTED: [(&str, &[&str]); 6] = [
+    ("NCCL_IB_HCA", &["NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_", "NCCL_IB_ROCE_"]),
+    ("UCX_NET_DEVICES", &["UCX_IB_"]),
+    ("UCX_TLS", &["UCX_"]),
+    ("UCX_IB_ROCE_SUBNETS", &["UCX_IB_"]),
+    ("NVSHMEM_HCA_LIST", &["NVSHMEM_IB_"]),
+    ("NVSHMEM_HCA_PE_MAPPING", &["NVSHMEM_"]),
+];
+
 /// What the user's own variables say about the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
-    /// The lists of devices that the user has given to the [`LIBRARIES`].
-    pub(super) lists: [Option<String>; 3],
     pub(super) pins: [Pin; 3],
-    /// Variables that the user's own contradict.
+    /// How the names of variables begin that the user's own contradict.
     pub(super) contradicted: Vec<&'static str>,
 }
 
@@ -56,34 +66,10 @@ impl Users {
             None if is_old && library.list == LIBRARIES[0].list => Pin::Always,
             None => Pin::IfNeeded,
         };
-        // If the user has given an index too, both are the user's business.
-        let list = |library: &Library| value(library.list).filter(|_| value(library.index).is_none());
-        // UCX reaches no host by devices that none of its transports uses, and refuses an index beside
-        // subnets (`uct_ib_iface_init_roce_gid_info`). NVSHMEM prefers its list to the mapping (`ibrc.cpp`).
-        let contradicts = [
-            ("UCX_NET_DEVICES", value("UCX_TLS").is_some_and(|transports| !is_rdma(&transports))),
-            ("UCX_IB_GID_INDEX", value("UCX_IB_ROCE_SUBNETS").is_some()),
-            ("NVSHMEM_HCA_LIST", value("NVSHMEM_HCA_PE_MAPPING").is_some()),
-        ];
-        let contradicted = contradicts.into_iter().filter(|(_, does)| *does).map(|(name, _)| name).collect();
-        let (lists, pins) = (LIBRARIES.each_ref().map(list), LIBRARIES.each_ref().map(pin));
-        Self { lists, pins, contradicted }
+        let own = CONTRADICTED.into_iter().filter(|(own, _)| value(own).is_some());
+        let contradicted = own.flat_map(|(_, contradicted)| contradicted).copied().collect();
+        Self { pins: LIBRARIES.each_ref().map(pin), contradicted }
     }
-}
-
-/// Whether a list of UCX's transports (UCX_TLS) has one for RDMA, or behind `^` leaves one. `ib` and `all`
-/// stand for each of them; a backslash keeps a name from being an alias, and `:aux` may be behind it
-/// (`ucp_tl_aliases` in UCX's `src/ucp/core/ucp_context.c`).
-fn is_rdma(transports: &str) -> bool {
-    let (is_excluding, list) = transports.strip_prefix('^').map_or((false, transports), |list| (true, list));
-    let names = list.split(',').filter_map(|name| name.trim().trim_start_matches('\\').split(':').next());
-    let has = |family: &str| names.clone().any(|name| name == family);
-    if is_excluding {
-        return !(has("ib") || has("all") || ["rc", "ud", "dc"].into_iter().all(has));
-    }
-    let families = ["rc", "ud", "dc", "srd"];
-    let is_of = |name: &str| families.iter().any(|family| name.starts_with(family));
-    has("ib") || has("all") || names.clone().any(is_of)
 }
 
 impl Library {
@@ -120,44 +106,5 @@ impl Library {
         ];
         let all = [(self.index, index)].into_iter().chain(kind).filter(|(name, _)| !name.is_empty());
         all.filter_map(|(name, value)| Some((name, value?))).collect()
-    }
-
-    /// How it comes to use the GIDs of the ports that the user's list selects, or the fact why it cannot.
-    pub(super) fn rule_beside(
-        &self,
-        machine: &Machine,
-        addressing: Addressing,
-        pin: Pin,
-        list: &str,
-    ) -> Result<GidRule, String> {
-        // UCX and NVSHMEM compare whole names.
-        let nccls = match list {
-            _ if self.list == "NCCL_IB_HCA" => list.to_owned(),
-            "all" => String::new(),
-            list => format!("={}", list.replace(' ', "")),
-        };
-        let is_selected = |(device, port): &(&Device, &Port)| {
-            nccl_list_has(&nccls, &device.name, Some(&port.number.to_string()))
-                && port.state == Some(PortState::ACTIVE)
-                // The index has no effect on InfiniBand.
-                && port.link_layer == LinkLayer::Ethernet
-        };
-        let (mut known, mut names) = (Vec::new(), Vec::new());
-        for (device, port) in machine.ports().filter(is_selected) {
-            let gid = machine.gid_of(device, port, addressing);
-            let index =
-                gid.map_or_else(|| "no GID of this host".into(), |gid| format!("index {}", gid.index));
-            names.push(format!("{} ({index})", device.name_of(port)));
-            known.extend(gid.map(|gid| (port, gid)));
-        }
-        let is_whole = !names.is_empty() && known.len() == names.len();
-        let rule = if is_whole { self.rule(&known, addressing, pin) } else { None };
-        rule.ok_or_else(|| {
-            let selected = match names.as_slice() {
-                [] => "no RoCE port that is ACTIVE".to_owned(),
-                names => format!("{}, for which no index is right", names.join(", ")),
-            };
-            format!("{} is not set: your {}={list} selects {selected}", self.index, self.list)
-        })
     }
 }

@@ -1,10 +1,9 @@
-//! NCCL's lists of interfaces and devices.
+//! NCCL's lists of interfaces.
 
-/// Whether a list in NCCL's syntax contains this interface, or this port of this device. The list has
-/// prefixes of names; after `=` it has whole names; after `^` it excludes names. A name without a port stands
-/// for every port of the device. After the port, newer versions of NCCL read a rail and a plane, which select
-/// nothing (`parseStringList` and `matchIfList` in NCCL's `src/misc/utils.cc`).
-pub fn nccl_list_has(list: &str, name: &str, port: Option<&str>) -> bool {
+/// Whether a list in NCCL's syntax contains this interface, or a port of this device. The list has prefixes
+/// of names; after `=` it has whole names; after `^` it excludes names. Behind a name and `:` is a port, of
+/// which an interface has none (`parseStringList` and `matchIfList` in NCCL's `src/misc/utils.cc`).
+pub fn nccl_list_has(list: &str, name: &str) -> bool {
     let (is_excluding, list) = list.strip_prefix('^').map_or((false, list), |rest| (true, rest));
     let (is_exact, list) = list.strip_prefix('=').map_or((false, list), |rest| (true, rest));
     let mut entries = list.split(',').filter(|entry| !entry.is_empty()).peekable();
@@ -13,12 +12,8 @@ pub fn nccl_list_has(list: &str, name: &str, port: Option<&str>) -> bool {
         return !is_excluding;
     }
     let is_listed = entries.any(|entry| {
-        let mut parts = entry.split(':');
-        let entry = parts.next().filter(|entry| !entry.is_empty());
-        let of = parts.next().filter(|of| !of.is_empty());
-        let is_named =
-            entry.is_some_and(|entry| if is_exact { entry == name } else { name.starts_with(entry) });
-        is_named && of.zip(port).is_none_or(|(of, port)| of == port)
+        let entry = entry.split(':').next().unwrap_or_default();
+        if is_exact { entry == name } else { !entry.is_empty() && name.starts_with(entry) }
     });
     is_listed != is_excluding
 }
@@ -28,22 +23,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_list_of_devices_is_read_as_nccl_reads_it() {
+    fn the_users_list_is_read_as_nccl_reads_it() {
         for (list, used) in [
             ("mlx5_1", [false, true, true]),
             ("=mlx5_1", [false, true, false]),
-            ("=mlx5_1:1,mlx5_0:2", [false, true, false]),
+            ("=mlx5_1:1,mlx5_0:2", [true, true, false]),
             ("^mlx5_1", [true, false, false]),
             ("^=mlx5_1", [true, false, true]),
             ("mlx5_0:1,mlx5_10:1", [true, false, true]),
             ("mlx5_0:1:3:0,=mlx5_1", [true, false, false]),
             ("=mlx5_0::2", [true, false, false]),
-            ("=mlx5_0:2:0", [false, false, false]),
             (":1", [false, false, false]),
             ("", [true, true, true]),
             ("^", [false, false, false]),
         ] {
-            let has = |device| nccl_list_has(list, device, Some("1"));
+            let has = |device| nccl_list_has(list, device);
             assert_eq!(["mlx5_0", "mlx5_1", "mlx5_10"].map(has), used, "{list}");
         }
     }

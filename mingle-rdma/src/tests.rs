@@ -162,7 +162,7 @@ fn two_rails(slots: usize) -> Tree {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    crate::beside(machine, transport, &Users::default()).0.into_iter().collect()
+    crate::beside(machine, transport, &Users::default()).into_iter().collect()
 }
 
 /// Checks that all that was chosen is true of `whole`, the machine without faults.
@@ -295,7 +295,7 @@ fn a_gid_whose_interface_is_not_named_belongs_to_none() {
 #[test]
 fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
     let machine = read_with(&Tree::default(), addresses());
-    assert_eq!(crate::beside(&machine, Transport::InfiniBand, &Users::default()).0, []);
+    assert_eq!(crate::beside(&machine, Transport::InfiniBand, &Users::default()), []);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     let machine = read_with(&tree, addresses());
     assert_eq!(machine.choose().kind, Capability::Efa);
-    let found = crate::beside(&machine, Transport::Sockets, &Users::default()).0;
+    let found = crate::beside(&machine, Transport::Sockets, &Users::default());
     assert_eq!(found, [("NCCL_NET", "Socket".to_owned())]);
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
     assert_eq!(read_with(&tree, addresses()).choose().kind, Capability::NoUsablePort);

@@ -5,7 +5,7 @@
 //! | no node has RDMA devices | none |
 //! | sockets, although some nodes have RDMA | `NCCL_NET=Socket` |
 //! | InfiniBand | the HCA trio; no index, which is not needed, but which UCX and NVSHMEM would follow |
-//! | RoCE | the HCA trio, and for each library what makes it choose the right GIDs ([`GidRule`]); where cables join the hosts, what NCCL needs for that |
+//! | RoCE | the HCA trio, and for each library what makes it choose the right GIDs; where cables join the hosts, what NCCL needs for that |
 //! | EFA | `FI_PROVIDER=efa` |
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`.
@@ -15,19 +15,14 @@ use super::devices::{LIBRARIES, Users};
 use super::frequent::common;
 use super::gid::RoceVersion;
 use super::machine::{Machine, Rate};
-use super::nccl::{GidRule, Pin};
+use super::nccl::Pin;
 use super::summary::Capability;
 use super::verdict::Transport;
 
 /// The variables for a host in a world that uses `transport`, beside the user's own variables, in the order
-/// in which they are printed. For a host that is in no world, see [`Transport::alone`]. Also returns a
-/// warning for each variable that was left out because a user's list selects other ports.
-pub fn beside(
-    machine: &Machine,
-    transport: Transport,
-    users: &Users,
-) -> (Vec<(&'static str, String)>, Vec<String>) {
-    let (mut advice, mut dropped) = (Vec::new(), Vec::new());
+/// in which they are printed. For a host that is in no world, see [`Transport::alone`].
+pub fn beside(machine: &Machine, transport: Transport, users: &Users) -> Vec<(&'static str, String)> {
+    let mut advice = Vec::new();
     let choice = machine.choose_in(transport);
     match transport {
         Transport::NotExamined | Transport::NoDevice => {}
@@ -35,20 +30,12 @@ pub fn beside(
         Transport::InfiniBand => hcas(&choice, &mut advice),
         Transport::Roce(addressing) if choice.kind == Capability::Roce => {
             hcas(&choice, &mut advice);
-            for (at, library) in LIBRARIES.iter().enumerate() {
-                // No index is right for a port without an address, and NCCL before 2.21 takes 0 on all.
-                let is_whole = choice.gids().len() == choice.used().count();
-                let pin = if is_whole { users.pins[at] } else { Pin::Never };
-                let own = library.rule(&choice.gids(), addressing, pin);
-                let rule = match &users.lists[at] {
-                    None => Ok(own),
-                    Some(list) => library.rule_beside(machine, addressing, pin, list).map(Some),
-                };
-                match rule {
-                    Ok(rule) => advice.extend(library.gids(rule, addressing)),
-                    Err(fact) if matches!(own, Some(GidRule::Index(_))) => dropped.push(fact),
-                    Err(_) => {}
-                }
+            // No index is right for a port without an address, and NCCL before 2.21 takes 0 on all.
+            let is_whole = choice.gids().len() == choice.used().count();
+            for (library, pin) in LIBRARIES.iter().zip(users.pins) {
+                let pin = if is_whole { pin } else { Pin::Never };
+                let rule = library.rule(&choice.gids(), addressing, pin);
+                advice.extend(library.gids(rule, addressing));
             }
             cables(machine, &choice, &mut advice);
         }
@@ -57,8 +44,8 @@ pub fn beside(
         // and for EFA do not read it.
         Transport::Sockets | Transport::Roce(_) => advice.push(("NCCL_NET", "Socket".to_owned())),
     }
-    advice.retain(|(name, _)| !users.contradicted.contains(name));
-    (advice, dropped)
+    advice.retain(|(name, _)| !users.contradicted.iter().any(|beginning| name.starts_with(beginning)));
+    advice
 }
 
 /// Appends the HCA trio, and the traffic class if the administrator has set one.

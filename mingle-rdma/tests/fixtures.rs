@@ -13,7 +13,7 @@ use mingle_rdma::{Capability, Machine, RankSummary, Summary, Transport, Users, V
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    mingle_rdma::beside(machine, transport, &Users::default()).0.into_iter().collect()
+    mingle_rdma::beside(machine, transport, &Users::default()).into_iter().collect()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn nccl_chooses_the_index_where_the_user_names_the_kind_of_gid() {
         ("NCCL_IB_ROCE_VERSION_NUM", "2"),
     ] {
         let users = Users::new(|asked| (asked == name).then(|| value.to_owned()));
-        let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
+        let variables = mingle_rdma::beside(&machine, transport, &users);
         let names: Vec<_> = variables.into_iter().map(|(name, _)| name).collect();
         assert_eq!(
             names,
@@ -95,7 +95,6 @@ fn nccl_chooses_the_index_where_the_user_names_the_kind_of_gid() {
                 "NVSHMEM_IB_ROCE_VERSION_NUM",
             ]
         );
-        assert_eq!(dropped, [""; 0]);
     }
 }
 
@@ -212,8 +211,8 @@ fn the_gid_of_the_interface_that_the_user_has_chosen_is_used() {
     assert_eq!(rails.choose().used().count(), 17);
 }
 
-/// The variables whose names begin with `NCCL_IB_`, beside the user's own, and what was left out.
-fn beside(name: &str, settings: &[&str]) -> (Vec<String>, Vec<String>) {
+/// The variables for the GIDs, beside the user's own.
+fn gids(name: &str, settings: &[&str]) -> Vec<String> {
     let machine = machine(name);
     let value = |name: &str| {
         let (_, value) =
@@ -222,91 +221,61 @@ fn beside(name: &str, settings: &[&str]) -> (Vec<String>, Vec<String>) {
     };
     let users = Users::new(value);
     let transport = Transport::alone(&machine.choose());
-    let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
-    let of_nccl =
-        variables.into_iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
-    (of_nccl.map(|(name, value)| format!("{name}={value}")).collect(), dropped)
+    let variables = mingle_rdma::beside(&machine, transport, &users).into_iter();
+    let of_gids = variables.filter(|(name, _)| name.contains("_IB_") && *name != "NCCL_IB_HCA");
+    of_gids.map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 #[test]
-fn an_index_is_kept_where_it_is_right_for_the_ports_that_the_users_list_selects() {
-    let index = |index: u32| vec![format!("NCCL_IB_GID_INDEX={index}")];
-    for (list, expected) in [
-        ("mlx5_0", 3),
-        ("mlx5_0:1", 3),
-        ("=mlx5_3", 5),
-        ("=mlx5_3:1:0:1", 5),
-        ("=mlx5_3:1:3:0,mlx5_3", 5),
-        ("^mlx5_3,mlx5_6", 3),
-        ("^=mlx5_3,mlx5_6:1", 3),
-    ] {
-        let list = format!("NCCL_IB_HCA={list}");
+fn an_nccl_of_a_version_without_a_rule_of_its_own_gets_an_index() {
+    let of_nccl = |version: &str| {
+        let all = gids("rail8-same", &[&format!("NCCL_VERSION={version}")]).into_iter();
+        all.filter(|line| line.starts_with("NCCL_")).collect::<Vec<_>>()
+    };
+    for version in ["2.20.5-1", "1.9"] {
+        assert_eq!(of_nccl(version), ["NCCL_IB_GID_INDEX=3"], "{version}");
+    }
+    for version in ["2.21.5", "3"] {
         assert_eq!(
-            beside("rail8-diff", &[&list, "NCCL_VERSION=2.20.5"]),
-            (index(expected), vec![]),
-            "{list}"
+            of_nccl(version),
+            ["NCCL_IB_ADDR_FAMILY=AF_INET", "NCCL_IB_ROCE_VERSION_NUM=2"],
+            "{version}"
         );
     }
-    let chosen = ["NCCL_IB_ADDR_FAMILY=AF_INET", "NCCL_IB_ROCE_VERSION_NUM=2"].map(str::to_owned).to_vec();
-    for machine in ["rail8-diff", "rail8-same"] {
-        assert_eq!(beside(machine, &["NCCL_IB_HCA=mlx5"]), (chosen.clone(), vec![]), "{machine}");
-    }
-    for (version, expected) in
-        [("2.20.5-1", index(3)), ("1.9", index(3)), ("2.21.5", chosen.clone()), ("3", chosen)]
-    {
-        assert_eq!(beside("rail8-same", &[&format!("NCCL_VERSION={version}")]).0, expected, "{version}");
-    }
-    // The user's index is the user's business.
-    assert_eq!(beside("rail8-same", &["NCCL_IB_HCA=none", "NCCL_IB_GID_INDEX=9"]).1, [""; 0]);
 }
 
 #[test]
-fn what_is_left_out_because_of_the_users_list_is_said_with_its_reason() {
-    assert_eq!(beside("one-roce", &["NCCL_IB_HCA=mine"]), (vec![], vec![]), "there is no index to be set");
-    let (variables, dropped) = beside("pod-shared-foreign", &["NCCL_IB_HCA=mine"]);
-    let said = "NCCL_IB_GID_INDEX is not set: your NCCL_IB_HCA=mine selects no RoCE port that is ACTIVE";
-    assert_eq!((variables, dropped), (vec![], vec![said.to_owned()]));
-    let dropped = |list: &str| beside("pod-shared-index", &[list]).1.join("\n");
-    assert_eq!(dropped("NCCL_IB_HCA==mlx5_0,mlx5_2"), "");
-    let said =
-        "selects mlx5_0:1 (index 7), mlx5_1:1 (index 9), mlx5_2:1 (index 7), for which no index is right";
-    assert!(dropped("NCCL_IB_HCA=mlx5").ends_with(said), "{}", dropped("NCCL_IB_HCA=mlx5"));
-    let all = dropped("UCX_NET_DEVICES=all");
-    assert!(all.starts_with("UCX_IB_GID_INDEX is not set: ") && all.ends_with(said), "{all}");
-    let said = "UCX_IB_GID_INDEX is not set: your UCX_NET_DEVICES=eth0 selects no RoCE port that is ACTIVE";
-    assert_eq!(dropped("UCX_NET_DEVICES=eth0"), said);
-    assert_eq!(dropped("UCX_NET_DEVICES=mlx5_2:1,mlx5_0:1"), "");
-    assert_eq!(dropped("NVSHMEM_HCA_LIST=mlx5_1:1"), "");
+fn a_library_whose_devices_the_user_lists_is_told_nothing_of_gids() {
+    for machine in ["one-roce", "pod-shared-foreign", "pod-two-indices", "roce-ipv6"] {
+        let lists = ["NCCL_IB_HCA=mine", "UCX_NET_DEVICES=all", "NVSHMEM_HCA_LIST=mlx5_1:1"];
+        for list in lists {
+            let prefix = &list[..list.find('_').unwrap()];
+            let (with, without) = (gids(machine, &[list]), gids(machine, &[]));
+            let others = without.into_iter().filter(|line| !line.starts_with(prefix));
+            assert_eq!(with, others.collect::<Vec<_>>(), "{machine}, {list}");
+        }
+        assert_eq!(gids(machine, &lists), [""; 0], "{machine}");
+    }
 }
 
 #[test]
 fn nothing_is_printed_that_the_users_own_variables_contradict() {
-    let lacks = |setting: &str, name: &str| {
+    let left = |setting: &str| {
         let machine = machine("pod-shared-foreign");
         let (own, value) = setting.split_once('=').unwrap();
         let users = Users::new(|name| (name == own).then(|| value.to_owned()));
-        let (variables, _) = mingle_rdma::beside(&machine, Transport::alone(&machine.choose()), &users);
-        assert!(variables.len() >= 5, "{variables:?}");
-        !variables.iter().any(|(printed, _)| *printed == name)
+        let variables = mingle_rdma::beside(&machine, Transport::alone(&machine.choose()), &users);
+        variables.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
     };
-    for (transports, is_kept) in [
-        ("all", true),
-        ("rc,sm,self", true),
-        ("tcp, ud_x", true),
-        ("tcp,\\rc_mlx5", true),
-        ("ud_verbs:aux", true),
-        ("^rc", true),
-        ("^cuda_ipc", true),
-        ("tcp,sm,self", false),
-        ("^ib", false),
-        ("^rc,ud,dc", false),
-    ] {
+    for transports in ["all", "rc,sm,self", "^rc", "tcp,sm,self", "^ib"] {
         let setting = format!("UCX_TLS={transports}");
-        assert_eq!(lacks(&setting, "UCX_NET_DEVICES"), !is_kept, "{transports}");
+        assert_eq!(left(&setting), "NCCL_IB_HCA NVSHMEM_HCA_LIST NCCL_IB_GID_INDEX NVSHMEM_IB_GID_INDEX");
     }
-    assert!(lacks("UCX_IB_ROCE_SUBNETS=10.77.0.0/24", "UCX_IB_GID_INDEX"));
-    assert!(lacks("NVSHMEM_HCA_PE_MAPPING=mlx5_0:1:2", "NVSHMEM_HCA_LIST"));
-    assert!(!lacks("NVSHMEM_HCA_PE_MAPPING=", "NVSHMEM_HCA_LIST"));
+    let without_index = "NCCL_IB_HCA UCX_NET_DEVICES NVSHMEM_HCA_LIST NCCL_IB_GID_INDEX NVSHMEM_IB_GID_INDEX";
+    assert_eq!(left("UCX_IB_ROCE_SUBNETS=10.77.0.0/24"), without_index);
+    let others = "NCCL_IB_HCA UCX_NET_DEVICES NCCL_IB_GID_INDEX UCX_IB_GID_INDEX";
+    assert_eq!(left("NVSHMEM_HCA_PE_MAPPING=mlx5_0:1:2"), others);
+    assert_eq!(left("NVSHMEM_HCA_PE_MAPPING="), left("NOTHING=1"));
 }
 
 #[test]
@@ -386,7 +355,7 @@ fn world(hosts: &[Machine], ranks: usize) -> Verdict {
 fn for_cables(hosts: &[Machine], verdict: &Verdict) -> Vec<String> {
     let of = |host: &Machine| {
         let host = host.clone().agree(verdict);
-        let all = mingle_rdma::beside(&host, verdict.transport, &Users::default()).0.into_iter();
+        let all = mingle_rdma::beside(&host, verdict.transport, &Users::default()).into_iter();
         let names = ["NCCL_IB_SUBNET", "NCCL_IB_MERGE", "NCCL_NET"];
         let own = all.filter(|(name, _)| names.iter().any(|beginning| name.starts_with(beginning)));
         own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")

@@ -73,7 +73,7 @@ fn environments(machine: &Machine, users: &str) -> (Env, Env) {
     let is_off = is_switched_off(choice.kind, value);
     let transport = if is_off { Transport::Sockets } else { Transport::alone(&choice) };
     let mut with = without.clone();
-    for (name, value) in beside(machine, transport, &Users::new(value)).0 {
+    for (name, value) in beside(machine, transport, &Users::new(value)) {
         with.entry(name.to_owned()).or_insert(value);
     }
     (without, with)
@@ -112,10 +112,10 @@ fn is_open(device: &Device, port: &Port) -> bool {
         && port.link_layer != LinkLayer::Unknown
 }
 
-/// src/transport/net_ib/init.cc:359-372.
+/// src/transport/net_ib/init.cc:359-372. No saved machine has a device with two ports.
 fn is_nccls<'a>(device: &Device, port: &Port, value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let list = value("NCCL_IB_HCA").unwrap_or_default();
-    is_open(device, port) && nccl_list_has(list, &device.name, Some(&port.number.to_string()))
+    is_open(device, port) && nccl_list_has(list, &device.name)
 }
 
 /// src/transport/net_ib/connect.cc:268-330. Before 2.21 index 0.
@@ -375,7 +375,7 @@ fn no_world_is_worse_off_with_mingles_variables_and_a_ring_of_cables_works_with_
             let with = |host: &Machine| {
                 let host = host.clone().agree(&verdict);
                 let mut env = own.clone();
-                let advice = beside(&host, verdict.transport, &Users::new(|name| own.get(name).cloned())).0;
+                let advice = beside(&host, verdict.transport, &Users::new(|name| own.get(name).cloned()));
                 for (name, value) in advice {
                     env.entry(name.to_owned()).or_insert(value);
                 }

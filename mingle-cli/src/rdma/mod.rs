@@ -49,11 +49,9 @@ fn show(machine: &Machine, format: &str) -> Result<(), Stop> {
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
     let users = Users::new(|name| users_value(name, environment));
-    let (found, dropped) = rdma::beside(machine, transport, &users);
-    let variables = Variables::of_fabric(&found, environment);
+    let variables = Variables::of_fabric(&rdma::beside(machine, transport, &users), environment);
     let mut warnings = rdma::warnings(machine, transport, &users);
     warnings.extend(rdma::unusable(machine));
-    warnings.extend(dropped);
     let document = document(machine, &choice, &variables, &warnings);
     match format {
         "env" => Stdout::print(&env(&variables))?,

@@ -21,7 +21,7 @@ impl JobInterfaces {
 
     /// Whether NCCL or Gloo uses the interface of this name.
     pub(crate) fn contain(&self, name: &str) -> bool {
-        self.nccl.as_ref().is_some_and(|list| nccl_list_has(list, name, None))
+        self.nccl.as_ref().is_some_and(|list| nccl_list_has(list, name))
             || self.gloo.as_ref().is_some_and(|list| list.split(',').any(|entry| entry == name))
     }
 }

@@ -7,7 +7,7 @@ use super::frequent::{common, most_frequent};
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::group::{self, Group};
 use super::machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };
 use super::name::is_nameable_device;
 use super::nccl::{GidRule, Pin};
@@ -25,7 +25,6 @@ pub type Reason = Cow<'static, str>;
 pub(super) const NO_OWN_GID: Reason =
     Cow::Borrowed("no GID is an address of its interface in this network namespace");
 const UNUSED: Reason = Cow::Borrowed("the port is not used");
-const LINK_LOCAL: Reason = Cow::Borrowed("link-local");
 
 /// Which ports and GIDs of a machine a job should use, and why it should not use the others of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +124,7 @@ impl Machine {
             return None;
         }
         if entry.is_link_local() {
-            return Some(LINK_LOCAL);
+            return Some("link-local".into());
         }
         if entry.interface.is_none() {
             return Some("it belongs to no network interface".into());
@@ -276,37 +275,23 @@ pub(super) fn own_gid<'a>(machine: &Machine, port: &PortChoice<'a>) -> Option<&'
     })
 }
 
-/// How good a GID is, the best first: whether the world has agreed on its network, whether the user has
-/// chosen its address, the interface's relation to the port, and what is known about the address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct GidRank {
-    agreed: usize,
-    preference: usize,
-    is_tunnel: bool,
-    /// Whether the host gave itself the address for lack of another (RFC 3927).
-    is_makeshift: bool,
-    relation: Relation,
-    standing: Option<Standing>,
-    is_alone: bool,
-    index: u32,
-}
-
 impl Machine {
-    pub(super) fn rank(&self, entry: &GidEntry) -> GidRank {
+    /// How good a GID is, the best first, in the order of docs/rdma.md.
+    pub(super) fn rank(&self, entry: &GidEntry) -> impl Ord + use<> {
         let held = self.held(entry);
         let network = held.map(Network::of);
         let agreed = self.agreed.iter().position(|agreed| Some(*agreed) == network);
         let preference = held.and_then(|held| held.preference);
-        GidRank {
-            agreed: agreed.unwrap_or(usize::MAX),
-            preference: preference.unwrap_or(usize::MAX),
-            is_tunnel: entry.relation == Relation::Tunnel,
-            is_makeshift: held.is_some_and(Address::is_link_local),
-            relation: entry.relation,
-            standing: held.and_then(|held| held.standing),
-            is_alone: held.is_some_and(Address::is_alone),
-            index: entry.index,
-        }
+        (
+            agreed.unwrap_or(usize::MAX),
+            preference.unwrap_or(usize::MAX),
+            entry.relation == Relation::Tunnel,
+            held.is_some_and(Address::is_link_local),
+            entry.relation,
+            held.and_then(|held| held.standing),
+            held.is_some_and(Address::is_alone),
+            entry.index,
+        )
     }
 
     /// Keeps one of the port's own GIDs, and excludes the others.
@@ -319,38 +304,15 @@ impl Machine {
         };
         let suits =
             |gid: &GidChoice<'_>| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing);
-        let best = port.gids.iter().filter(|gid| suits(gid)).map(|gid| self.rank(gid.entry)).min();
+        let own = port.gids.iter().filter(|gid| suits(gid)).map(|gid| gid.entry);
+        let best = own.min_by_key(|entry| self.rank(entry)).map(|entry| entry.index);
         for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
-            let own = self.rank(gid.entry);
-            gid.excluded = match best {
-                _ if gid.entry.addressing() != Some(addressing) => {
-                    Some(format!("{addressing} is used").into())
-                }
-                Some(best) if own != best => Some(own.reason(best)),
-                _ => None,
+            gid.excluded = match gid.entry.addressing() {
+                own if own != Some(addressing) => Some(format!("{addressing} is used").into()),
+                _ if Some(gid.entry.index) == best => None,
+                _ => Some("another GID comes before it".into()),
             };
         }
-    }
-}
-
-impl GidRank {
-    /// Why a GID of this rank comes after the best.
-    fn reason(self, best: Self) -> Reason {
-        let reason = match self {
-            _ if self.agreed != best.agreed => "all ranks use the network of another GID",
-            _ if self.preference != best.preference => "the interface of the rendezvous has a suitable GID",
-            _ if self.is_tunnel != best.is_tunnel => "it belongs to a tunnel, another GID does not",
-            _ if self.is_makeshift != best.is_makeshift => return LINK_LOCAL,
-            _ if self.relation != best.relation => "the port's own interface has a suitable GID",
-            Self { standing: Some(standing), .. } if best.standing != Some(standing) => {
-                return format!("its address is {standing}, that of another GID is not").into();
-            }
-            _ if self.is_alone != best.is_alone => {
-                "its address is a network of its own, that of another GID is not"
-            }
-            _ => return format!("index {} is equally suitable and lower", best.index).into(),
-        };
-        reason.into()
     }
 }
 

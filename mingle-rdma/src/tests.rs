@@ -230,8 +230,8 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
     let reasons: Vec<_> =
         choice.ports[0].gids.iter().map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect();
     assert_eq!(choice.ports[0].gid_index(), Some(3));
-    assert_eq!(reasons[1].as_deref(), Some("it belongs to a tunnel, another GID does not"));
-    assert_eq!(reasons[6].as_deref(), Some("index 3 is equally suitable and lower"));
+    assert_eq!(reasons[1].as_deref(), Some("another GID comes before it"));
+    assert_eq!(reasons[6].as_deref(), Some("another GID comes before it"));
     // Without another GID the tunnel's is used.
     held.retain(|address| address.interface != "eth1" && address.interface != "eth1.7");
     let machine = read_with(&tree, held);

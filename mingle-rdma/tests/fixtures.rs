@@ -9,7 +9,7 @@ use std::path::Path;
 
 use machines::cables::{OTHERS, RING, spark};
 use machines::machines;
-use mingle_rdma::{Capability, Machine, RankSummary, Summary, Transport, Users, Verdict};
+use mingle_rdma::{Capability, GidChoice, Machine, RankSummary, Summary, Transport, Users, Verdict};
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
@@ -180,17 +180,11 @@ fn ports_of_another_group_and_those_left_out_have_a_reason() {
     assert_eq!(reason("ib4-roce8", 4), "another kind of RDMA is used");
     let index = "its GID has index 9, NCCL can only use index 7 for all ports";
     assert_eq!(reason("pod-shared-index", 1), index);
-    let gids = |name: &str| -> Vec<String> {
+    for name in ["vip", "secondary", "temporary"] {
         let machine = machine(name);
         let gids = machine.choose().ports[0].gids.clone();
-        gids.iter().filter_map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect()
-    };
-    for (name, reason) in [
-        ("vip", "its address is a network of its own, that of another GID is not"),
-        ("secondary", "its address is secondary, that of another GID is not"),
-        ("temporary", "its address is temporary, that of another GID is not"),
-    ] {
-        assert!(gids(name).iter().any(|found| found == reason), "{name}: {:?}", gids(name));
+        let is_second = |gid: &GidChoice<'_>| gid.excluded.as_deref() == Some("another GID comes before it");
+        assert!(gids.iter().any(is_second), "{name}: {gids:?}");
     }
 }
 
@@ -327,7 +321,7 @@ fn an_address_that_the_host_gave_itself_is_used_where_it_has_no_other_or_another
     let machine = machine(beside);
     let reasons: Vec<_> =
         machine.choose().ports[0].gids.iter().filter_map(|gid| gid.excluded.clone()).collect();
-    assert_eq!(reasons[3].to_string(), "link-local", "{reasons:?}");
+    assert_eq!(reasons[3], "another GID comes before it", "{reasons:?}");
 }
 
 #[test]

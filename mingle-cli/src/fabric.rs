@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use mingle_core::Filter;
 use mingle_core::env::{Kept, Variable, Variables, users_value};
-use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Users, Verdict};
+use mingle_core::rdma::{self, Address, Machine, Summary, Users, Verdict};
 
 use crate::exit::Stop;
 use crate::nccl_conf::environment;
@@ -96,25 +96,11 @@ impl Found {
         let machine = machine.agree(verdict);
         stderr::warn(rdma::warnings(&machine, verdict.transport, &self.users));
         let choice = machine.choose_in(verdict.transport);
-        let (used, unused) = (ports(&choice, true), ports(&choice, false));
+        let (used, unused) = (choice.names(true), choice.names(false));
         let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };
         let joined = if verdict.cables.is_some() { ", cables between each two hosts," } else { "" };
         stderr::say(format_args!("RDMA: {}{joined} on {used}{unused}", verdict.transport));
     }
-}
-
-/// A list of the ports that are used, or of those that are not, each with its reason.
-fn ports(choice: &Choice<'_>, used: bool) -> String {
-    let ports = choice.ports.iter().filter(|port| port.is_used() == used);
-    let names = ports.map(|port| {
-        // A snapshot's names may hold anything, and this goes to a terminal.
-        let (name, number) = (port.device.name.escape_debug(), port.port.number);
-        match &port.excluded {
-            None => format!("{name}:{number}"),
-            Some(reason) => format!("{name}:{number} ({reason})"),
-        }
-    });
-    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.

@@ -151,6 +151,18 @@ impl<'a> Choice<'a> {
         used(&self.ports)
     }
 
+    /// The names of the ports that are used, or of those that are not, each with its reason.
+    pub fn names(&self, used: bool) -> String {
+        let ports = self.ports.iter().filter(|port| port.is_used() == used);
+        let names = ports.map(|port| {
+            let name = port.device.name_of(port.port);
+            let reason = port.excluded.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            // Names in a snapshot may have any character, and this text goes to a terminal.
+            format!("{}{reason}", name.escape_debug())
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
     /// The GID index that is right for all ports that a job should use. `None` if the ports need different
     /// indices, or are not RoCE ports.
     pub fn gid_index(&self) -> Option<u32> {

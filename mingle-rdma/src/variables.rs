@@ -86,13 +86,7 @@ fn cables(machine: &Machine, choice: &Choice<'_>, variables: &mut Vec<(&'static 
 /// A warning for a host that has RDMA devices if a job can use none of them; otherwise none.
 pub fn unusable(machine: &Machine) -> Option<String> {
     let choice = machine.choose();
-    let reasons = choice.ports.iter().filter_map(|port| {
-        let reason = port.excluded.as_ref()?;
-        // Names in a snapshot may have any character, and this text goes to a terminal.
-        Some(format!("{}:{} ({reason})", port.device.name.escape_debug(), port.port.number))
-    });
-    let reasons: Vec<_> = reasons.collect();
-    let list = if reasons.is_empty() { "they have no ports".to_owned() } else { reasons.join(", ") };
+    let list = if choice.ports.is_empty() { "they have no ports".to_owned() } else { choice.names(false) };
     (choice.kind == Capability::NoUsablePort)
         .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
 }

@@ -149,10 +149,6 @@ pub struct Device {
     pub link: Option<u32>,
     /// The device's own network interfaces.
     pub interfaces: Vec<String>,
-    /// The content of `hca_type` or `board_id`, for display.
-    pub model: String,
-    /// The content of `fw_ver`, for display.
-    pub firmware: String,
     /// The path of the device's PCI device below `/sys/devices`, such as
     /// `pci0000:1a/0000:1a:01.0/0000:1b:00.0`.
     pub pci: Option<String>,

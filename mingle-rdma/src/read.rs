@@ -96,8 +96,6 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
         card_guid: value("sys_image_guid").filter(|guid| guid.contains(|c| !matches!(c, '0' | ':'))),
         physical: physical.as_ref().and_then(path),
         link: link("current").or_else(|| link("max")),
-        model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
-        firmware: value("fw_ver").unwrap_or_default(),
         pci: target.as_ref().and_then(path),
         // The kernel says -1 on a host with only one node.
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),

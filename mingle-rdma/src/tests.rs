@@ -133,7 +133,6 @@ fn two_rails(slots: usize) -> Tree {
         tree.put(&format!("{pci}/numa_node"), "1\n");
         tree.put(&format!("{pci}/net/{interface}/type"), "1\n");
         tree.put(&format!("{device}/node_type"), "1: CA\n");
-        tree.put(&format!("{device}/fw_ver"), "28.39\n");
         tree.put(&format!("class/infiniband_verbs/uverbs{n}/ibdev"), &format!("mlx5_{n}\n"));
         tree.put(&format!("dev_infiniband/uverbs{n}"), "");
         let port = format!("{device}/ports/1");

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use mingle_core::env::{MINGLE_SET, Variables};
 use mingle_core::rdma::{
-    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, NodeType, PortChoice, Transport,
-    Verbs,
+    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, PortChoice, Transport,
 };
 use serde_json::{Value, json};
 
@@ -69,25 +68,9 @@ fn group(group: &Group) -> Value {
 fn port(machine: &Machine, choice: &PortChoice<'_>) -> Value {
     let (device, port) = (choice.device, choice.port);
     let near = nearest(machine, device);
-    let node_type = device.node_type.map(|node_type| match node_type {
-        NodeType::CA => "CA",
-        NodeType::RNIC => "RNIC",
-        NodeType::UNSPECIFIED => "unspecified",
-        _ => "other",
-    });
-    let verbs = match device.verbs {
-        Verbs::Open => "open",
-        Verbs::Absent => "absent",
-        Verbs::Refused { .. } => "refused",
-        _ => "untried",
-    };
     json!({
         "device": device.name,
         "port": port.number,
-        "node_type": node_type,
-        "soft": device.is_soft,
-        "model": device.model,
-        "firmware": device.firmware,
         "state": port.state.map(|state| state.to_string()),
         "link_layer": port.link_layer.to_string(),
         "rate": port.rate.map(gigabits),
@@ -95,7 +78,6 @@ fn port(machine: &Machine, choice: &PortChoice<'_>) -> Value {
         "pci": device.pci.as_deref().and_then(|path| path.rsplit('/').next()),
         "gpus": near.iter().map(|(gpu, _)| gpu.address()).collect::<Vec<_>>(),
         "gpu_distance": near.first().map(|(_, distance)| distance.to_string()),
-        "verbs": verbs,
         "traffic_class": port.traffic_class,
         "used": choice.is_used(),
         "reason": choice.excluded,

@@ -20,13 +20,11 @@ const PAIRS: usize = 4096;
 /// The most pairs in the text. JSON has all that differ.
 const SHOWN: usize = 16;
 
-/// How a channel leads from node to node, the best first: the name of the number of its ends, the verdict
-/// where all do so, that in words, and what the user can do. The last is a plugin that this program does not
-/// know.
-const NETWORKS: [(&str, &str, &str, &str); 4] = [
-    ("gpudirect", "rdma_with_gpudirect", "RDMA with GPUDirect", ""),
+/// How a channel leads from node to node, the best first: its name for scripts, that in words, and what the
+/// user can do where all do so. The last is a plugin that this program does not know.
+const NETWORKS: [(&str, &str, &str); 4] = [
+    ("rdma_with_gpudirect", "RDMA with GPUDirect", ""),
     (
-        "rdma",
         "rdma_without_gpudirect",
         "RDMA without GPUDirect",
         ". The data goes through the host's memory: load nvidia_peermem on the host, or use a GPU driver with DMA-BUF, \
@@ -35,11 +33,10 @@ const NETWORKS: [(&str, &str, &str, &str); 4] = [
     (
         "sockets",
         "sockets",
-        "sockets",
         ". RDMA is not used: `mingle rdma` shows the devices of a host, and the log's lines with NET/IB and libibverbs \
          say what NCCL found",
     ),
-    ("other", "other_network", "another network", ""),
+    ("other_network", "another network", ""),
 ];
 
 /// The number of ends of channels on each of the [`NETWORKS`].
@@ -59,19 +56,16 @@ pub(crate) struct LogReport {
 /// Reads a log to its end. Without any NCCL line the error is [`io::ErrorKind::InvalidData`].
 pub(crate) fn read(input: impl BufRead) -> io::Result<LogReport> {
     let mut report = LogReport::default();
-    let (mut lines, mut of_nccl): (u64, u64) = (0, 0);
+    let mut is_of_nccl = false;
     each_line(input, |line| {
-        lines += 1;
-        of_nccl += u64::from(OF_NCCL.iter().any(|text| line.contains(text)));
+        is_of_nccl |= OF_NCCL.iter().any(|text| line.contains(text));
         if let Some((ranks, way)) = channel(line) {
             report.note(ranks, way);
         }
     })?;
-    if of_nccl == 0 {
-        let error = format!(
-            "this is not an NCCL log: none of its {lines} lines contains `NCCL INFO`, `NCCL WARN` or `NCCL version`; to \
-             make a log, run the job with NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log, and then check these files"
-        );
+    if !is_of_nccl {
+        let error = "this is not an NCCL log: no line contains `NCCL INFO`, `NCCL WARN` or `NCCL version`; to \
+             make a log, run the job with NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log, and then check these files";
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
     }
     Ok(report)
@@ -131,7 +125,7 @@ fn used(ends: Ends) -> Vec<(usize, u64)> {
 
 /// The numbers in words, such as `3 sockets`.
 fn counts(ends: Ends) -> String {
-    let counts = used(ends).into_iter().map(|(at, count)| format!("{count} {}", NETWORKS[at].2));
+    let counts = used(ends).into_iter().map(|(at, count)| format!("{count} {}", NETWORKS[at].1));
     counts.collect::<Vec<_>>().join(", ")
 }
 
@@ -158,7 +152,7 @@ impl LogReport {
                 ("no_channel", text.to_owned())
             }
             [(at, _)] => {
-                let (_, verdict, words, cure) = NETWORKS[at];
+                let (verdict, words, cure) = NETWORKS[at];
                 (verdict, format!("{words}: all {ends}{cure}"))
             }
             _ => ("mixed", format!("mixed: {} of {ends}", counts(self.ends))),

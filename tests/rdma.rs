@@ -87,10 +87,10 @@ fn the_groups_are_shown_with_their_bandwidth_and_why_each_lost() {
     assert_eq!((&groups[0]["bandwidth"], &groups[0]["used"]), (&3200.0.into(), &true.into()), "{groups}");
     assert_eq!((&groups[0]["card"], &groups[0]["gpus"]), (&"15b3:1021".into(), &8.into()), "{groups}");
     let lost = "its group carries 100 Gb/s, the one that is used 3200 Gb/s";
-    assert_eq!((&groups[1]["kind"], &groups[1]["reason"]), (&"infiniband".into(), &lost.into()), "{groups}");
+    assert_eq!((&groups[1]["kind"], &groups[1]["reason"]), (&"InfiniBand".into(), &lost.into()), "{groups}");
     assert_eq!(groups[1]["ports"], serde_json::json!(["mlx5_8:1"]));
     let table = shown(&machine, "table");
-    let row = table.lines().find(|line| line.starts_with("infiniband  15b3:1017")).unwrap();
+    let row = table.lines().find(|line| line.starts_with("InfiniBand  15b3:1017")).unwrap();
     assert!(row.ends_with(&format!("no: {lost}")), "{table}");
 }
 

@@ -6,7 +6,6 @@ use super::nccl::{GidRule, Pin};
 
 /// A library, and its variables.
 pub(super) struct Library {
-    list: &'static str,
     index: &'static str,
     /// How it is told the family, the network and the version of the GIDs among which it is to choose.
     kind: Option<[&'static str; 3]>,
@@ -14,13 +13,11 @@ pub(super) struct Library {
 
 pub(super) const LIBRARIES: [Library; 3] = [
     Library {
-        list: "NCCL_IB_HCA",
         index: "NCCL_IB_GID_INDEX",
         kind: Some(["NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ROCE_VERSION_NUM"]),
     },
-    Library { list: "UCX_NET_DEVICES", index: "UCX_IB_GID_INDEX", kind: None },
+    Library { index: "UCX_IB_GID_INDEX", kind: None },
     Library {
-        list: "NVSHMEM_HCA_LIST",
         index: "NVSHMEM_IB_GID_INDEX",
         kind: Some(["NVSHMEM_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_RANGE", "NVSHMEM_IB_ROCE_VERSION_NUM"]),
     },
@@ -63,7 +60,7 @@ impl Users {
             // mingle's own index is compared with it.
             Some(_) => Pin::Always,
             None if chooses => Pin::Never,
-            None if is_old && library.list == LIBRARIES[0].list => Pin::Always,
+            None if is_old && library.index == LIBRARIES[0].index => Pin::Always,
             None => Pin::IfNeeded,
         };
         let own = CONTRADICTED.into_iter().filter(|(own, _)| value(own).is_some());

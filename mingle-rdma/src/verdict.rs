@@ -233,7 +233,6 @@ pub struct RankSummary {
 
 /// What all ranks can use together.
 struct Offer {
-    kind: Capability,
     transport: Transport,
     /// The ports of the rank that has the fewest.
     fewest: u16,
@@ -278,12 +277,13 @@ impl<'a> Comparison<'a> {
         let offers: Vec<Offer> = Transport::rdma().filter_map(|transport| self.offer(transport)).collect();
         let best = offers.iter().map(|offer| offer.smallest).max().unwrap_or(0);
         let is_close = |offer: &&Offer| u32::from(offer.smallest) * 4 >= u32::from(best) * 3;
-        let prefer = |kind| capabilities.clone().filter(|capability| *capability == kind).count();
+        let prefer = |kind| capabilities.clone().filter(|capability| Some(*capability) == kind).count();
         // Each host knows why it prefers one of two kinds that carry about the same, such as its GPUs. Of
         // several maxima the first, while `max_by_key` returns the last.
         let chosen = offers.iter().filter(is_close).rev().max_by_key(|offer| {
+            let kind = offer.transport.kind();
             let version = offer.transport.addressing().map(|addressing| addressing.version);
-            (prefer(offer.kind), Reverse(offer.kind), version, offer.fewest)
+            (prefer(kind), Reverse(kind), version, offer.fewest)
         });
         let Some(offer) = chosen else {
             self.note_what_prevents(usable);
@@ -297,7 +297,7 @@ impl<'a> Comparison<'a> {
         let kind = transport.kind()?;
         let totals = self.examined().map(|(_, summary)| summary.total(kind));
         let fewest = self.ports(transport).map(|(_, ports)| ports).min().filter(|fewest| *fewest > 0)?;
-        Some(Offer { kind, transport, fewest, smallest: totals.min()? })
+        Some(Offer { transport, fewest, smallest: totals.min()? })
     }
 
     /// Notes the ranks that keep all from using the kind that most would use.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use mingle_core::env::{MINGLE_SET, Variables};
-use mingle_core::rdma::{
-    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, PortChoice, Transport,
-};
+use mingle_core::rdma::{Choice, Device, Distance, GidChoice, Gpu, Group, Machine, PortChoice, Transport};
 use serde_json::{Value, json};
 
 /// The recommended variables, without MINGLE_SET, which lists them.
@@ -21,29 +19,18 @@ pub(super) fn document(
     variables: &Variables,
     warnings: &[String],
 ) -> Value {
-    let gpu = |gpu: &Gpu| json!({ "pci": gpu.address(), "numa_node": gpu.numa_node });
     json!({
-        "kind": fabric_kind(choice.kind),
+        "kind": choice.kind.to_string(),
         "transport": Transport::alone(choice).to_string(),
         "env": advice(variables),
         "kept": variables.kept().iter().map(|kept| kept.name).collect::<Vec<_>>(),
         "warnings": warnings,
         "ports": choice.ports.iter().map(|choice| port(machine, choice)).collect::<Vec<_>>(),
         "groups": choice.groups.iter().map(group).collect::<Vec<_>>(),
-        "gpus": machine.gpus.iter().map(gpu).collect::<Vec<_>>(),
+        "gpus": machine.gpus.iter().map(Gpu::address).collect::<Vec<_>>(),
         "peer_memory": machine.peer_memory,
         "addresses": machine.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
-}
-
-fn fabric_kind(kind: Capability) -> &'static str {
-    match kind {
-        Capability::NoDevice => "none",
-        Capability::InfiniBand => "infiniband",
-        Capability::Roce => "roce",
-        Capability::Efa => "efa",
-        _ => "unusable",
-    }
 }
 
 /// Mb/s in Gb/s.
@@ -53,7 +40,7 @@ fn gigabits(rate: u32) -> f64 {
 
 fn group(group: &Group) -> Value {
     json!({
-        "kind": fabric_kind(group.kind),
+        "kind": group.kind.to_string(),
         // As `lspci -n` prints them.
         "card": group.card.map(|(vendor, device)| format!("{vendor:04x}:{device:04x}")),
         "ports": group.ports,

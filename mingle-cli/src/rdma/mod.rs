@@ -52,9 +52,11 @@ fn show(machine: &Machine, format: &str) -> Result<(), Stop> {
     let variables = Variables::of_fabric(&rdma::beside(machine, transport, &users), environment);
     let mut warnings = rdma::warnings(machine, transport, &users);
     warnings.extend(rdma::unusable(machine));
+    let line = |(name, value): (&&str, &&str)| format!("{name}={value}\n");
     let document = document(machine, &choice, &variables, &warnings);
     match format {
-        "env" => Stdout::print(&env(&variables))?,
+        // The values contain only characters that no shell interprets.
+        "env" => Stdout::print(&advice(&variables).iter().map(line).collect::<String>())?,
         "json" => Stdout::json(&document)?,
         _ => Stdout::print(&table::text(&document))?,
     }
@@ -63,13 +65,6 @@ fn show(machine: &Machine, format: &str) -> Result<(), Stop> {
     }
     stderr::warn(&warnings);
     Ok(())
-}
-
-/// The variables as `NAME=VALUE`, one on each line. The values contain only characters that no shell
-/// interprets.
-fn env(variables: &Variables) -> String {
-    let lines = advice(variables).into_iter().map(|(name, value)| format!("{name}={value}\n"));
-    lines.collect::<Vec<_>>().concat()
 }
 
 fn save(folder: &Path) -> Result<(), Stop> {

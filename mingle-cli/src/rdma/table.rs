@@ -35,8 +35,8 @@ const GROUP: Columns = &[
 pub(super) fn text(document: &Value) -> String {
     let (ports, groups) = (list(&document["ports"]), list(&document["groups"]));
     let mut text = String::new();
-    if document["kind"] == "none" {
-        text.push_str("This host has no RDMA device (nothing in /sys/class/infiniband).\n");
+    if ports.is_empty() {
+        text.push_str("This host has no RDMA port (nothing in /sys/class/infiniband).\n");
     } else {
         text.push_str(&align(&of_ports(ports), ""));
     }
@@ -46,7 +46,7 @@ pub(super) fn text(document: &Value) -> String {
         let rows: Vec<_> = [headings(&[GROUP])].into_iter().chain(rows).collect();
         let _ = write!(text, "\n{}", align(&rows, ""));
     }
-    if !list(&document["gpus"]).is_empty() && document["kind"] != "none" {
+    if !list(&document["gpus"]).is_empty() && !ports.is_empty() {
         let loaded = document["peer_memory"].as_str().unwrap_or("none is loaded; DMA-BUF may serve instead");
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\nKernel module for GPUDirect RDMA: {loaded}");

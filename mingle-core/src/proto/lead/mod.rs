@@ -176,6 +176,11 @@ impl Lead {
     pub(crate) fn reached(&mut self, from: NodeId, shared: &mut Shared) {
         self.knocking.remove(&from);
         shared.timers.stop(Timer::StepDown);
+        let waits = self.book.get(from).is_some_and(|entry| !entry.seated);
+        if waits && self.is_collecting() && !self.frozen {
+            // A seat may have become free while it was away.
+            self.fill_seats(shared);
+        }
     }
 
     /// Expels the challenged members that have not answered for too long.

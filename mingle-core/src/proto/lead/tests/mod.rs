@@ -246,3 +246,13 @@ fn a_member_whose_connection_was_reset_has_three_seconds_to_come_back_and_one_th
         assert!(left(&all), "{ending:?}");
     }
 }
+
+#[test]
+fn a_standby_whose_connection_was_down_when_a_seat_became_free_gets_it_when_it_is_back() {
+    let mut leader = Leader::with(2, &[2, 3]);
+    leader.node.close(leader.now, 3, Ending::Broken);
+    leader.close(2);
+    assert_eq!(to(&leader.run(ms(1000)), 3, is_prepare), 0);
+    leader.node.open(leader.now, 3, &[]);
+    assert_eq!(to(&leader.run(ms(1100)), 3, is_prepare), 1);
+}

@@ -48,8 +48,6 @@ pub(super) struct WorldLead {
     stage: Stage,
     /// When this stage began.
     since: Time,
-    /// When the world was over.
-    over: Time,
     /// When this node began to lead, or the world to run: the members may take a while to come.
     begun: Time,
     /// When a round may begin, after one that has failed.
@@ -116,7 +114,6 @@ impl WorldLead {
         Self {
             stage,
             since: now,
-            over: now,
             begun: now,
             again: now,
             asked: None,
@@ -450,7 +447,6 @@ impl World {
     }
 
     fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Stage {
-        lead.over = self.now;
         if std::mem::take(&mut lead.enters) {
             // This node's command has not begun, and does not in this world.
             self.answer = None;
@@ -467,7 +463,7 @@ impl World {
         lead: &mut WorldLead,
     ) -> Option<Stage> {
         let may_be_earlier =
-            self.now < lead.over + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
+            self.now < self.over_since + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
         let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
         if let Some(earlier) = earlier.filter(|_| may_be_earlier) {
             self.end_world(earlier);
@@ -476,7 +472,8 @@ impl World {
         if self.has_left() {
             return None;
         }
-        let patience = lead.over.saturating_add(self.settings.stop_timeout);
+        // Members come to a new leader only now.
+        let patience = self.over_since.saturating_add(self.settings.stop_timeout).max(lead.begun + LOST);
         let is_awaited = |member: &MemberView| match member.command {
             _ if member.is_lost() => false,
             Command::Waits => member.presence != Presence::There && !member.is_heard,

@@ -125,6 +125,8 @@ pub(crate) struct World {
     answer: Option<RoundAnswer>,
     /// The cause of the end of `epoch`, as this node has reported it.
     over: Option<FirstCause>,
+    /// When this node learned of that end.
+    over_since: Time,
     /// What the leader that this node follows, or this node itself, has decided.
     reign: Reign,
     /// Since when this node has followed the leader of `reign`.
@@ -283,6 +285,7 @@ impl World {
             proving: None,
             answer: None,
             over: None,
+            over_since: now,
             reign,
             followed: now,
             lead: None,
@@ -733,7 +736,7 @@ impl World {
         {
             self.epoch = plan.epoch;
             self.plan = Some(Arc::new(plan));
-            self.over = Some(FirstCause { rank: None, end: End::Unknown });
+            (self.over, self.over_since) = (Some(FirstCause { rank: None, end: End::Unknown }), self.now);
         }
     }
 
@@ -799,7 +802,8 @@ impl World {
         match reign.phase {
             Phase::Runs => self.enter(Arc::new(plan)),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
-                (self.epoch, self.plan, self.over) = (plan.epoch, Some(Arc::new(plan)), Some(cause));
+                (self.epoch, self.plan) = (plan.epoch, Some(Arc::new(plan)));
+                (self.over, self.over_since) = (Some(cause), self.now);
                 self.proving.take_if(|plan| plan.round == ready);
             }
             _ => {}
@@ -834,7 +838,7 @@ impl World {
     fn end_world(&mut self, cause: FirstCause) {
         match self.over {
             None => {
-                self.over = Some(cause);
+                (self.over, self.over_since) = (Some(cause), self.now);
                 // A leader may not have begun yet.
                 let has_begun = self.command != Command::Waits;
                 if matches!(self.command, Command::Runs | Command::Succeeded) {

@@ -2508,3 +2508,27 @@ fn a_leader_whose_command_stops_too_late_for_the_next_world_waits_for_a_seat_in_
     }
     assert!(late > 0);
 }
+
+#[test]
+fn a_leader_that_dies_long_after_its_world_was_over_is_no_cause_of_that() {
+    let (mut world, others) = connected_follower(3);
+    let (leader, ms) = (others[0], Time::from_millis);
+    let cause = FirstCause { rank: Some(2), end: End::Exited(1) };
+    let body = WorldSaid::Reign(Reign { phase: Phase::Over(cause), ..world.reign.clone() }).encode();
+    world.read(ms(3), ConnId(1), Frame { number: 1, read: 0, body }).unwrap();
+    actions(&mut world);
+    world.stopped(ms(10));
+    world.closed(ms(5000), ConnId(1), Ending::Closed);
+    for at in (5000..5400).step_by(20) {
+        world.advance(ms(at));
+        let is_to_leader = |action: Action| match action {
+            Action::Carry(Order::Dial { peer, dial, .. }) if peer == leader => Some(dial),
+            _ => None,
+        };
+        for dial in actions(&mut world).0.into_iter().filter_map(is_to_leader) {
+            world.dial_failed(ms(at), leader, dial, Failed::Refused);
+        }
+    }
+    assert!(world.leads() && world.dead.contains(&leader), "{:?}", world.reign);
+    assert_eq!(world.over, Some(cause));
+}

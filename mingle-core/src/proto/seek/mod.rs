@@ -177,8 +177,8 @@ impl Seek {
 
     /// Whether every seed was asked, and has had the time to answer.
     pub(crate) fn has_searched(&self, shared: &Shared) -> bool {
-        let is_answered = |searched: Time| self.seeds.is_empty() || shared.now >= searched + SEED_ANSWER;
-        self.seeds.are_all_asked() && self.searched.is_some_and(is_answered)
+        let Some((searched, asked)) = self.searched.zip(self.seeds.all_asked()) else { return false };
+        self.seeds.is_empty() || shared.now >= searched.max(asked) + SEED_ANSWER
     }
 
     /// A member asks its seeds, which may be members of another island.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::model::NodeId;
 use crate::proto::shared::Shared;
+use crate::proto::timer::Time;
 use crate::wire::Message;
 
 /// The most seeds of a node: eight ports each of 500 addresses.
@@ -24,8 +25,9 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 pub(super) struct Seeds {
     known: Vec<SocketAddr>,
     next: usize,
-    /// How many were written to since a new one came.
-    asked: usize,
+    /// How many have yet to be written to since a new one came, and when the last of them was.
+    unasked: usize,
+    asked: Time,
 }
 
 impl Seeds {
@@ -33,13 +35,17 @@ impl Seeds {
         self.known.is_empty()
     }
 
-    /// Whether each was written to since the last new one came.
-    pub(super) fn are_all_asked(&self) -> bool {
-        self.asked >= self.known.len()
+    /// When each had been written to since the last new one came.
+    pub(super) fn all_asked(&self) -> Option<Time> {
+        (self.unasked == 0).then_some(self.asked)
     }
 
     /// Sends a message to the seeds whose turn it is.
     pub(super) fn send(&mut self, message: &Message, shared: &mut Shared) {
+        if self.unasked > 0 {
+            self.unasked = self.unasked.saturating_sub(AT_ONCE);
+            self.asked = shared.now;
+        }
         for to in self.turn() {
             shared.send(to, NodeId::ANYONE, message);
         }
@@ -49,7 +55,6 @@ impl Seeds {
         let count = self.known.len();
         let turn = (0..count.min(AT_ONCE)).map(|i| self.known[(self.next + i) % count]).collect();
         self.next = (self.next + AT_ONCE).checked_rem(count).unwrap_or_default();
-        self.asked = self.asked.saturating_add(AT_ONCE);
         turn
     }
 
@@ -67,7 +72,7 @@ impl Seeds {
         let is_new = known.iter().any(|seed| !before.contains(seed));
         self.known = known;
         if is_new {
-            self.asked = 0;
+            self.unasked = self.known.len();
         }
         is_new
     }

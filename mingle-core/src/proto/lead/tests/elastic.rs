@@ -141,6 +141,16 @@ fn no_call_is_over_before_each_seed_was_looked_up_asked_and_had_time_to_answer()
 }
 
 #[test]
+fn a_seed_that_is_found_as_the_call_ends_has_the_time_to_answer() {
+    let mut leader = elastic_of("3:4", &[2, 3], |config| config.searches = true);
+    leader.node.handle_searched(leader.now);
+    assert_eq!(prepares(&mut leader, ms(14_900)), None);
+    leader.node.handle_seeds(leader.now, vec![([10, 9, 9, 9], 29500).into()]);
+    let (at, _) = prepares(&mut leader, CALL + ms(3000)).expect("it was asked");
+    assert!(at >= CALL + ms(900), "{at:?}");
+}
+
+#[test]
 fn a_world_of_one_forms_when_the_call_of_its_only_node_is_over() {
     let mut leader = elastic("1:4", &[]);
     let early = leader.run(ms(14_999));

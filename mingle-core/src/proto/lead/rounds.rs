@@ -85,6 +85,7 @@ impl Rounds {
     pub(super) fn forget(&mut self, member: NodeId) {
         self.unproved.retain(|&(prover, master)| prover != member && master != member);
         self.broken.forget(member);
+        self.unready.retain(|id| *id != member);
     }
 
     /// Voids the round under way. Returns whether there was one.

@@ -101,7 +101,7 @@ impl Apart {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    pub(super) nodes: BTreeMap<NodeId, Heard>,
+    nodes: BTreeMap<NodeId, Heard>,
     /// When any node was heard last.
     heard: Option<Time>,
     /// For each of their addresses, who was heard there.

@@ -256,7 +256,6 @@ impl Node {
 
     fn on_solicit(&mut self, from: NodeId, source: SocketAddr, recipient: Recipient, solicit: &Solicit) {
         let to_all = recipient == Recipient::All;
-        let again = self.memory.nodes.contains_key(&from);
         self.memory.node(from, &solicit.host, source, solicit.rank);
         self.hear_at(&solicit.host, from, source, &[]);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
@@ -268,7 +267,7 @@ impl Node {
             None if !seek.may_lead(shared) => seek.answer_as_seeker(from, source, recipient, shared),
             None if !seek.announced || self.lead.has_committed() => {}
             None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
-            None => seek.answer_as_leader(from, source, to_all, again, &self.lead, shared),
+            None => seek.answer_as_leader(from, source, to_all, &self.lead, shared),
         }
     }
 }

@@ -15,8 +15,6 @@ use crate::wire::Message;
 const RELAY: Duration = Duration::from_secs(2);
 /// Between two announces by multicast of a leader in a large world, because newcomers announce themselves.
 const NEWCOMERS: Duration = Duration::from_millis(10);
-/// Between two answers by multicast to a solicit.
-const ANSWER_ALL: Duration = Duration::from_millis(50);
 
 impl Seek {
     /// A newcomer has announced itself, and others listen before they do: in a large world they hear this
@@ -29,26 +27,19 @@ impl Seek {
         }
     }
 
-    /// Another node asks a node that leads and has announced itself. `again` is whether it was heard before.
+    /// Another node asks a node that leads and has announced itself.
     pub(crate) fn answer_as_leader(
-        &mut self,
+        &self,
         from: NodeId,
         source: SocketAddr,
         to_all: bool,
-        again: bool,
         lead: &Lead,
         shared: &mut Shared,
     ) {
-        let recent = self.answered_all.is_some_and(|at| shared.now < at + ANSWER_ALL);
         let announce = lead.announce(shared);
         shared.send(source, from, &announce);
         if to_all {
             self.call_newcomers(shared);
-        }
-        if to_all && again && !recent {
-            // This node's unicast may not reach the node that asks.
-            self.answered_all = Some(shared.now);
-            shared.multicast(&announce);
         }
     }
 

@@ -55,8 +55,6 @@ pub(crate) struct Seek {
     rivals: Rivals,
     /// How often this node's own solicit may still be put off.
     put_off: u32,
-    /// When a solicit was last answered by multicast.
-    answered_all: Option<Time>,
     /// When a member, this node or another, last multicast a hint to the leader.
     relayed: Option<Time>,
     /// The world has formed without this node.
@@ -89,7 +87,6 @@ impl Seek {
             blocklist: Blocklist::default(),
             rivals: Rivals::default(),
             put_off: draw_put_off(shared),
-            answered_all: None,
             relayed: None,
             formed_already: false,
             seeds: Seeds::default(),

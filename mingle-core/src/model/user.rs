@@ -30,11 +30,6 @@ impl User {
         Self { name: name.filter(|name| !name.is_empty()).map(HostName::new), number }
     }
 
-    /// The most bytes that this takes on the wire.
-    pub(crate) fn length(&self) -> usize {
-        self.name.as_ref().map_or(1, |name| name.as_str().len() + 2) + self.number.map_or(1, |_| 6)
-    }
-
     /// Whether `other` is certainly another user. If both have a name, the names decide: hosts that are not
     /// managed together may give the same number to several users.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::model::{
 };
 
 /// The most host names in an announce.
-pub(crate) const NEWEST: usize = 3;
+pub(crate) const NEWEST: usize = 2;
 /// The most ranges of missing ranks in an announce.
 pub(crate) const RUNS: usize = 6;
 /// The most ranks in a status that are suspected.

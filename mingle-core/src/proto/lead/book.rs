@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::model::{HostName, NodeId, Peer, Rank, RankRange, Traits, User};
+use crate::model::{HostName, NodeId, Peer, Rank, RankRange, Traits};
 use crate::proto::session::PeerLinks;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
@@ -94,15 +94,9 @@ impl Book {
         self.get_mut(id).filter(|entry| entry.seated)
     }
 
-    /// The hosts that were seated last, as many as an announce has room for beside the name of its user.
-    pub(super) fn newest(&self, user: &User) -> impl Iterator<Item = HostName> {
-        let mut room = (NEWEST * (HostName::MAX + 1)).saturating_sub(user.length());
-        let fits = move |host: &&HostName| {
-            let left = room.checked_sub(host.as_str().len() + 1);
-            room = left.unwrap_or_default();
-            left.is_some()
-        };
-        self.newest.iter().take_while(fits).cloned()
+    /// The hosts that were seated last.
+    pub(super) fn newest(&self) -> impl Iterator<Item = HostName> {
+        self.newest.iter().cloned()
     }
 
     /// The ranks that must still come. Unknown while a member has no given rank, since that one may get any.

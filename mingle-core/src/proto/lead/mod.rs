@@ -138,7 +138,7 @@ impl Lead {
     fn count(&self, shared: &Shared) -> Count {
         Count {
             joined: self.book.seated,
-            newest: self.book.newest(&shared.config.node.attributes.user).collect(),
+            newest: self.book.newest().collect(),
             missing: self.book.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
         }
     }

@@ -212,8 +212,7 @@ fn largest() -> Vec<Message> {
         Message::Announce(Announce {
             candidate: candidate(),
             count: largest_count(),
-            // A leader of a user with a long name leaves out hosts.
-            user: User::default(),
+            user: longest_user(),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),

@@ -37,7 +37,6 @@ const TOLD: usize = 4;
 /// A sender of datagrams that are not authentic.
 #[derive(Debug, Clone, Copy)]
 struct Stranger {
-    count: u64,
     since: Time,
     /// The user has learnt it, or need not.
     is_told: bool,
@@ -113,8 +112,6 @@ pub(super) struct Memory {
     versions: BTreeMap<u8, SocketAddr>,
     /// The senders of datagrams of this job that were sealed with another secret or none.
     unauthentic: BTreeMap<IpAddr, Stranger>,
-    /// How many of these came from senders that are not remembered.
-    unauthentic_others: u64,
     pub(super) jobs: Vec<OtherJob>,
     /// How this node has looked for others, where that is not as at the start.
     pub(super) tried: Option<Tried>,
@@ -242,13 +239,10 @@ impl Memory {
     /// have, but this host's `own`. An address can be forged.
     pub(super) fn unauthentic(&mut self, from: IpAddr, own: bool, now: Time) -> bool {
         if self.unauthentic.len() >= SOURCES && !self.unauthentic.contains_key(&from) {
-            self.unauthentic_others += 1;
             return false;
         }
         let told = self.unauthentic.values().filter(|other| other.is_told).count();
-        let stranger =
-            self.unauthentic.entry(from).or_insert(Stranger { count: 0, since: now, is_told: false });
-        stranger.count += 1;
+        let stranger = self.unauthentic.entry(from).or_insert(Stranger { since: now, is_told: false });
         if stranger.is_told || told >= TOLD || now < stranger.since + INSISTS {
             return false;
         }
@@ -457,7 +451,6 @@ impl Memory {
             running: self.running,
             versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
             unauthentic: self.strangers(config),
-            unauthentic_others: self.unauthentic_others,
             ..Report::new(config.world, config.node.rank)
         }
     }
@@ -472,12 +465,11 @@ impl Memory {
         self.jobs.iter().filter(fits).cloned().collect()
     }
 
-    /// The senders of datagrams that are not authentic, and how many each has sent, without the addresses of
-    /// other members: those were forged.
-    fn strangers(&self, config: &Config) -> Vec<(IpAddr, u64)> {
-        let is_blamed = |&(&from, _): &(&IpAddr, _)| config.node.is_at(from) || !self.is_member(from);
-        let strangers = self.unauthentic.iter().filter(is_blamed);
-        strangers.map(|(&from, stranger)| (from, stranger.count)).collect()
+    /// The senders of datagrams that are not authentic, without the addresses of other members: those were
+    /// forged.
+    fn strangers(&self, config: &Config) -> Vec<IpAddr> {
+        let is_blamed = |from: &IpAddr| config.node.is_at(*from) || !self.is_member(*from);
+        self.unauthentic.keys().copied().filter(is_blamed).collect()
     }
 
     /// The names of the nodes that were heard, with their addresses.
@@ -527,12 +519,12 @@ mod tests {
         assert_eq!(memory.misfits.len(), 16);
         assert_eq!(memory.versions, (1..=8).map(|last| (last, address(last))).collect());
         let config = Config::plain(crate::proto::tests::tag(), 4, 2, address(1));
-        let strangers: Vec<_> = (1..=16).map(|last| (address(last).ip(), 4)).collect();
-        assert_eq!((memory.strangers(&config), memory.unauthentic_others), (strangers, 16));
+        let strangers: Vec<_> = (1..=16).map(|last| address(last).ip()).collect();
+        assert_eq!(memory.strangers(&config), strangers);
         // Two of them are members, and one of these is on this host.
         memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None);
         memory.node(NodeId([2; 16]), &HostName::new("b"), address(2), None);
-        assert!(memory.strangers(&config).iter().all(|(from, _)| *from != address(2).ip()));
+        assert!(memory.strangers(&config).iter().all(|from| *from != address(2).ip()));
         assert_eq!(memory.strangers(&config).len(), 15);
         assert!(!memory.is_empty());
     }

@@ -56,11 +56,9 @@ pub struct Report {
     pub without_multicast: Vec<String>,
     /// A path that could not be proved although all nodes were here.
     pub broken: Option<Box<BrokenPath>>,
-    /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
-    /// sender sent. Only the first senders are kept, since addresses can be forged.
-    pub unauthentic: Vec<(IpAddr, u64)>,
-    /// How many such datagrams came from further senders.
-    pub unauthentic_others: u64,
+    /// Senders of datagrams that were sealed with another secret or with none. Only the first senders are
+    /// kept, since addresses can be forged.
+    pub unauthentic: Vec<IpAddr>,
 }
 
 /// The most likely reason why no world formed. A [`Report`] gives the first cause in this order that applies.
@@ -120,7 +118,6 @@ impl Report {
             without_multicast: Vec::new(),
             broken: None,
             unauthentic: Vec::new(),
-            unauthentic_others: 0,
         }
     }
 
@@ -230,16 +227,11 @@ impl Report {
     }
 
     fn write_unauthentic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(((first, _), others)) = self.unauthentic.split_first() else { return Ok(()) };
-        let count = self.unauthentic.iter().map(|(_, count)| count).sum::<u64>() + self.unauthentic_others;
+        let Some((first, others)) = self.unauthentic.split_first() else { return Ok(()) };
         write!(f, "{first}")?;
-        others.iter().try_for_each(|(from, _)| write!(f, ", {from}"))?;
-        let (more, have) = match (others.len(), self.unauthentic_others) {
-            (0, 0) => ("", "has"),
-            (_, 0) => ("", "have"),
-            _ => (" and others", "have"),
-        };
-        write!(f, "{more} {have} another secret, or none: {count} datagrams were not authentic; ")
+        others.iter().try_for_each(|from| write!(f, ", {from}"))?;
+        let have = if others.is_empty() { "has" } else { "have" };
+        write!(f, " {have} another secret, or none: datagrams were not authentic; ")
     }
 }
 
@@ -392,7 +384,7 @@ mod tests {
         let from = IpAddr::from([10, 0, 0, 9]);
         let cause = |change: fn(&mut Report)| {
             let mut report = report(change);
-            report.unauthentic.push((from, 3));
+            report.unauthentic.push(from);
             report.cause()
         };
         assert_eq!(cause(|_| {}), Cause::Secret);
@@ -400,24 +392,6 @@ mod tests {
         assert_eq!(cause(|report| report.versions.push((9, peer().address))), Cause::Version);
     }
 
-    #[test]
-    fn senders_that_are_not_remembered_are_counted_and_named_as_others() {
-        let says = |others| {
-            let from = IpAddr::from([10, 0, 0, 9]);
-            let change = |report: &mut Report| {
-                (report.unauthentic, report.unauthentic_others) = (vec![(from, 3)], others);
-            };
-            report(change).to_string()
-        };
-        let secret = "another secret, or none";
-        assert!(says(0).contains(&format!("10.0.0.9 has {secret}: 3 datagrams were not authentic; ")));
-        assert!(
-            says(1).contains(&format!("10.0.0.9 and others have {secret}: 4 datagrams were not authentic; "))
-        );
-        assert!(
-            says(4).contains(&format!("10.0.0.9 and others have {secret}: 7 datagrams were not authentic; "))
-        );
-    }
 
     #[test]
     fn each_report_says_what_was_seen() {
@@ -465,11 +439,11 @@ mod tests {
              missing"
         );
         alone = report(|report| report.versions = vec![(9, peer().address)]);
-        alone.unauthentic = vec![(address.ip(), 2), (peer().address.ip(), 5)];
+        alone.unauthentic = vec![address.ip(), peer().address.ip()];
         let ours = crate::wire::VERSION;
         let says = format!(
             "no world of 4 in time: 10.0.0.1:29500 speaks protocol version 9, this node {ours}; 10.0.0.9, 10.0.0.1 have \
-             another secret, or none: 7 datagrams were not authentic; 2 of 4 nodes were here; heard besides this node: a; 2 missing"
+             another secret, or none: datagrams were not authentic; 2 of 4 nodes were here; heard besides this node: a; 2 missing"
         );
         assert_eq!(alone.to_string(), says);
     }

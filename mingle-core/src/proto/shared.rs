@@ -2,7 +2,7 @@
 //! outputs.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -21,9 +21,6 @@ use crate::wire::{
     kind_of,
 };
 
-/// The most endpoints that a node remembers after it has lost them.
-const LOST: usize = 64;
-
 /// How long before its time is up a node wants a round to begin: a prepare may be lost a few times.
 const ROUND_BEGINS: Duration = Duration::from_secs(1);
 
@@ -39,8 +36,6 @@ pub(crate) struct Shared {
     pub(crate) links: PeerLinks<()>,
     /// Other nodes have tried to connect to this one, and none has succeeded since.
     unreached: bool,
-    /// Endpoints that this node has published and lost, the latest last.
-    lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -67,7 +62,6 @@ impl Shared {
             rng,
             timers: Timers::default(),
             unreached: false,
-            lost: VecDeque::new(),
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -85,18 +79,7 @@ impl Shared {
 
     /// Replaces this node's endpoints.
     pub(crate) fn set_endpoints(&mut self, endpoints: Endpoints, reach: Reach) {
-        self.config.node.reach = reach;
-        let own = std::mem::replace(&mut self.config.node.endpoints, endpoints);
-        self.lost.extend(own.iter().filter(|endpoint| !self.config.node.endpoints.contains(endpoint)));
-        let excess = self.lost.len().saturating_sub(LOST);
-        self.lost.drain(..excess);
-    }
-
-    /// Whether this is an address of this node, or was: its leader may not know yet that it is gone.
-    pub(crate) fn has_address(&self, address: IpAddr) -> bool {
-        let node = &self.config.node;
-        let endpoints = node.endpoints.iter().chain(&self.lost);
-        node.reach.has(address) || endpoints.into_iter().any(|endpoint| endpoint.ip() == address)
+        (self.config.node.endpoints, self.config.node.reach) = (endpoints, reach);
     }
 
     /// This node as its leader records it.

@@ -61,9 +61,6 @@ pub(crate) fn prepare(
     if prepare.partners.len() > most {
         return Err("more paths than the other nodes have addresses");
     }
-    if !shared.has_address(prepare.address) {
-        return Err("this node has another address");
-    }
     let slots =
         Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
     if !are_possible(slots, rank, world.get()) {

@@ -7,12 +7,12 @@ use super::{
     LEADER, ME, announce, candidate, close, config, failure, hear, hear_datagram, hear_from, is_ready,
     joined, node, patient, says, to_all, void, welcome,
 };
-use crate::model::{Endpoints, HostName, Peer, Rank};
+use crate::model::{HostName, Peer, Rank};
 use crate::proto::tests::{codec, endpoint, id, said};
 use crate::proto::timer::Time;
 use crate::proto::{Event, Failure, Output};
 use crate::rdma::examples::example_verdict;
-use crate::wire::{Header, Introduction, Partner, Prepare, Reach, Refusal, Said};
+use crate::wire::{Header, Introduction, Partner, Prepare, Refusal, Said};
 
 #[test]
 fn an_announce_of_another_nodes_candidate_is_ignored() {
@@ -23,27 +23,15 @@ fn an_announce_of_another_nodes_candidate_is_ignored() {
 }
 
 #[test]
-fn a_prepare_names_at_most_five_addresses_of_each_other_node_and_one_of_this_node() {
-    for (count, address, takes) in
-        [(10, endpoint(2), true), (11, endpoint(2), false), (0, endpoint(7), false), (0, endpoint(2), true)]
-    {
+fn a_prepare_names_at_most_five_addresses_of_each_other_node() {
+    for (count, takes) in [(10, true), (11, false), (0, true)] {
         let (mut node, prepare) = joined(patient(3));
         let at = |port| SocketAddr::new(endpoint(3).ip(), port);
         let partner = |port| Partner { id: id(3), rank: 2, path: at(port), own_port: 1 };
         let partners = (1000..1000 + count).map(partner).collect();
-        hear(&mut node, &Said::Prepare(Prepare { partners, address: address.ip(), ..prepare }));
-        assert_eq!(node.is_bound(), takes, "{count} at {address}");
+        hear(&mut node, &Said::Prepare(Prepare { partners, ..prepare }));
+        assert_eq!(node.is_bound(), takes, "{count}");
     }
-}
-
-#[test]
-fn an_address_that_this_node_has_lost_may_still_be_in_a_prepare() {
-    let mut config = patient(3);
-    config.node.endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
-    let (mut node, prepare) = joined(config);
-    node.handle_endpoints(Time::ZERO, endpoint(2).into(), Reach::default());
-    hear(&mut node, &Said::Prepare(Prepare { address: endpoint(7).ip(), ..prepare }));
-    assert!(node.is_bound());
 }
 
 #[test]

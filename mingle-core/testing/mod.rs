@@ -34,7 +34,7 @@ pub const KINDS: &[(u8, &str)] =
 
 /// The kinds of frames of a world that has not formed: the number on the wire and the name.
 pub const SAID: &[(u8, &str)] =
-    &[(0, "Join"), (1, "Part"), (2, "Welcome"), (3, "Prepare"), (4, "Roster"), (5, "Commit"), (6, "Refuse")];
+    &[(0, "Join"), (1, "Part"), (2, "Welcome"), (3, "Roster"), (4, "Prepare"), (5, "Commit"), (6, "Refuse")];
 
 /// What a frame says, as far as it binds anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -480,8 +480,8 @@ fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
         0 => Said::Join(Box::new(Join::draw(from))),
         1 => Said::Part(Part::draw(from)),
         2 => Said::Welcome(Welcome::draw(from)),
-        3 => Said::Prepare(Prepare::draw(from)),
-        4 => Said::Roster(from.round(), from.roster().unwrap_or_default()),
+        3 => Said::Roster(from.round(), from.roster().unwrap_or_default()),
+        4 => Said::Prepare(Prepare::draw(from)),
         5 => Said::Commit(Commit::draw(from)),
         6 => Said::Refuse(Refusal::draw(from)),
         _ => return None,

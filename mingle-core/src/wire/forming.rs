@@ -35,11 +35,12 @@ pub(crate) enum Said {
     Join(Box<Join>),
     Part(Part),
     Welcome(Welcome),
+    /// The roster of the round of this number, for a member that wants it. A session that begins anew says
+    /// all in the order of the kinds, so that the roster is read before the prepare.
+    Roster(u64, Roster),
     /// A leader begins a round: it tells each member its rank, the master, and the paths that the member must
     /// prove.
     Prepare(Prepare),
-    /// The roster of the round of this number, for a member that wants it.
-    Roster(u64, Roster),
     /// All were ready: the world has formed. The acknowledgement says that the node knows it.
     Commit(Commit),
     /// There is no world for the node with this leader.

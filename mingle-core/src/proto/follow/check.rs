@@ -8,8 +8,24 @@ use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
 use crate::wire::{ADDRESSES, Introduction, Prepare};
 
+/// The world with the roster that was told before its prepare, if this node wants that; or what is wrong.
+pub(super) fn with_roster(
+    formed: Formed,
+    told: Option<(u64, Roster)>,
+    prepare: &Prepare,
+    shared: &Shared,
+) -> Result<Formed, &'static str> {
+    if !shared.config.node.attributes.wants_roster {
+        return Ok(formed);
+    }
+    let roster = told.filter(|(round, _)| *round == prepare.round).map(|(_, roster)| roster);
+    let meant = roster.filter(|roster| is_meant(roster, &formed, prepare.master, shared.me()));
+    let roster = Some(meant.ok_or("another roster than that of the prepare")?);
+    Ok(Formed { roster, ..formed })
+}
+
 /// Whether the roster is the one of the prepare, and gives this node and the master the same places.
-pub(super) fn is_meant(roster: &Roster, formed: &Formed, master: NodeId, me: NodeId) -> bool {
+fn is_meant(roster: &Roster, formed: &Formed, master: NodeId, me: NodeId) -> bool {
     let members = roster.members();
     let own = usize::try_from(formed.rank.get()).ok().and_then(|rank| members.get(rank));
     let once = members.iter().filter(|member| member.id == me).count() == 1;

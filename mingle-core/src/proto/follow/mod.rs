@@ -58,7 +58,7 @@ pub(crate) struct Follow {
     suspected: bool,
     /// The last round that the leader has voided.
     voided: u64,
-    /// The last roster, and the round that it is of.
+    /// The roster of the round that the leader prepares next.
     roster: Option<(u64, Roster)>,
 }
 
@@ -312,7 +312,9 @@ impl Follow {
         {
             return joins;
         }
-        let formed = match check::prepare(prepare, Some(&self.leader), shared) {
+        let checked = check::prepare(prepare, Some(&self.leader), shared)
+            .and_then(|formed| check::with_roster(formed, self.roster.take(), prepare, shared));
+        let formed = match checked {
             Ok(formed) => formed,
             Err(wrong) => {
                 tracing::debug!(leader = %self.leader.candidate.peer(), round = prepare.round, wrong, "prepare ignored");
@@ -326,24 +328,13 @@ impl Follow {
         self.round = Some(Participation::start(prepare, formed, is_proved, shared));
         (self.part.round, self.part.answer) = (prepare.round, None);
         self.set_doubt(shared);
-        self.take_roster(shared);
         self.proceed(shared);
         joins
     }
 
-    pub(crate) fn on_roster(&mut self, round: u64, roster: Roster, shared: &mut Shared) {
+    /// The leader tells the roster of a round that it prepares next.
+    pub(crate) fn on_roster(&mut self, round: u64, roster: Roster) {
         self.roster = Some((round, roster));
-        self.take_roster(shared);
-        self.proceed(shared);
-    }
-
-    /// Takes the roster of the round under way, if it is here.
-    fn take_roster(&mut self, shared: &Shared) {
-        if let (Some(round), Some((number, roster))) = (&mut self.round, &self.roster)
-            && round.round == *number
-        {
-            round.take_roster(roster, shared.me());
-        }
     }
 
     /// The proofs have taken too long.
@@ -362,7 +353,7 @@ impl Follow {
     /// Says that this node is ready, once it is.
     pub(crate) fn proceed(&mut self, shared: &mut Shared) {
         if self.part.answer.is_none()
-            && let Some(answer) = self.round.as_mut().and_then(|round| round.proceed(shared))
+            && let Some(answer) = self.round.as_mut().and_then(Participation::proceed)
         {
             self.part.answer = Some(answer);
             self.say_part(shared);

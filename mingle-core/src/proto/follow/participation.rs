@@ -1,9 +1,8 @@
-//! A follower's part in one round: its paths, the roster, and its promise that it is ready.
+//! A follower's part in one round: its paths, and its promise that it is ready.
 
 use std::time::Duration;
 
-use super::check;
-use crate::model::{NodeId, Roster};
+use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
@@ -50,17 +49,9 @@ impl Participation {
         }
     }
 
-    /// Takes the roster, if it is that of the prepare.
-    pub(super) fn take_roster(&mut self, roster: &Roster, me: NodeId) {
-        if check::is_meant(roster, &self.formed, self.master, me) {
-            self.formed.roster = Some(roster.clone());
-        }
-    }
-
-    /// Becomes ready, once all paths are proved and the roster is there.
-    pub(super) fn proceed(&mut self, shared: &Shared) -> Option<Answer> {
-        let has_roster = self.formed.roster.is_some() || !shared.config.node.attributes.wants_roster;
-        self.ready |= has_roster && self.proofs.are_proved();
+    /// Becomes ready, once all paths are proved.
+    pub(super) fn proceed(&mut self) -> Option<Answer> {
+        self.ready |= self.proofs.are_proved();
         self.ready.then_some(Answer::Ready)
     }
 

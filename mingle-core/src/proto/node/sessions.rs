@@ -156,7 +156,7 @@ impl Node {
             }
             Said::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
             Said::Roster(round, roster) => {
-                self.with_follow(|follow, shared| follow.on_roster(round, roster, shared));
+                self.with_follow(|follow, _| follow.on_roster(round, roster));
             }
             Said::Commit(commit) => self.on_commit(&commit),
             Said::Refuse(Refusal::Redirect(to)) => self.on_redirect(to),

@@ -252,8 +252,8 @@ fn frames() -> Vec<(&'static str, Said)> {
         ("Join", Said::Join(Box::new(join()))),
         ("Part", Said::Part(Part { round: 1, answer: Some(broken), misfit: Some(apart) })),
         ("Welcome", Said::Welcome(Welcome { count: count(), trouble, void: 251 })),
-        ("Prepare", Said::Prepare(prepare())),
         ("Roster", Said::Roster(1, roster())),
+        ("Prepare", Said::Prepare(prepare())),
         ("Commit", Said::Commit(commit())),
     ]
 }

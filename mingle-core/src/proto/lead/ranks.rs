@@ -1,7 +1,7 @@
 //! Which node gets which rank, and which one is the master.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -69,43 +69,17 @@ pub(super) fn settle_family(
     Ok((families.len(), turn / families.len()))
 }
 
-/// As [`choose`]. If no node is left that can be master, one that could not be reached may be master again:
-/// the fault between the nodes may be over soon.
-pub(super) fn choose_again(
+/// The applicants in the order of their ranks, the master first, after the proofs between these provers and
+/// masters have failed. Given ranks are kept. The other nodes take the ranks that are left, in the order of
+/// their keys, so that the same hosts get the same ranks at the next start, in whatever order they come.
+///
+/// Without a given rank 0 the master is preferably a node that no node has failed to reach; then a node that
+/// has not found itself that no node reaches it; then a node that was not alone in failing to reach a master;
+/// then the first. Nothing is returned where no node may have rank 0.
+pub(super) fn order(
     applicants: Vec<Applicant>,
     unproved: &BTreeSet<(NodeId, NodeId)>,
 ) -> Option<Vec<Applicant>> {
-    choose(applicants.clone(), unproved).or_else(|| choose(applicants, &BTreeSet::new()))
-}
-
-/// The nodes in the order of their ranks, the master first, after the proofs between these provers and
-/// masters have failed. Prefers a master with no known broken path; then one that no node has failed to
-/// reach; then one that has itself found that no node reaches it. Returns nothing where no node can be
-/// master.
-pub(super) fn choose(
-    mut applicants: Vec<Applicant>,
-    unproved: &BTreeSet<(NodeId, NodeId)>,
-) -> Option<Vec<Applicant>> {
-    let failures = |id: NodeId| unproved.iter().filter(|&&(_, master)| master == id).count();
-    let failed = |id: NodeId| failures(id) > 0;
-    // Where only one node has failed to reach a master, the fault may as well be that node's.
-    let alone = |id: NodeId| unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
-    let assigned = assign(applicants.clone(), |id| failed(id) || alone(id));
-    assigned.or_else(|| assign(applicants.clone(), failed)).or_else(|| {
-        for applicant in &mut applicants {
-            applicant.node.attributes.may_be_master = true;
-        }
-        assign(applicants, failed)
-    })
-}
-
-/// The applicants in the order of their ranks. Given ranks are kept. The other nodes take the ranks that are
-/// left, in the order of their keys, so that the same hosts get the same ranks at the next start, in whatever
-/// order they come.
-///
-/// The first is the master: without a given rank 0 the first node that has not `failed`. Nothing is returned
-/// where there is no such node, or where the node with the given rank 0 has failed.
-pub(super) fn assign(applicants: Vec<Applicant>, failed: impl Fn(NodeId) -> bool) -> Option<Vec<Applicant>> {
     // An applicant is large, so only numbers are moved until each has its rank.
     let nodes = &applicants;
     let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
@@ -117,14 +91,20 @@ pub(super) fn assign(applicants: Vec<Applicant>, failed: impl Fn(NodeId) -> bool
         let at = nodes[applicant].node.rank.and_then(place)?;
         *places.get_mut(at)? = Some(applicant);
     }
-    match places.first()? {
-        Some(first) if failed(nodes[*first].id) => return None,
-        Some(_) => {}
-        None => {
-            let may_lead = |&at: &usize| nodes[at].node.attributes.may_be_master && !failed(nodes[at].id);
-            let at = rest.iter().position(may_lead)?;
-            places[0] = rest.remove(at);
+    if places.first()?.is_none() {
+        let mut failures: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for (_, master) in unproved {
+            *failures.entry(*master).or_default() += 1;
         }
+        // Where only one node has failed to reach a master, the fault may as well be that node's.
+        let alone = unproved.iter().filter(|(_, master)| failures.get(master) == Some(&1));
+        let alone: BTreeSet<NodeId> = alone.map(|(prover, _)| *prover).collect();
+        let weight = |&at: &usize| {
+            let Applicant { id, node, .. } = &nodes[rest[at]];
+            (failures.contains_key(id), !node.attributes.may_be_master, alone.contains(id))
+        };
+        let at = (0..rest.len()).min_by_key(weight)?;
+        places[0] = rest.remove(at);
     }
     let mut applicants: Vec<Option<Applicant>> = applicants.into_iter().map(Some).collect();
     places.into_iter().map(|place| applicants[place.or_else(|| rest.pop_front())?].take()).collect()
@@ -166,14 +146,18 @@ mod tests {
         }
     }
 
-    fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
-        assigned.unwrap_or_default().iter().map(|a| a.node.host.to_string()).collect()
+    /// The hosts in the order of their ranks, after the proofs of these provers to these masters have failed.
+    fn ordered(nodes: &[Applicant], unproved: &[(u8, u8)]) -> Vec<String> {
+        let id = |number: u8| NodeId([number; 16]);
+        let unproved = unproved.iter().map(|&(prover, master)| (id(prover), id(master))).collect();
+        let ordered = order(nodes.to_vec(), &unproved).unwrap_or_default();
+        ordered.iter().map(|a| a.node.host.to_string()).collect()
     }
 
     #[test]
     fn ranks_by_address_are_in_numeric_order() {
         let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
-        assert_eq!(hosts(assign(nodes, |_| false)), ["b", "a", "c"]);
+        assert_eq!(ordered(&nodes, &[]), ["b", "a", "c"]);
     }
 
     #[test]
@@ -234,7 +218,7 @@ mod tests {
         ];
         for _ in 0..nodes.len() {
             nodes.rotate_left(1);
-            assert_eq!(hosts(assign(nodes.clone(), |_| false)), ["first", "a", "b", "c", "d", "none"]);
+            assert_eq!(ordered(&nodes, &[]), ["first", "a", "b", "c", "d", "none"]);
         }
     }
 
@@ -243,7 +227,7 @@ mod tests {
         let at =
             |host: &str, last: u8, id: u8| Applicant { id: NodeId([id; 16]), ..applicant(host, last, None) };
         let nodes = vec![at("b", 1, 4), at("a", 2, 3), at("a", 1, 2), at("a", 1, 1)];
-        let ids: Vec<u8> = assign(nodes, |_| false).unwrap().iter().map(|a| a.id.0[0]).collect();
+        let ids: Vec<u8> = order(nodes, &BTreeSet::new()).unwrap().iter().map(|a| a.id.0[0]).collect();
         assert_eq!(ids, [1, 2, 4, 3]);
     }
 
@@ -255,72 +239,63 @@ mod tests {
             applicant("c", 3, Some(0)),
             applicant("d", 4, None),
         ];
-        assert_eq!(hosts(assign(nodes, |_| false)), ["c", "b", "a", "d"]);
+        assert_eq!(ordered(&nodes, &[]), ["c", "b", "a", "d"]);
     }
 
     #[test]
     fn an_unreached_node_is_not_master_and_keeps_its_place_among_the_others() {
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
-        let unreached = NodeId([1; 16]);
-        assert_eq!(hosts(assign(nodes.clone(), |id| id == unreached)), ["b", "a", "c"]);
+        let unreached = [(8, 1), (9, 1)];
+        assert_eq!(ordered(&nodes, &unreached), ["b", "a", "c"]);
         nodes[1].node.attributes.may_be_master = false;
-        assert_eq!(hosts(assign(nodes.clone(), |id| id == unreached)), ["c", "a", "b"]);
-        assert!(assign(nodes, |_| true).is_none());
+        assert_eq!(ordered(&nodes, &unreached), ["c", "a", "b"]);
     }
 
     #[test]
     fn a_node_with_a_given_rank_does_not_take_the_place_of_a_master_that_is_not_reached() {
         let nodes = vec![applicant("a", 1, None), applicant("given", 2, Some(1)), applicant("c", 3, None)];
-        let unreached = NodeId([1; 16]);
-        assert_eq!(hosts(assign(nodes, |id| id == unreached)), ["c", "given", "a"]);
+        assert_eq!(ordered(&nodes, &[(8, 1), (9, 1)]), ["c", "given", "a"]);
     }
 
     #[test]
     fn a_master_without_a_broken_path_is_preferred() {
-        let id = |n: u8| NodeId([n; 16]);
-        let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
-        let chosen = |nodes: &[Applicant], unproved: &[(NodeId, NodeId)]| {
-            hosts(choose(nodes.to_vec(), &unproved.iter().copied().collect()))
-        };
-        assert_eq!(chosen(&nodes, &[]), ["a", "b", "c"]);
+        let mut nodes = [applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
+        assert_eq!(ordered(&nodes, &[]), ["a", "b", "c"]);
         // Only b fails to reach a: the fault may be b's.
-        assert_eq!(chosen(&nodes, &[(id(2), id(1))]), ["c", "a", "b"]);
+        assert_eq!(ordered(&nodes, &[(2, 1)]), ["c", "a", "b"]);
         // Both fail to reach a: the fault is a's.
-        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
-        // A node that nobody has reached so far is better than none.
+        assert_eq!(ordered(&nodes, &[(2, 1), (3, 1)]), ["b", "a", "c"]);
+        // A node that nobody has reached so far is better than a node that was tried in vain.
         nodes[1].node.attributes.may_be_master = false;
         nodes[2].node.attributes.may_be_master = false;
-        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
-        let all = [(id(2), id(1)), (id(1), id(2)), (id(1), id(3))];
-        assert!(chosen(&nodes, &all).is_empty());
+        assert_eq!(ordered(&nodes, &[(2, 1), (3, 1)]), ["b", "a", "c"]);
+        // Where all were tried in vain, the fault may be over soon.
+        assert_eq!(ordered(&nodes, &[(2, 1), (3, 1), (1, 2), (1, 3)]), ["a", "b", "c"]);
     }
 
     #[test]
-    fn an_unreached_given_rank_0_leaves_no_master() {
-        let nodes = vec![applicant("a", 1, Some(0)), applicant("b", 2, None)];
-        assert!(assign(nodes, |id| id == NodeId([1; 16])).is_none());
+    fn a_node_with_given_rank_0_is_master_although_it_was_not_reached() {
+        let nodes = [applicant("a", 1, None), applicant("b", 2, Some(0))];
+        assert_eq!(ordered(&nodes, &[(1, 2), (3, 2)]), ["b", "a"]);
     }
 
     #[test]
     fn no_node_is_master_where_all_were_given_other_ranks() {
         let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
-        assert!(assign(nodes, |_| false).is_none());
+        assert!(order(nodes, &BTreeSet::new()).is_none());
     }
 
     #[test]
     fn a_node_that_alone_failed_to_reach_any_master_is_not_preferred() {
-        let id = |n: u8| NodeId([n; 16]);
-        let nodes: Vec<Applicant> =
-            [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(host, last)| applicant(host, last, None)).to_vec();
-        let unproved = [(id(2), id(1)), (id(3), id(1)), (id(2), id(4))].into_iter().collect();
-        assert_eq!(hosts(choose(nodes, &unproved)), ["c", "a", "b", "d"]);
+        let nodes = [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(host, last)| applicant(host, last, None));
+        assert_eq!(ordered(&nodes, &[(2, 1), (3, 1), (2, 4)]), ["c", "a", "b", "d"]);
     }
 
     #[test]
     fn a_given_rank_that_the_world_does_not_have_leaves_no_order() {
-        assert!(assign(vec![applicant("a", 1, None), applicant("b", 2, Some(2))], |_| false).is_none());
-        let last = assign(vec![applicant("a", 1, None), applicant("b", 2, Some(1))], |_| false);
-        assert_eq!(hosts(last), ["a", "b"]);
+        let last = |rank| ordered(&[applicant("a", 1, None), applicant("b", 2, Some(rank))], &[]);
+        assert!(last(2).is_empty());
+        assert_eq!(last(1), ["a", "b"]);
     }
 
     #[test]

@@ -222,8 +222,10 @@ impl Lead {
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
     fn has_other_master(&self, shared: &Shared) -> bool {
-        self.rounds.broken.last.are_to_master()
-            && ranks::choose(plan::applicants(&self.book, shared), &self.rounds.unproved).is_some()
+        let unproved = &self.rounds.unproved;
+        let has_failed = |id: NodeId| unproved.iter().any(|(_, master)| *master == id);
+        let next = || ranks::order(plan::applicants(&self.book, shared), unproved)?.into_iter().next();
+        self.rounds.broken.last.are_to_master() && next().is_some_and(|master| !has_failed(master.id))
     }
 
     /// The nodes in the order of their ranks, and the network that they use.
@@ -242,7 +244,7 @@ impl Lead {
         })?;
         let network = RoundNetwork::settle(&applicants, turn);
         self.rounds.ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
-        let assigned = ranks::choose_again(applicants, &self.rounds.unproved).ok_or(None)?;
+        let assigned = ranks::order(applicants, &self.rounds.unproved).ok_or(None)?;
         Ok((assigned, network))
     }
 

@@ -392,7 +392,6 @@ mod tests {
         assert_eq!(cause(|report| report.versions.push((9, peer().address))), Cause::Version);
     }
 
-
     #[test]
     fn each_report_says_what_was_seen() {
         let address = SocketAddr::from(([10, 0, 0, 9], 29503));

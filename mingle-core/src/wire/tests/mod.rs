@@ -209,11 +209,7 @@ fn longest_user() -> User {
 /// Every message, each at its largest.
 fn largest() -> Vec<Message> {
     vec![
-        Message::Announce(Announce {
-            candidate: candidate(),
-            count: largest_count(),
-            user: longest_user(),
-        }),
+        Message::Announce(Announce { candidate: candidate(), count: largest_count(), user: longest_user() }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
         Message::Running(Running {

@@ -3,7 +3,6 @@
 //! A candidate that follows another one freezes its book: it gives no seats and starts no rounds until it
 //! comes back.
 
-mod alike;
 mod book;
 mod broken;
 mod call;
@@ -31,7 +30,7 @@ use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
 use crate::wire::{Announce, Candidate, Count, Introduction, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
 use call::Call;
-pub(crate) use plan::{RoundPlan, plan_again};
+pub(crate) use plan::{RoundPlan, plan_round};
 pub(crate) use ranks::Applicant;
 use rounds::Rounds;
 use unfit::LeftOut;

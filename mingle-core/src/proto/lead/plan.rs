@@ -8,8 +8,8 @@ use mingle_rdma::{Verdict, most_frequent};
 use super::book::Book;
 use super::networks::RoundNetwork;
 use super::ranks::{self, Applicant};
+use super::unfit;
 use super::unfit::{Excluded, Planned};
-use super::{alike, unfit};
 use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Rank, Roster, Sameness};
 use crate::proto::shared::Shared;
 use crate::wire::world::Terms;
@@ -33,7 +33,7 @@ pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
     let own_traits = &shared.config.traits;
     let traits = Arc::clone(own_traits);
     let node = shared.node_info();
-    let mut own = Applicant { id: shared.me(), node, session: None, met: None, traits, is_former: false };
+    let own = Applicant { id: shared.me(), node, session: None, met: None, traits, is_former: false };
     let members: Vec<Applicant> = book
         .members()
         .map(|(id, entry)| {
@@ -42,7 +42,6 @@ pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
             Applicant { id, node: entry.node.clone(), session, met, traits, is_former: false }
         })
         .collect();
-    own.session = most_met(&members);
     std::iter::once(own).chain(members).collect()
 }
 
@@ -53,17 +52,18 @@ fn most_met(applicants: &[Applicant]) -> Option<IpAddr> {
     most_frequent(met.into_iter())
 }
 
-/// The plan of nodes that form a world again, in the order of their ranks, after so many of their rounds have
+/// The plan of these nodes, which are put in the `order` of their ranks, after so many of their rounds have
 /// failed: each tries another way, of which there are as many as is returned. So many nodes can be left out.
 ///
 /// # Errors
 /// Why no world can form with these nodes, and without which of them it could: none, if these are too many.
-pub(crate) fn plan_again(
-    number: u32,
+pub(crate) fn plan_round(
+    number: u64,
     mut applicants: Vec<Applicant>,
     own: (NodeId, bool),
     failed: u64,
     spare: usize,
+    order: impl FnOnce(Vec<Applicant>) -> Option<Vec<Applicant>>,
 ) -> Planned<(RoundPlan, u64)> {
     let can_spare = |mut unfit: Box<Excluded>| {
         if unfit.nodes.len() > spare {
@@ -81,21 +81,17 @@ pub(crate) fn plan_again(
     applicants.swap(0, me);
     let network = RoundNetwork::settle(&applicants, turn);
     applicants.swap(0, me);
+    let applicants = order(applicants).ok_or(None)?;
     let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
-    let sameness = alike::compare(&applicants).map_err(|unfit| {
-        let former = applicants.iter().find(|applicant| applicant.is_former).map(|former| &former.traits);
-        let differs = |new: &&Applicant| !new.is_former && former.is_none_or(|former| new.traits != *former);
-        let newcomers = applicants.iter().filter(differs);
-        can_spare(Excluded::new(newcomers.map(|applicant| applicant.id).collect(), unfit.refusal))
-    })?;
-    let plan = RoundPlan::new(number.into(), &applicants, (verdict, sameness), &network);
+    let sameness = unfit::compare_traits(&applicants).map_err(can_spare)?;
+    let plan = RoundPlan::new(number, &applicants, (verdict, sameness), &network);
     let ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
     Ok((plan.ok_or(None)?, ways))
 }
 
 impl RoundPlan {
     /// The plan for nodes in the order of their ranks, the master first.
-    pub(super) fn new(
+    fn new(
         number: u64,
         assigned: &[Applicant],
         (verdict, sameness): (Verdict, Sameness),

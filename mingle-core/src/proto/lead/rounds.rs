@@ -4,16 +4,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::Lead;
 use super::book::Entry;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
-use super::networks::RoundNetwork;
-use super::plan::{self, RoundPlan};
-use super::ranks::{self, Applicant};
+use super::plan::{self, RoundPlan, plan_round};
+use super::ranks;
 use super::round::Round;
 use super::unfit::{self, Excluded, Planned};
-use super::{Lead, alike};
 use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Failure, Formed};
@@ -214,10 +213,22 @@ impl Lead {
         self.rounds.may_excuse = shared.config.tries
             && self.rounds.failed >= self.rounds.ways.clamp(1, TRIED)
             && (spare == 0 || !persists);
-        let (assigned, network) = self.assign(persists, shared)?;
-        let verdict = unfit::compare_rdma(&assigned, spare).map_err(Some)?;
-        let sameness = alike::compare(&assigned).map_err(Some)?;
-        RoundPlan::new(self.rounds.started + 1, &assigned, (verdict, sameness), &network).ok_or(None)
+        // Where all networks were tried in vain, the first is what a rendezvous would name.
+        let failed = if self.rounds.may_excuse { 0 } else { self.rounds.failed };
+        let own = (shared.me(), shared.config.prefers_ipv6);
+        let (number, applicants) = (self.rounds.started + 1, plan::applicants(&self.book, shared));
+        let order = |applicants| ranks::order(applicants, &self.rounds.unproved);
+        match plan_round(number, applicants, own, failed, spare, order) {
+            Err(Some(unfit)) if persists && matches!(unfit.refusal, Refusal::NoCommonFamily(..)) => {
+                // A host's addresses may have changed, and its join with the new ones be under way.
+                shared.set_after(Timer::Round, AGAIN);
+                Err(None)
+            }
+            planned => planned.map(|(plan, ways)| {
+                self.rounds.ways = ways;
+                plan
+            }),
+        }
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
@@ -226,26 +237,6 @@ impl Lead {
         let has_failed = |id: NodeId| unproved.iter().any(|(_, master)| *master == id);
         let next = || ranks::order(plan::applicants(&self.book, shared), unproved)?.into_iter().next();
         self.rounds.broken.last.are_to_master() && next().is_some_and(|master| !has_failed(master.id))
-    }
-
-    /// The nodes in the order of their ranks, and the network that they use.
-    fn assign(&mut self, persists: bool, shared: &mut Shared) -> Planned<(Vec<Applicant>, RoundNetwork)> {
-        let mut applicants = plan::applicants(&self.book, shared);
-        let own = (shared.me(), shared.config.prefers_ipv6);
-        // Where all networks were tried in vain, the first is what a rendezvous would name.
-        let failed = if self.rounds.may_excuse { 0 } else { self.rounds.failed };
-        let family = ranks::settle_family(&mut applicants, own, failed);
-        let (families, turn) = family.map_err(|unfit| {
-            if persists {
-                // A host's addresses may have changed, and its join with the new ones be under way.
-                shared.set_after(Timer::Round, AGAIN);
-            }
-            Some(unfit).filter(|_| !persists)
-        })?;
-        let network = RoundNetwork::settle(&applicants, turn);
-        self.rounds.ways = u64::try_from(families * network.ways).unwrap_or(u64::MAX);
-        let assigned = ranks::order(applicants, &self.rounds.unproved).ok_or(None)?;
-        Ok((assigned, network))
     }
 
     /// Time has passed, or something was read: goes on with what is under way, or one may start.

@@ -1,4 +1,4 @@
-//! The members without which a world can form that cannot form with them: they are left out.
+//! What keeps a world from forming, and the members without which it can form: they are left out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Lead;
 use super::book::Book;
 use super::ranks::Applicant;
 use super::rounds::Phase;
-use crate::model::NodeId;
+use crate::model::{NodeId, Sameness, Traits};
 use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
@@ -134,6 +134,21 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
         worsening
     };
     Err(Excluded::new(lacking, Refusal::NoRdma(verdict, is_required)))
+}
+
+/// The traits that differ between nodes, which are given in the order of their ranks. A world does not form
+/// if there are any, and a node requires that there are none. Newcomers that differ from nodes that were in
+/// the world before are the reason.
+pub(super) fn compare_traits(ranks: &[Applicant]) -> Result<Sameness, Box<Excluded>> {
+    let traits: Vec<&Traits> = ranks.iter().map(|applicant| &*applicant.traits).collect();
+    let sameness = Sameness::of(&traits);
+    if sameness.is_same() || !ranks.iter().any(|applicant| applicant.node.attributes.requires_same) {
+        return Ok(sameness);
+    }
+    let former = ranks.iter().find(|applicant| applicant.is_former).map(|former| &former.traits);
+    let differs = |new: &&Applicant| !new.is_former && former.is_some_and(|former| new.traits != *former);
+    let newcomers = ranks.iter().filter(differs).map(|applicant| applicant.id).collect();
+    Err(Excluded::new(newcomers, Refusal::Differs(sameness)))
 }
 
 /// At most so many nodes without which the others use RDMA together; or if these are too many, those that

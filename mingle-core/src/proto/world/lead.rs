@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
-use crate::proto::lead::{Applicant, Planned, plan_again};
+use crate::proto::lead::{Applicant, Planned, plan_round};
 use crate::proto::scale::Scale;
 use crate::proto::session::{Linked, PeerLink};
 use crate::wire::world::{
@@ -555,7 +555,9 @@ impl World {
         let own = (self.own.id, self.settings.prefers_ipv6);
         let fewest = usize::try_from(self.settings.size.min().get()).unwrap_or(usize::MAX);
         let number = self.rounds + 1;
-        let planned = plan_again(number, applicants, own, lead.failed, nodes.saturating_sub(fewest));
+        let spare = nodes.saturating_sub(fewest);
+        // They are in the order of their ranks.
+        let planned = plan_round(number.into(), applicants, own, lead.failed, spare, Some);
         planned.map(|(planned, ways)| {
             (self.rounds, lead.ways) = (number, lead.ways.max(ways));
             let round = RoundId { leader: self.own.id, number };

@@ -10,7 +10,7 @@ use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
 use crate::model::{Link, Trait};
 use crate::proto::lead::unfit::{Excluded, LeftOut, Planned};
-use crate::proto::lead::{Applicant, RoundPlan, plan_again};
+use crate::proto::lead::{Applicant, RoundPlan, plan_round};
 use crate::proto::{Failure, PathNews};
 use crate::rdma::examples::largest_summary;
 use crate::wire::Reach;
@@ -270,7 +270,7 @@ fn planned(spare: usize, failed: u64, change: impl Fn(&mut Applicant)) -> Planne
         change(&mut applicant);
         applicant
     };
-    let planned = plan_again(7, [1, 2, 3].map(applicant).into(), (id(2), false), failed, spare);
+    let planned = plan_round(7, [1, 2, 3].map(applicant).into(), (id(2), false), failed, spare, Some);
     planned.inspect(|(plan, _)| {
         let ids = plan.terms.roster.members().iter().map(|member| member.id);
         assert!(ids.eq([1, 2, 3].map(id)), "they keep their ranks");

@@ -27,26 +27,12 @@ pub(super) struct Committed {
     /// The paths that this node could not prove, if the world has formed in spite of them.
     broken: Vec<(Rank, BrokenPath)>,
     since: Time,
-    unaware: Unaware,
     /// How many standbys there were.
     left_over: u32,
     /// What the members are told.
     commit: Body,
     /// All are told, and not the master alone.
     tells_all: bool,
-}
-
-/// How many have not confirmed: members that the world has formed, standbys that it is full.
-#[derive(Debug, Clone, Copy, Default)]
-struct Unaware {
-    members: usize,
-    standbys: usize,
-}
-
-impl Unaware {
-    fn of(&mut self, entry: &Entry) -> &mut usize {
-        if entry.seated { &mut self.members } else { &mut self.standbys }
-    }
 }
 
 impl Committed {
@@ -61,11 +47,8 @@ impl Committed {
         }
         // Where the master listens, the job may listen soon.
         shared.links.set_addresses(plan.master, &[]);
-        let mut unaware = Unaware::default();
-        for (_, entry) in book.entries() {
-            *unaware.of(entry) += 1;
-        }
-        let left_over = u32::try_from(unaware.standbys).unwrap_or(u32::MAX);
+        let standbys = book.entries().filter(|(_, entry)| !entry.seated).count();
+        let left_over = u32::try_from(standbys).unwrap_or(u32::MAX);
         let commit = Said::Commit(Commit {
             round: plan.number,
             verdict: plan.terms.verdict.clone(),
@@ -74,7 +57,7 @@ impl Committed {
         });
         let (commit, since) = (commit.encode(), shared.now);
         let broken = excused.unwrap_or_default();
-        let committed = Self { plan, broken, since, unaware, left_over, commit, tells_all: false };
+        let committed = Self { plan, broken, since, left_over, commit, tells_all: false };
         committed.tell(committed.plan.master, shared);
         committed
     }
@@ -121,31 +104,30 @@ impl Committed {
 
     /// A node that has acknowledged what it was told knows it, and so does a node that accepts no connections
     /// since. A node that cannot be reached any more has ended.
-    fn confirm(&mut self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
+    fn confirm(&self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
         let is_told = self.tells_all || id == self.plan.master;
         let knows = shared.links.get(id).is_none_or(|Linked { link, .. }| {
             let has_read = link.session.is_read() || link.accepts_no_more();
             link.is_gone(shared.now) || (is_told && link.is_there() && has_read)
         });
         if knows && !std::mem::replace(&mut entry.done, true) {
-            *self.unaware.of(entry) -= 1;
             shared.links.set_addresses(id, &[]);
         }
     }
 
     /// Something has happened on the session with this node.
-    pub(super) fn look(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) {
+    pub(super) fn look(&self, id: NodeId, book: &mut Book, shared: &mut Shared) {
         let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return };
         self.confirm(id, entry, shared);
-        if (entry.done && id == self.plan.master) || self.is_over(shared.now) {
+        if (entry.done && id == self.plan.master) || self.is_over(book, shared.now) {
             shared.timers.set(Timer::Round, shared.now);
         }
     }
 
     /// Whether all have confirmed, or have had their time; standbys only matter for a while.
-    pub(super) fn is_over(&self, now: Time) -> bool {
-        let are_told = self.unaware.standbys == 0 || now >= self.since + STANDBYS;
-        (self.unaware.members == 0 && are_told) || now >= self.since + LINGER
+    pub(super) fn is_over(&self, book: &Book, now: Time) -> bool {
+        let is_awaited = |entry: &Entry| !entry.done && (entry.seated || now < self.since + STANDBYS);
+        now >= self.since + LINGER || !book.entries().any(|(_, entry)| is_awaited(entry))
     }
 
     /// The world as this node returns it.

@@ -7,7 +7,6 @@ mod book;
 mod broken;
 mod call;
 mod commit;
-mod ending;
 mod networks;
 mod plan;
 mod ranks;

@@ -8,7 +8,6 @@ use super::Lead;
 use super::book::Entry;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
-use super::ending::{self, Ending};
 use super::plan::{self, RoundPlan, plan_round};
 use super::ranks;
 use super::round::Round;
@@ -18,7 +17,7 @@ use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Answer, Part, Refusal, Trouble};
+use crate::wire::{Answer, Part, Refusal, Trouble, UNREADY};
 
 /// For this long another round starts although paths were broken. A round of failed proofs takes 4.3 s, so
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
@@ -35,8 +34,8 @@ const SILENT: Duration = Duration::from_secs(3);
 const LONGEST: Duration = Duration::from_secs(15);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
-/// A leader that ends looks so late at what all have read: most read it at the same time.
-const LOOKS: Duration = Duration::from_millis(1);
+/// How long a leader for which no world can form stays until all have read why.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Between two checks whether the members have an address family in common.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -73,8 +72,8 @@ pub(super) enum Phase {
     Proving(Round),
     /// The world has formed; some may not know it yet.
     Committed(Committed),
-    /// No world can form, and the members learn why.
-    Ending(Ending),
+    /// No world can form, and all that have joined learn why until then.
+    Ending(Refusal, Time),
     /// All is sent.
     Over(Result<Formed, Failure>),
 }
@@ -136,7 +135,7 @@ impl Lead {
             Phase::Collecting => None,
             Phase::Proving(_) => Some(Named::Proving),
             Phase::Committed(_) => Some(Named::Committed),
-            Phase::Ending(_) => Some(Named::Refusing),
+            Phase::Ending(..) => Some(Named::Refusing),
             Phase::Over(_) => Some(Named::Ended),
         }
     }
@@ -261,16 +260,20 @@ impl Lead {
             }
             Phase::Committed(round) => {
                 round.go_on(&mut self.book, shared);
-                if round.is_over(shared.now)
+                if round.is_over(&self.book, shared.now)
                     && let Some(formed) = round.formed(shared)
                 {
                     self.rounds.phase = Phase::Over(Ok(formed));
                 }
             }
-            Phase::Ending(ending) => {
-                if ending.is_over(&self.book, shared)
-                    && let Some(failure) = shared.failure(ending.refusal.clone(), shared.peer())
-                {
+            Phase::Ending(refusal, until) => {
+                let knows = |id| {
+                    let link = shared.links.get(id).map(|peer| &peer.link);
+                    link.is_none_or(|link| !link.is_there() || link.session.is_read())
+                };
+                if shared.now < *until && !self.book.entries().all(|(id, _)| knows(id)) {
+                    shared.timers.set(Timer::Round, *until);
+                } else if let Some(failure) = shared.failure(refusal.clone(), shared.peer()) {
                     self.rounds.phase = Phase::Over(Err(failure));
                 }
             }
@@ -289,7 +292,7 @@ impl Lead {
     /// A node may have read how this leader ends, or be gone.
     pub(super) fn look_at_end(&mut self, id: NodeId, shared: &mut Shared) {
         match &mut self.rounds.phase {
-            Phase::Ending(_) => shared.timers.set_earlier(Timer::Round, shared.now + LOOKS),
+            Phase::Ending(..) => shared.timers.set(Timer::Round, shared.now),
             Phase::Committed(round) => round.look(id, &mut self.book, shared),
             _ => {}
         }
@@ -396,9 +399,14 @@ impl Lead {
         if rounds.overdue < UNREADY_ROUNDS {
             return self.fill_seats(shared);
         }
-        let because = ending::unready(&rounds.unready, &self.book);
-        let unfit = Excluded::new(rounds.unready.clone(), because);
+        let unfit = Excluded::new(rounds.unready.clone(), self.unready());
         self.end_or_leave_out(*unfit, shared);
+    }
+
+    /// Why no world forms where these members were not ready in round after round.
+    fn unready(&self) -> Refusal {
+        let named = self.rounds.unready.iter().filter_map(|&id| self.book.get(id).map(Entry::peer));
+        Refusal::Unready(named.take(UNREADY).collect())
     }
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
@@ -441,7 +449,7 @@ impl Lead {
             // It gets its commit.
             Phase::Committed(_) if self.book.member(from).is_some() => Err(None),
             Phase::Committed(round) => Err(Some(round.no_seat(shared))),
-            Phase::Ending(ending) => Err(Some(ending.refusal.clone())),
+            Phase::Ending(refusal, _) => Err(Some(refusal.clone())),
             Phase::Over(_) => Err(Some(Refusal::Closing)),
         }
     }
@@ -451,7 +459,15 @@ impl Lead {
         if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(&self.book, shared) {
             return self.leave_out(unfit, shared);
         }
-        self.rounds.phase = Phase::Ending(Ending::start(unfit.refusal, &self.book, shared));
+        self.refuse_all(unfit.refusal, shared);
+    }
+
+    /// No world can form, for this reason: all that have joined learn it.
+    fn refuse_all(&mut self, refusal: Refusal, shared: &mut Shared) {
+        self.book.refuse_all(&refusal, shared);
+        let until = shared.now + FAREWELL;
+        shared.timers.set(Timer::Round, until);
+        self.rounds.phase = Phase::Ending(refusal, until);
     }
 
     /// This node's time is up, with enough nodes here. If rounds have failed, all learn why. Returns whether
@@ -462,10 +478,10 @@ impl Lead {
         }
         let refusal = match self.rounds.broken.give_up() {
             Some(broken) => broken.ending(),
-            None if !self.rounds.unready.is_empty() => ending::unready(&self.rounds.unready, &self.book),
+            None if !self.rounds.unready.is_empty() => self.unready(),
             None => return false,
         };
-        self.rounds.phase = Phase::Ending(Ending::start(refusal, &self.book, shared));
+        self.refuse_all(refusal, shared);
         true
     }
 }

@@ -91,7 +91,6 @@ fn a_deadline_within_a_round_waits_for_its_reason_and_no_other_begins() {
     let told = node.run(ms(2300));
     assert!(rounds(&told).is_empty());
     assert!(says(&told, |said| matches!(said, Said::Refuse(Refusal::PathsBroken(..)))));
-    let told = node.run(ms(20_000));
     assert!(matches!(failure(&told), Some(Failure::PathsBroken { .. })), "{told:?}");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::book::{Book, Entry};
 use super::plan::RoundPlan;
 use super::round::Round;
-use crate::model::{BrokenPath, NodeId, Rank, World};
+use crate::model::NodeId;
 use crate::proto::report::Formed;
 use crate::proto::session::Linked;
 use crate::proto::shared::Shared;
@@ -24,11 +24,9 @@ const LOOKS: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
     plan: RoundPlan,
-    /// The paths that this node could not prove, if the world has formed in spite of them.
-    broken: Vec<(Rank, BrokenPath)>,
+    /// The world as this node returns it.
+    pub(super) formed: Formed,
     since: Time,
-    /// How many standbys there were.
-    left_over: u32,
     /// What the members are told.
     commit: Body,
     /// All are told, and not the master alone.
@@ -38,7 +36,7 @@ pub(super) struct Committed {
 impl Committed {
     /// The world has formed: tells the master, and all if this node is the master.
     pub(super) fn start(round: Round, book: &Book, shared: &mut Shared) -> Self {
-        let Round { plan, excused, mut proofs, .. } = round;
+        let Round { plan, mut formed, excused, mut proofs, .. } = round;
         proofs.stop(shared);
         shared.timers.set(Timer::Round, shared.now);
         if plan.master == shared.me() {
@@ -48,16 +46,16 @@ impl Committed {
         // Where the master listens, the job may listen soon.
         shared.links.set_addresses(plan.master, &[]);
         let standbys = book.entries().filter(|(_, entry)| !entry.seated).count();
-        let left_over = u32::try_from(standbys).unwrap_or(u32::MAX);
+        formed.left_over = u32::try_from(standbys).unwrap_or(u32::MAX);
+        formed.broken = excused.unwrap_or_default();
         let commit = Said::Commit(Commit {
             round: plan.number,
-            verdict: plan.terms.verdict.clone(),
-            sameness: plan.terms.sameness.clone(),
-            left_over,
+            verdict: formed.verdict.clone(),
+            sameness: formed.sameness.clone(),
+            left_over: formed.left_over,
         });
-        let (commit, since) = (commit.encode(), shared.now);
-        let broken = excused.unwrap_or_default();
-        let committed = Self { plan, broken, since, left_over, commit, tells_all: false };
+        let commit = commit.encode();
+        let committed = Self { plan, formed, since: shared.now, commit, tells_all: false };
         committed.tell(committed.plan.master, shared);
         committed
     }
@@ -128,26 +126,5 @@ impl Committed {
     pub(super) fn is_over(&self, book: &Book, now: Time) -> bool {
         let is_awaited = |entry: &Entry| !entry.done && (entry.seated || now < self.since + STANDBYS);
         now >= self.since + LINGER || !book.entries().any(|(_, entry)| is_awaited(entry))
-    }
-
-    /// The world as this node returns it.
-    pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
-        let roster = &self.plan.terms.roster;
-        let rank = roster.find(shared.me())?.rank;
-        let local = self.plan.address(shared.me())?;
-        Some(Formed {
-            rank,
-            world: World::new(self.plan.world()).ok()?,
-            asked: shared.config.world,
-            master: self.plan.master_at,
-            local,
-            digest: self.plan.digest,
-            slots: roster.slots(rank)?,
-            roster: shared.config.node.attributes.wants_roster.then(|| roster.clone()),
-            verdict: self.plan.terms.verdict.clone(),
-            sameness: self.plan.terms.sameness.clone(),
-            left_over: self.left_over,
-            broken: self.broken.clone(),
-        })
     }
 }

@@ -10,7 +10,8 @@ use super::networks::RoundNetwork;
 use super::ranks::{self, Applicant};
 use super::unfit;
 use super::unfit::{Excluded, Planned};
-use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Rank, Roster, Sameness};
+use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Rank, Roster, Sameness, World};
+use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
 use crate::wire::world::Terms;
 use crate::wire::{BrokenTo, Partner, Prepare, Reach};
@@ -131,6 +132,20 @@ impl RoundPlan {
         let is_whole = members.len() == terms.reached.len();
         let digest = terms.roster.digest();
         is_whole.then_some(Self { number, terms, digest, slots, master, master_at })
+    }
+
+    /// The world of this round, as this node sees it.
+    pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
+        let Terms { roster, verdict, sameness, .. } = &self.terms;
+        let (own, world) = (roster.find(shared.me())?, World::new(self.world()).ok()?);
+        Some(Formed {
+            asked: shared.config.world,
+            slots: roster.slots(own.rank)?,
+            roster: shared.config.node.attributes.wants_roster.then(|| roster.clone()),
+            verdict: verdict.clone(),
+            sameness: sameness.clone(),
+            ..Formed::new(own.rank, world, self.master_at, own.address.ip(), self.digest)
+        })
     }
 
     /// How many nodes the world of this round has.

@@ -6,6 +6,7 @@ use super::book::Book;
 use super::plan::RoundPlan;
 use crate::model::{BrokenPath, NodeId, Rank};
 use crate::proto::prove::PathProofs;
+use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{BrokenTo, Partner, Said, WELCOME};
@@ -18,6 +19,8 @@ const MORE_FAILURES: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     pub(super) plan: RoundPlan,
+    /// The world that forms by it.
+    pub(super) formed: Formed,
     pub(super) proofs: PathProofs,
     pub(super) started: Time,
     /// How many members are ready.
@@ -30,7 +33,7 @@ pub(super) struct Round {
 
 impl Round {
     /// Tells the members, and starts to prove the leader's own paths.
-    pub(super) fn start(plan: RoundPlan, book: &Book, shared: &mut Shared) -> Self {
+    pub(super) fn start(plan: RoundPlan, formed: Formed, book: &Book, shared: &mut Shared) -> Self {
         let roster = Said::Roster(plan.number, plan.terms.roster.clone()).encode();
         for (id, entry) in book.members() {
             if entry.node.attributes.wants_roster {
@@ -46,7 +49,7 @@ impl Round {
         }
         shared.set_after(Timer::Round, ASK);
         let proofs = PathProofs::start(&partners, shared);
-        Self { plan, proofs, started: shared.now, ready: 0, failing: false, excused: None }
+        Self { plan, formed, proofs, started: shared.now, ready: 0, failing: false, excused: None }
     }
 
     /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.

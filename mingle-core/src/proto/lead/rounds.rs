@@ -181,7 +181,7 @@ impl Lead {
             return;
         }
         match self.plan(shared) {
-            Ok(plan) => {
+            Ok((plan, formed)) => {
                 self.welcome_first(Time::MAX, shared);
                 self.rounds.started = plan.number;
                 for (_, entry) in self.book.entries_mut() {
@@ -190,15 +190,16 @@ impl Lead {
                 shared.event(Event::Preparing { round: plan.number });
                 // Of two leaders whose seats are all taken at the same time, the worse yields to the better.
                 shared.timers.set_earlier(Timer::Call, shared.now);
-                self.rounds.phase = Phase::Proving(Round::start(plan, &self.book, shared));
+                self.rounds.phase = Phase::Proving(Round::start(plan, formed, &self.book, shared));
             }
             Err(Some(unfit)) => self.end_or_leave_out(*unfit, shared),
             Err(None) => {}
         }
     }
 
-    /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
-    fn plan(&mut self, shared: &mut Shared) -> Planned<RoundPlan> {
+    /// The plan of the next round, and the world that forms by it; or none yet, or the reason why these nodes
+    /// can form no world.
+    fn plan(&mut self, shared: &mut Shared) -> Planned<(RoundPlan, Formed)> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST || self.has_other_master(shared);
         let spare = unfit::spare(&self.book, shared);
@@ -223,9 +224,9 @@ impl Lead {
                 shared.set_after(Timer::Round, AGAIN);
                 Err(None)
             }
-            planned => planned.map(|(plan, ways)| {
+            planned => planned.and_then(|(plan, ways)| {
                 self.rounds.ways = ways;
-                plan
+                plan.formed(shared).map(|formed| (plan, formed)).ok_or(None)
             }),
         }
     }
@@ -260,10 +261,8 @@ impl Lead {
             }
             Phase::Committed(round) => {
                 round.go_on(&mut self.book, shared);
-                if round.is_over(&self.book, shared.now)
-                    && let Some(formed) = round.formed(shared)
-                {
-                    self.rounds.phase = Phase::Over(Ok(formed));
+                if round.is_over(&self.book, shared.now) {
+                    self.rounds.phase = Phase::Over(Ok(round.formed.clone()));
                 }
             }
             Phase::Ending(refusal, until) => {

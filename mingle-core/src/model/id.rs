@@ -219,6 +219,13 @@ impl JobTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World(u32);
 
+impl Default for World {
+    /// A world of one node.
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
 impl World {
     /// The largest size, in nodes. The roster of such a world takes about 50 MB.
     pub const MAX: u32 = 1_000_000;

@@ -22,7 +22,7 @@ use super::{InvalidId, World};
 /// assert_eq!((fixed.to_string(), fixed.is_range()), ("4".to_owned(), false));
 /// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct WorldSize {
     min: World,
     max: World,

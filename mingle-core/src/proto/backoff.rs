@@ -9,7 +9,7 @@ use super::timer::Time;
 
 /// Doubles from a first interval to a last one; each is drawn from three quarters to five quarters
 /// of its value, so that nodes that started together do not stay in step.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Backoff {
     first: Duration,
     last: Duration,

@@ -9,7 +9,7 @@ use crate::wire::Notice;
 
 /// The facts that a node knows when its timeout has passed.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// The size of the world that was asked for.
     pub world: WorldSize,
@@ -95,30 +95,7 @@ impl Report {
 
     /// The report of a node that has this given rank and has heard no other node.
     pub fn new(world: WorldSize, rank: Option<Rank>) -> Self {
-        Self {
-            world,
-            rank,
-            joined: 1,
-            heard: Vec::new(),
-            are_silent: false,
-            missing: Vec::new(),
-            absent: Vec::new(),
-            unreached: None,
-            unconnectable: None,
-            unanswered: None,
-            elsewhere: None,
-            nobody_leads: false,
-            running: None,
-            versions: Vec::new(),
-            misfits: Vec::new(),
-            tried: Tried::Multicast,
-            jobs: Vec::new(),
-            is_deaf: false,
-            has_ipv6_alone: false,
-            without_multicast: Vec::new(),
-            broken: None,
-            unauthentic: Vec::new(),
-        }
+        Self { world, rank, joined: 1, ..Self::default() }
     }
 
     /// The most likely reason why no world formed.

@@ -157,10 +157,11 @@ pub enum Warning {
 }
 
 /// How a node has looked for other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tried {
     /// By multicast only.
+    #[default]
     Multicast,
     /// By multicast and broadcast.
     Broadcast,

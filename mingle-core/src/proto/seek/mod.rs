@@ -38,7 +38,7 @@ const STEPPED_DOWN: Duration = Duration::from_secs(10);
 const SEED_ANSWER: Duration = Duration::from_secs(1);
 
 /// The state of a node's search for its leader.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Seek {
     calls: Backoff,
     /// This node has announced itself since it started to look for the others.
@@ -79,18 +79,9 @@ impl Seek {
     pub(crate) fn new(shared: &mut Shared) -> Self {
         Self {
             calls: Backoff::up_to(LONGEST_REPEAT),
-            announced: false,
-            called: None,
-            listening: Time::ZERO,
-            best: None,
-            stepped_down_until: Time::ZERO,
-            blocklist: Blocklist::default(),
-            rivals: Rivals::default(),
             put_off: draw_put_off(shared),
-            relayed: None,
-            formed_already: false,
-            seeds: Seeds::default(),
             searched: (!shared.config.searches).then_some(shared.now),
+            ..Self::default()
         }
     }
 

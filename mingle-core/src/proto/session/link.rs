@@ -68,7 +68,7 @@ pub(crate) enum Presence {
     Dead,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PeerLink {
     pub(crate) session: SessionEnd,
     /// Names this end's session: the other process begins anew where it has heard another number.
@@ -124,19 +124,10 @@ impl PeerLink {
         Self {
             session: SessionEnd::new(role, PATIENCE),
             own_number: number,
-            other_number: None,
             addresses,
-            next_address: 0,
-            is_at_home: false,
-            met: None,
-            dialled: BTreeMap::new(),
-            connections: Vec::new(),
-            ends: None,
-            refusals: Refusals::default(),
             there_since: now,
-            said: BTreeMap::new(),
-            ended: None,
             question: Some(Question { since: now, was_closed: false }),
+            ..Self::default()
         }
     }
 

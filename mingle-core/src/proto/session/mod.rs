@@ -63,7 +63,7 @@ const SILENT: Duration = Duration::from_secs(2);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 
 /// One end of a session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct SessionEnd {
     role: Role,
     patience: Duration,
@@ -97,9 +97,10 @@ pub(crate) struct SessionEnd {
 /// Which end of the session this is, by the IDs of the two. They open connections alike, and order them
 /// differently, so only one end says which of them is superfluous: otherwise each could close the connection
 /// that the other keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Role {
     Leader,
+    #[default]
     Member,
 }
 
@@ -150,23 +151,7 @@ impl SessionEnd {
     /// A session with a process to which no connection is open yet. `patience` is how long the other process
     /// may take to acknowledge a batch before another connection is tried.
     pub(crate) fn new(role: Role, patience: Duration) -> Self {
-        Self {
-            role,
-            patience,
-            waiting: Vec::new(),
-            last: 0,
-            written: 0,
-            unwritten: None,
-            acknowledged: 0,
-            read: 0,
-            connections: Vec::new(),
-            dials: BTreeSet::new(),
-            last_dial: None,
-            dials_at_once: true,
-            dials_beside: false,
-            attempts: 0,
-            outputs: VecDeque::new(),
-        }
+        Self { role, patience, dials_at_once: true, ..Self::default() }
     }
 
     /// From now on the other process may take so long to acknowledge a batch.

@@ -47,7 +47,6 @@ pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;
-pub(crate) use prove::ProofRun;
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, Report, Tried, Warning,
 };

@@ -180,7 +180,7 @@ impl RunningWorld {
         self.round = WorldRound::start(plan, self.driver.config(self.sessions.port()), now);
         match &self.round {
             Some(round) => {
-                self.driver.connections.set_target(round.proofs.target());
+                self.driver.connections.set_target(round.target());
                 self.driver.settings.notify(Event::Preparing { round: id.number.into() });
             }
             None => self.world.proved(now, id, vec![self.world.own().id], None),
@@ -192,8 +192,8 @@ impl RunningWorld {
     pub(super) fn advance_round(&mut self) {
         let Some(round) = &mut self.round else { return };
         let now = self.driver.now();
-        round.proofs.advance(now);
-        while let Some(output) = round.proofs.poll_output() {
+        round.advance(now);
+        while let Some(output) = round.poll_output() {
             self.driver.carry_out(output);
         }
         if let Some((nodes, path)) = round.answer() {
@@ -203,7 +203,7 @@ impl RunningWorld {
 
     /// When the proofs of the round that is under way want the time.
     pub(super) fn proofs_due(&self) -> Option<Time> {
-        self.round.as_ref().and_then(|round| round.proofs.poll_timeout())
+        self.round.as_ref().and_then(WorldRound::poll_timeout)
     }
 
     /// Ends the proofs of a round that is void: they would reach ports that are a job's by now.

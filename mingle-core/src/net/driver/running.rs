@@ -354,7 +354,7 @@ impl RunningWorld {
     fn hear_path(&mut self, event: TaskEvent) {
         match (&mut self.round, event) {
             (Some(round), TaskEvent::Path(dial, news)) => {
-                round.proofs.hear(self.driver.now(), dial, &news);
+                round.hear(self.driver.now(), dial, &news);
             }
             (_, TaskEvent::Warning(warning)) => self.driver.warn(warning),
             _ => {}

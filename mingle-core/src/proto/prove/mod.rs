@@ -1,7 +1,6 @@
 //! Proofs over TCP that one node reaches another, on the ports that the job will use.
 
 mod paths;
-mod run;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -9,7 +8,6 @@ mod tests;
 use std::time::Duration;
 
 pub(crate) use paths::PathProofs;
-pub(crate) use run::ProofRun;
 pub use target::PathTarget;
 
 /// How long a node tries before it reports what it cannot prove.

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use super::{Done, id, ms, shared};
 use crate::model::Fault;
-use crate::proto::prove::ProofRun;
 use crate::proto::prove::paths::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
@@ -244,26 +243,4 @@ fn a_round_that_ends_closes_what_it_has_opened() {
     fixture.done();
     fixture.paths.stop(&mut fixture.shared);
     assert_eq!(Done::by(&mut fixture.shared).hung_up, [first[0], first[2]]);
-}
-
-#[test]
-fn a_node_that_was_stopped_hears_the_answers_before_it_says_that_paths_are_broken() {
-    let mut run = ProofRun::new(shared(200).config, Time::ZERO);
-    run.prove(Time::ZERO, &[partner(10), partner(11)]);
-    let dials: Vec<DialId> = Done::by(&mut run.shared).paths.into_iter().map(|(dial, ..)| dial).collect();
-    run.advance(ms(5000));
-    assert_eq!(run.broken(), None);
-    run.hear(ms(5000), dials[0], &PathNews::Arrived);
-    // Nobody is stopped from here on, and one answer is still missing.
-    let broken = loop {
-        let due = run.poll_timeout().unwrap();
-        assert!(due < ms(10_000), "{due:?}");
-        run.advance(due);
-        if let Some(broken) = run.broken() {
-            break broken;
-        }
-    };
-    assert_eq!(broken.iter().map(|path| path.partner).collect::<Vec<_>>(), [id(11)]);
-    run.prove(ms(10_000), &[partner(10)]);
-    assert_eq!(run.broken(), None, "other paths have their own time");
 }

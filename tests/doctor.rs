@@ -460,6 +460,8 @@ fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
     outcome.failed(3, &["doctor: own multicast", "did not come back", "mingle doctor --job-id"]);
     let quiet = lab.spawn(0, &[&line[..], &["--quiet"]].concat()).finish();
     assert!(!quiet.stderr.contains("doctor: "), "{}", quiet.render());
+    let other = lab.spawn(0, &[&line[..], &["--multicast", ":29498"]].concat()).finish();
+    other.failed(3, &["with the same options of the network and the secret: mingle doctor --job-id 'late'"]);
     // The doctor compares 32 hosts at most.
     let large = lab.spawn(0, &["-j", "large", "-w", "64", "--timeout", "500ms"]).finish();
     large.failed(3, &["run this on 32 of the nodes at once: mingle doctor --job-id 'large' --world 32\n"]);

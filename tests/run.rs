@@ -656,6 +656,17 @@ fn a_node_without_max_restarts_is_named_in_a_warning() {
 }
 
 #[test]
+fn nodes_that_allow_another_number_of_restarts_are_named_in_a_warning() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let number = |node: usize| ["1", "3/2h"][node];
+    let procs = (0..2).map(|node| run(&lab, node, &["--max-restarts", number(node)], "exit 0")).collect();
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    let told = "--max-restarts or RunningWorld differs: ";
+    assert!(outcomes.iter().all(|outcome| outcome.stderr.contains(told)), "{}", outcomes[0].render());
+}
+
+#[test]
 fn a_child_of_the_command_can_save_its_work_before_the_restart() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // SIGTERM ends the shell at once. Its child takes a second to save its work.

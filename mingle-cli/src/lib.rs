@@ -68,7 +68,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser as _;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use mingle_core::Secret;
 
 use args::{Action, LowArgs};
@@ -166,7 +166,7 @@ fn usage(mut error: clap::Error, joins: bool) -> Stop {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(option.to_owned()));
     }
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && error.kind() == ErrorKind::ArgumentConflict
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
     {
         return Stop::Usage(args::not_after_options(word));
     }

@@ -123,7 +123,7 @@ impl EventLines {
             }
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
-            Event::Preparing { round } => format!("proving that again, attempt {round}"),
+            Event::Preparing { round } => format!("proving that each node reaches the others, round {round}"),
             Event::FirstCause(over) => format!("the first cause: {over}"),
             // A warning before it says why a node steps down; the caller shows the end; events of later
             // versions are not known.
@@ -163,7 +163,8 @@ impl EventLines {
             };
             let _ = write!(line, " ({}{others} joined)", names.join(", "));
         }
-        if !progress.missing.is_empty() {
+        // A node that has waited takes the rank of a node that is missing.
+        if !progress.missing.is_empty() && progress.joined < progress.world.max().get() {
             let _ = write!(line, ", missing {}", RankRange::list(&progress.missing));
         }
         line
@@ -213,7 +214,8 @@ mod tests {
             ),
             (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
             (here(4, &["own", "d"], &[]), "4 of 8 nodes here"),
-            (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 1 more joined)"),
+            // A node that has waited takes the rank of a node that is missing.
+            (here(8, &["8", "7", "6", "5"], &[(2, 2)]), "8 of 8 nodes here (8, 7, 6 and 1 more joined)"),
             (
                 Event::Warning(Warning::Unconnectable { endpoint: leader().address, elsewhere: None }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
@@ -221,7 +223,7 @@ mod tests {
                  --master-port), and TCP 32768-60999 from the other nodes",
             ),
             (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the others"),
-            (Event::Preparing { round: 2 }, "proving that again, attempt 2"),
+            (Event::Preparing { round: 2 }, "proving that each node reaches the others, round 2"),
         ] {
             assert_eq!(lines.describe(&event).as_deref(), Some(line));
         }

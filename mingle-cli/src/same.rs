@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mingle_core::env::alike;
 use mingle_core::rdma::{Capability, Machine, PortChoice, Rate};
-use mingle_core::{RankKey, Trait, Traits};
+use mingle_core::{RankKey, Restarts, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Settings;
@@ -18,7 +18,13 @@ pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
     let mut traits = alike::traits(environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
-    traits.push(Trait::shown("--max-restarts or RunningWorld", given(rendezvous.stays)));
+    let restarts = match rendezvous.restarts {
+        Restarts { most: Some(most), forget, .. } if rendezvous.stays => {
+            format!("{most}/{}s", forget.as_secs())
+        }
+        _ => given(rendezvous.stays).to_owned(),
+    };
+    traits.push(Trait::shown("--max-restarts or RunningWorld", restarts));
     traits.push(Trait::shown("--rank-key", given(rendezvous.attributes.rank_key != RankKey::default())));
     traits.extend(of_host(&host));
     traits.extend(machine.into_iter().flat_map(of_rdma));

@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// mingle names a silent node after about 12 s. It is dead after this time more, at least 9 s, if most
+    /// mingle names a silent node after about 12 s. It is dead after this time more, if most
     /// nodes answer and none reaches it. A killed mingle is dead within a second. --gone-after 2m survives
     /// longer outages; 0 waits forever.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
@@ -147,6 +147,10 @@ pub(crate) struct DoctorArgs {
 
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
+
+    /// File with the job's secret, as for mingle itself
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secret_file: Option<String>,
 
     /// Also measure transfers between all hosts, and name slow hosts; give it on all hosts
     ///

@@ -54,6 +54,11 @@ mod tests {
     fn a_word_after_options_is_said_to_be_no_command_or_to_come_first() {
         for (line, text) in [
             ("mingle --job-id foo foo", "'foo' is neither an option nor a command of mingle; "),
+            ("mingle python3 train.py", "'python3' is neither an option nor a command of mingle; "),
+            (
+                "mingle docter",
+                "unrecognized subcommand 'docter'\n\n  tip: a similar subcommand exists: 'doctor'",
+            ),
             ("mingle --job-id foo run", "give the command run first, "),
         ] {
             let error = LowArgs::try_parse_from(line.split(' ')).unwrap_err();

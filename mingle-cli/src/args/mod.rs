@@ -188,8 +188,7 @@ pub(crate) struct JoinArgs {
     ///
     /// For programs that read a file: --output hostfile=/tmp/hostfile, or template=TEMPLATE=FILE. mingle
     /// writes each file as a whole, once the world has formed and before it prints anything. In
-    /// hosts=/etc/hosts it changes only its own blocks, and removes blocks of jobs that are over.
-    /// MINGLE_OUTPUT takes a list with commas.
+    /// hosts=/etc/hosts it changes only the job's own block. MINGLE_OUTPUT takes a list with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 

@@ -164,9 +164,8 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     }
     // Job IDs may have spaces and quotes.
     let job = job.to_string().replace('\'', r"'\''");
-    let Network { interfaces, seeds, seed_dir, .. } = network;
-    let is_usual = interfaces.is_empty() && seeds.is_empty() && seed_dir.is_none();
-    let options = if is_usual { "" } else { ", with your --interface, --seed and --seed-dir" };
+    let is_usual = *network == Network::default() && config.rendezvous.secret.is_none();
+    let options = if is_usual { "" } else { ", with the same options of the network and the secret" };
     let (nodes, world) = match world.max().get() {
         most if most > LARGEST => (format!("{LARGEST} of the nodes"), LARGEST.to_string()),
         _ => ("all nodes".to_owned(), world.to_string()),
@@ -199,6 +198,7 @@ fn settings(args: DoctorArgs) -> Result<(Settings, bool), Stop> {
         job_id: args.job_id.or_else(|| (!has_job && world.is_none()).then(trial)),
         world: args.world.or_else(|| world.is_none().then(|| "1".to_owned())),
         network: args.network,
+        secret_file: args.secret_file,
         ..JoinArgs::default()
     };
     let mut config = Settings::scheduled(low, &environment)?;

@@ -132,8 +132,8 @@ impl<'a> Attended<'a> {
 
     pub(super) fn on_limit(&mut self) {
         if !self.crew.runs() && (!self.is_clearing || self.flushes.is_some()) {
-            // All has stopped in time. The other nodes do not know yet, or a reader is slow, which a node that
-            // is to end waits for no longer.
+            // All has stopped in time. The other nodes do not know yet, or a reader is slow, which a node
+            // that is to end waits for no longer.
             if self.asked == Some(Signal::SIGTERM) {
                 self.crew.relay = None;
             }

@@ -97,7 +97,7 @@ impl WatchedJob {
         let (id, observed) = match sighting {
             Sighting::Sealed => {
                 return self.unread =
-                    Some(format!("{from} seals its datagrams: give the job's own --secret-file"));
+                    Some(format!("{from} has another secret, or none: give the job's own --secret-file"));
             }
             Sighting::Version(version) => {
                 return self.unread = Some(format!("{from} speaks protocol version {version}"));

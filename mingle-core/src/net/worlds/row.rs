@@ -81,6 +81,7 @@ impl fmt::Display for Outlook {
                 number.map_or(Ok(()), |(number, most)| write!(f, ", {number} of {most}"))
             }
             Self::Open => f.write_str("this world is over"),
+            Self::Ends { most: 0, .. } => f.write_str("the job ends"),
             Self::Ends { most, hopes } => {
                 let hope =
                     if hopes { "; the job ends, unless another node turns out to be gone" } else { "" };
@@ -278,6 +279,8 @@ mod tests {
         row.is_elastic = true;
         let hope = "no restart is left of 2; the job ends, unless another node turns out to be gone";
         assert_eq!(row.outlook(end).to_string(), hope);
+        row.restarts.most = Some(0);
+        assert_eq!(row.outlook(end).to_string(), "the job ends", "nobody has asked for restarts");
         row.restarts.most = None;
         assert_eq!(row.outlook(end).to_string(), "this world is over");
     }

@@ -211,7 +211,8 @@ impl Warning {
             ),
             Self::AlreadyRunning { from } => write!(
                 f,
-                "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
+                "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone, or the job \
+                 grows"
             ),
             Self::AnotherWorld { from } => {
                 write!(f, "this job has another world, says {from}: commands of both may have the same ranks")

@@ -187,8 +187,8 @@ impl Attacker {
         // Now and then all rounds are void, and the node is sent away.
         let is_last = self.turn.is_multiple_of(64);
         wire.say(&Body::welcome(host, own, if is_last { u64::MAX } else { 0 }));
-        wire.say(&Body::prepare(round, rank, (ME, own), wire.peer()));
         wire.say(&Body::roster(round, host));
+        wire.say(&Body::prepare(round, rank, (ME, own), wire.peer()));
         wire.say(&Body::commit(round));
         if is_last {
             wire.say(&Body::redirect([0x67; 16], host, own));

@@ -26,8 +26,8 @@ pub const RAW: [&str; 9] =
 const JOIN: u8 = 0;
 const PART: u8 = 1;
 const WELCOME: u8 = 2;
-const PREPARE: u8 = 3;
-const ROSTER: u8 = 4;
+const ROSTER: u8 = 3;
+const PREPARE: u8 = 4;
 const COMMIT: u8 = 5;
 const REFUSE: u8 = 6;
 
@@ -196,7 +196,7 @@ impl Body {
 
     /// Three are here, the last of these names, and two ranks are missing.
     fn count(self, host: &str) -> Self {
-        self.number(3).number(3).text(host).text(host).text(host).number(1).number(1).number(2)
+        self.number(3).number(2).text(host).text(host).number(1).number(1).number(2)
     }
 
     pub fn announce(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {

@@ -14,9 +14,6 @@ use crate::config::Settings;
 use crate::events::Journal;
 use crate::stderr::{self, printable};
 
-/// Most names of new nodes in a line.
-const NAMES: usize = 3;
-
 /// Shows events, and writes them to the journal.
 #[derive(Debug)]
 pub(crate) struct ProgressView<'a> {
@@ -145,7 +142,7 @@ impl EventLines {
         let mut line = format!("{} of {} nodes here", progress.joined, progress.world);
         // Writing to a string cannot fail.
         let new = usize::try_from(new).unwrap_or(usize::MAX);
-        let mut newest: Vec<&HostName> = progress.newest.iter().take(new.min(NAMES)).collect();
+        let mut newest: Vec<&HostName> = progress.newest.iter().take(new).collect();
         // Of several nodes on this host, one is this node itself.
         let own = newest.iter().rposition(|host| **host == self.host).filter(|_| self.joins);
         let new = new - own.iter().count();
@@ -215,7 +212,7 @@ mod tests {
             (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
             (here(4, &["own", "d"], &[]), "4 of 8 nodes here"),
             // A node that has waited takes the rank of a node that is missing.
-            (here(8, &["8", "7", "6", "5"], &[(2, 2)]), "8 of 8 nodes here (8, 7, 6 and 1 more joined)"),
+            (here(8, &["8", "7"], &[(2, 2)]), "8 of 8 nodes here (8, 7 and 2 more joined)"),
             (
                 Event::Warning(Warning::Unconnectable { endpoint: leader().address, elsewhere: None }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \

@@ -217,7 +217,7 @@ pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
 /// `500ms`, `2s`, `1.5m`, `1h`, or seconds: one number with one unit, as `sleep` takes it. None means for
 /// ever.
 pub(crate) fn timeout(text: &str) -> Result<Option<Duration>, &'static str> {
-    const WRONG: &str = "give a time such as 500ms, 1.5s, 10m or 1h, or 0 to wait for ever";
+    const WRONG: &str = "give a time such as 500ms, 1.5s, 10m or 1h, or 0 for none";
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = match unit {
@@ -231,9 +231,9 @@ pub(crate) fn timeout(text: &str) -> Result<Option<Duration>, &'static str> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(_) if seconds == 0.0 => Ok(None),
         Ok(limit) if limit < Duration::from_millis(1) => {
-            Err("shorter than a millisecond; give 0 to wait for ever")
+            Err("shorter than a millisecond; give 0 for none")
         }
         Ok(limit) if limit <= LONGEST => Ok(Some(limit)),
-        _ => Err("longer than a year; give 0 to wait for ever"),
+        _ => Err("longer than a year; give 0 for none"),
     }
 }

@@ -270,6 +270,9 @@ fn a_node_that_waits_takes_the_seat_of_a_stopped_leader_as_soon_as_another_node_
     for (rank, proc) in [1, 2].iter().zip(&procs) {
         expect_stdout(proc, &format!("{rank} of 3 in 1"));
     }
+    for proc in &procs {
+        proc.expect_stderr("without rank 0, node0 (");
+    }
     send_signal("CONT", stopped.id());
     end(&lab, &[0, 1, 2, 3], 1);
     for outcome in finish_all(procs.into_iter().chain([standby, stopped]).collect()) {

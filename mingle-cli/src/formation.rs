@@ -126,7 +126,8 @@ impl<'a> Formation<'a> {
         self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.fabric);
         let time = duration(Duration::from_millis(self.timings.formed_ms.unwrap_or_default()));
-        stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
+        let losses = self.assignment.losses();
+        stderr::say(format_args!("world of {world} formed in {time}{losses}: rank {rank}, master {master}"));
     }
 
     /// In a world of IPv6, the IPv4 address that Gloo takes instead, where mingle has named the interface:

@@ -230,9 +230,7 @@ pub(crate) fn timeout(text: &str) -> Result<Option<Duration>, &'static str> {
     let seconds = number.parse::<f64>().map_err(|_| WRONG)? * unit;
     match Duration::try_from_secs_f64(seconds) {
         Ok(_) if seconds == 0.0 => Ok(None),
-        Ok(limit) if limit < Duration::from_millis(1) => {
-            Err("shorter than a millisecond; give 0 for none")
-        }
+        Ok(limit) if limit < Duration::from_millis(1) => Err("shorter than a millisecond; give 0 for none"),
         Ok(limit) if limit <= LONGEST => Ok(Some(limit)),
         _ => Err("longer than a year; give 0 for none"),
     }

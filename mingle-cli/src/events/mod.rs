@@ -175,6 +175,7 @@ impl Journal {
         });
         if let Some(lost) = self.goodput.formed(now()) {
             facts["lost"] = lost;
+            facts["without"] = assignment.without.iter().map(|(rank, _)| rank.get()).collect();
         }
         self.write("formed", facts);
     }

@@ -349,7 +349,8 @@ impl Driver {
         let interface = holder.map(|holder| holder.name_in(formed.local.is_ipv6()).to_owned());
         let listener = self.connections.take_listener(formed.master.is_ipv6());
         let listener = listener.filter(|_| formed.rank.get() == 0);
-        Assignment { job: self.settings.job.clone(), formed, interface, listener, running: None }
+        let (job, without) = (self.settings.job.clone(), Vec::new());
+        Assignment { job, formed, interface, listener, without, running: None }
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The nodes meet on the sessions that are there: nobody searches.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
 use super::{Driver, Met, connections, open_links};
-use crate::model::{HostName, Peer, Rank};
+use crate::model::{HostName, Member, NodeId, Peer, Rank};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -129,13 +130,15 @@ impl RunningWorld {
     fn deadline_report(&self) -> Report {
         let Reign { here, absent, .. } = self.world.reign();
         let are_silent = *here <= 1;
-        let heard = |(rank, peer): (u32, &Peer)| {
-            let is_named = self.rank != Some(Rank(rank)) && (are_silent || !absent.contains(&rank));
-            is_named.then(|| Heard { host: peer.host.clone(), address: Some(peer.address), rank: Some(rank) })
+        let heard = |member: &Member| {
+            let rank = member.rank.get();
+            let is_named = self.rank != Some(member.rank) && (are_silent || !absent.contains(&rank));
+            let (host, address) = (member.host.clone(), Some(member.address));
+            is_named.then_some(Heard { host, address, rank: Some(rank) })
         };
         Report {
             joined: *here,
-            heard: (0..).zip(&self.members).filter_map(heard).take(Report::NAMES).collect(),
+            heard: self.members.iter().filter_map(heard).take(Report::NAMES).collect(),
             are_silent,
             missing: RankRange::runs(absent.iter().copied()),
             ..Report::new(self.driver.settings.world, self.driver.settings.rank)
@@ -145,9 +148,9 @@ impl RunningWorld {
     fn leader(&self) -> Peer {
         let address = self.world.reign().leader.addresses.first().copied();
         let address = address.unwrap_or(self.driver.endpoints.preferred());
-        let member = self.members.iter().find(|peer| peer.address.ip() == address.ip());
+        let member = self.members.iter().find(|member| member.address.ip() == address.ip());
         let own = self.world.leads().then(crate::host::host_name);
-        let host = member.map(|peer| peer.host.clone()).or(own);
+        let host = member.map(|member| member.host.clone()).or(own);
         Peer { host: host.unwrap_or_else(|| HostName::new(&address.ip().to_string())), address }
     }
 
@@ -215,9 +218,13 @@ impl RunningWorld {
 
     fn assignment(mut self, mut formed: Formed) -> Assignment {
         formed.asked = self.driver.settings.world;
+        let last = std::mem::take(&mut self.members);
         self.enter(&formed);
+        let seated: BTreeSet<NodeId> = self.members.iter().map(|member| member.id).collect();
+        let left_out = last.iter().filter(|member| !seated.contains(&member.id));
+        let without = left_out.map(|member| (member.rank, member.peer())).collect();
         let assignment = self.driver.assignment(formed);
-        Assignment { running: Some(self), ..assignment }
+        Assignment { without, running: Some(self), ..assignment }
     }
 
     /// Nobody is left: as at the start.

@@ -10,7 +10,7 @@ use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
 use super::{Driver, Met, SMALL};
-use crate::model::{End, Lineage, Member, Metadata, NodeId, Peer, Rank, Roster};
+use crate::model::{End, Lineage, Member, Metadata, NodeId, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::error::Error;
@@ -44,7 +44,7 @@ pub(crate) struct RunningWorld {
     pub(super) world: World,
     pub(super) desk: Desk,
     /// The nodes of the last world, by rank.
-    pub(super) members: Vec<Peer>,
+    pub(super) members: Vec<Member>,
     /// This node's rank in it.
     pub(super) rank: Option<Rank>,
     pub(super) changes: VecDeque<Change>,
@@ -149,7 +149,7 @@ impl RunningWorld {
     /// This node is a member of a world that has formed.
     pub(super) fn enter(&mut self, formed: &Formed) {
         let members = formed.roster.as_ref().map(Roster::members).unwrap_or_default();
-        self.members = members.iter().map(Member::peer).collect();
+        self.members = members.to_vec();
         self.rank = Some(formed.rank);
         self.changes.clear();
         self.waiting = 0;
@@ -207,7 +207,7 @@ impl RunningWorld {
             epoch: world.epoch(),
             rank: rank.map_or(0, Rank::get),
             world: nodes,
-            host: host.map_or_else(crate::host::host_name, |peer| peer.host.clone()),
+            host: host.map_or_else(crate::host::host_name, |member| member.host.clone()),
             doing: if world.is_over() {
                 Doing::Over
             } else if world.has_succeeded() {
@@ -261,8 +261,8 @@ impl RunningWorld {
 
     fn report(&mut self, change: WorldChange) {
         let peer = |rank: u32| {
-            let peer = self.members.get(usize::try_from(rank).ok()?)?;
-            Some((Rank(rank), peer.clone()))
+            let member = self.members.get(usize::try_from(rank).ok()?)?;
+            Some((Rank(rank), member.peer()))
         };
         match change {
             WorldChange::Formed(plan) => {
@@ -328,7 +328,7 @@ impl RunningWorld {
     fn over(&self, cause: FirstCause) -> Over {
         let rank = cause.rank.map(Rank);
         let peer = cause.rank.and_then(|rank| self.members.get(usize::try_from(rank).ok()?));
-        Over { rank, peer: peer.cloned(), end: cause.end }
+        Over { rank, peer: peer.map(Member::peer), end: cause.end }
     }
 
     /// Hears all that has been reported already.

@@ -313,7 +313,8 @@ impl Session {
             }
             Happening::Formed(assignment) => {
                 let Formed { world, rank, master, .. } = &assignment.formed;
-                format!("world of {world} formed: rank {rank}, master {master}")
+                let losses = assignment.losses();
+                format!("world of {world} formed{losses}: rank {rank}, master {master}")
             }
             Happening::Running(Change::Over(over)) => format!("{over}; {}", self.outlook()),
             Happening::Running(Change::Cause(over)) => {

@@ -338,11 +338,14 @@ fn a_range_leaves_out_a_host_with_a_broken_path_as_a_job_does() {
     lab.firewall(1, &["ip saddr 10.77.0.10 tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
     let all: Vec<Proc> = (0..4).map(|node| spawn(&lab, node, "-j some -w 3:4 --timeout 30s")).collect();
     let reports: Vec<Report> = all.into_iter().map(|proc| Report::of(&proc.finish())).collect();
-    assert_eq!(reports.iter().map(|report| report.code).collect::<Vec<_>>(), [0, 5, 0, 0]);
+    // Of the two, a leader leaves the other out; on a busy machine the lowest address need not lead.
+    let codes: Vec<i32> = reports.iter().map(|report| report.code).collect();
+    let out = codes[..2].iter().position(|code| *code == 5).expect("one of the two is left out");
+    assert!((0..4).all(|host| codes[host] == if host == out { 5 } else { 0 }), "{codes:?}");
     let words = ["node0 (10.77.0.10) cannot open TCP connections to node1 (10.77.0.11)"];
-    reports[1].names("problem rendezvous", &words);
+    reports[out].names("problem rendezvous", &words);
     let leader = reports.iter().find(|report| report.bad() == ["warning rendezvous"]).unwrap();
-    leader.names("warning rendezvous", &["go on without node1", words[0]]);
+    leader.names("warning rendezvous", &[&format!("go on without node{out}"), words[0]]);
 }
 
 #[test]

@@ -180,19 +180,18 @@ fn a_worker_that_an_interrupt_ends_takes_those_along_that_ignore_it() {
     assert_eq!(outcome.status.code(), Some(130), "{}", outcome.render());
 }
 
-#[test]
-fn a_signal_ends_a_node_that_would_start_again_while_a_reader_holds_up_its_output() {
+/// Runs a worker on one node whose output nobody reads, asks the node to end once it has said this, and
+/// expects that it ends.
+fn end_where_a_reader_holds_up_the_output(options: &str, script: &str, said: &str) {
     let Some(lab) = Options::nodes(1).start() else { return };
-    // More than a pipe holds, and less than two: the worker ends, and its last lines are never read.
-    let script = "head -c 100000 /dev/zero | tr '\\0' x; exit 5";
     let line = format!(
-        "{{ {MINGLE} run -j slow -w 1 --workers 1 --max-restarts 9 -- sh -c \"{script}\" &
+        "{{ {MINGLE} run -j slow -w 1 --workers 1 {options} -- sh -c \"{script}\" &
             echo \"its ID: $!\" >&2; wait $!; echo \"its code: $?\" >&2; }} | sleep 1000"
     );
     let mut command = lab.command(0, "sh");
     command.args(["-c", &line]);
     let node = lab.start(0, command);
-    node.expect_stderr("worker 0 has failed here");
+    node.expect_stderr(said);
     let stderr = node.transcript.stderr.text();
     let id = stderr.split("its ID: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
     send_signal("TERM", id.parse().unwrap());
@@ -201,23 +200,17 @@ fn a_signal_ends_a_node_that_would_start_again_while_a_reader_holds_up_its_outpu
 }
 
 #[test]
+fn a_signal_ends_a_node_that_would_start_again_while_a_reader_holds_up_its_output() {
+    // More than a pipe holds, and less than two: the worker ends, and its last lines are never read.
+    let script = "head -c 100000 /dev/zero | tr '\\0' x; exit 5";
+    end_where_a_reader_holds_up_the_output("--max-restarts 9", script, "worker 0 has failed here");
+}
+
+#[test]
 fn a_drained_node_ends_in_time_although_a_reader_holds_up_its_output() {
-    let Some(lab) = Options::nodes(1).start() else { return };
     // More than a pipe holds, and less than two: all is written by the worker, and never read.
     let script = "head -c 100000 /dev/zero | tr '\\0' x; echo written >&2; sleep 1000";
-    let line = format!(
-        "{{ {MINGLE} run -j slow -w 1 --workers 1 --stop-timeout 1s -- sh -c \"{script}\" &
-            echo \"its ID: $!\" >&2; wait $!; echo \"its code: $?\" >&2; }} | sleep 1000"
-    );
-    let mut command = lab.command(0, "sh");
-    command.args(["-c", &line]);
-    let node = lab.start(0, command);
-    node.expect_stderr("[0] written");
-    let stderr = node.transcript.stderr.text();
-    let id = stderr.split("its ID: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-    send_signal("TERM", id.parse().unwrap());
-    node.expect_stderr("its code: 143");
-    node.kill_with_all_it_started();
+    end_where_a_reader_holds_up_the_output("--stop-timeout 1s", script, "[0] written");
 }
 
 #[test]

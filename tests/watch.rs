@@ -1,5 +1,5 @@
-//! `mingle watch` observes a world that forms, and asks one that runs; `--events` and the JSON output record
-//! how it went.
+//! `mingle watch` observes a world that forms, and follows the leader of one that runs; `--events` and the
+//! JSON output record how it went.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -88,9 +88,9 @@ fn run_all(lab: &Lab, nodes: usize, more: &str, script: &str) -> Vec<Proc> {
 }
 
 #[test]
-fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
+fn an_observer_sees_who_runs_and_why_the_last_world_ended_and_who_is_missing_then() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let script = "[ $MINGLE_GENERATION = 0 ] || { [ $RANK = 1 ] || exec sleep 1000; exit 0; }
+    let script = "[ $MINGLE_GENERATION = 0 ] || exec sleep 1000
         [ $RANK = 2 ] || exec sleep 1000
         while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3";
     let mut nodes = run_all(&lab, 3, "", script);
@@ -107,26 +107,26 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     let seen = shot();
     assert_eq!(states(&seen), ["0 runs", "1 runs", "2 runs"], "{seen}");
     let running = &seen["running"];
-    assert_eq!((&running["world"], &running["answered"]), (&3.into(), &3.into()), "{seen}");
-    assert_eq!((&seen["generation"], &running["restarts_left"]), (&0.into(), &3.into()), "{seen}");
+    assert_eq!((&running["world"], &running["over"]), (&3.into(), &Value::Null), "{seen}");
+    assert_eq!((&seen["generation"], &running["suspected"]), (&0.into(), &serde_json::json!([])), "{seen}");
 
     let lines = watch(&lab, 3, "--job-id ran");
-    shows(&lines, "job ran runs: 3 of 3 nodes answer, generation 0, restarts left: 3");
+    shows(&lines, "job ran runs on 3 nodes, generation 0");
     lab.shell(2, "sh", ">/run/fail");
-    shows(&lines, "the world ended: rank 2, exit code 3");
-    shows(&lines, "generation 1, restarts left: 2");
-    shows(&lines, " finished");
+    shows(&lines, &format!("the world ended: rank 2, {} (", lab.host(2)));
+    shows(&lines, "failed: exit code 3");
+    shows(&lines, "job ran runs on 3 nodes, generation 1");
     let seen = shot();
-    assert_eq!(states(&seen), ["0 runs", "1 finished", "2 runs"], "{seen}");
+    assert_eq!(states(&seen), ["0 runs", "1 runs", "2 runs"], "{seen}");
     assert_eq!(seen["generation"], 1, "{seen}");
 
-    // Rank 1 has nothing to stop, and the others wait for another node.
-    nodes[1].signal("TERM");
-    let left = nodes.remove(1).finish_within(limit(Duration::from_secs(15)));
+    // Rank 0 leads: the observer follows the next leader. The others wait for another node.
+    nodes[0].signal("TERM");
+    let left = nodes.remove(0).finish_within(limit(Duration::from_secs(15)));
     assert_eq!(left.status.code(), Some(143), "{}", left.render());
-    shows(&lines, "job ran forms its next world: 2 of 3 nodes answer, generation 1");
+    shows(&lines, "job ran forms its next world: 2 of 3 nodes here, generation 1, missing rank 0");
     let seen = shot();
-    assert_eq!(states(&seen), ["0 over", "2 over"], "{seen}");
+    assert_eq!(states(&seen), ["0 missing", "1 over", "2 over"], "{seen}");
     for node in &nodes {
         node.signal("KILL");
     }
@@ -142,7 +142,7 @@ fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job(
     let secret = format!("--secret-file {}", secret.display());
     let nodes = run_all(&lab, 3, &secret, "sleep 1000");
     let lines = watch(&lab, 3, &format!("--job-id ran {secret}"));
-    shows(&lines, "3 of 3 nodes answer");
+    shows(&lines, "job ran runs on 3 nodes");
     let without = watch(&lab, 3, "--job-id ran --format json --timeout 1200ms").finish();
     assert_eq!(
         without.status.code(),
@@ -156,6 +156,21 @@ fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job(
     }
     shows(&lines, "suspected to be gone: 2");
     shows(&lines, "rank 2: node2 (");
+}
+
+#[test]
+fn an_observer_says_that_a_stopped_leader_does_not_answer_and_follows_the_next_one() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let nodes = run_all(&lab, 2, "", "while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3");
+    let lines = watch(&lab, 2, "--job-id ran");
+    shows(&lines, "job ran runs on 2 nodes, generation 0");
+    // Its kernel holds the connections open, and the other member has nothing to say to it.
+    nodes[0].signal("STOP");
+    shows(&lines, "job ran runs, and its leader, at 10.77.0.10:");
+    shows(&lines, ", does not answer this host");
+    lab.shell(1, "sh", ">/run/fail");
+    shows(&lines, &format!("the world ended: rank 1, {} (", lab.host(1)));
+    shows(&lines, "job ran forms its next world: 1 of 2 nodes here, generation 0, missing rank 0");
 }
 
 #[test]

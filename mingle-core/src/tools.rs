@@ -2,6 +2,7 @@
 //! what `mingle watch` receives, and the ports that a command gets.
 
 pub use crate::host::{Interface, Kind, host_name};
-pub use crate::net::{Cast, HeldPorts, Judged, Station, duration, interfaces, random, reset};
-pub use crate::proto::observe::{Observed, Observer, Sighting};
-pub use crate::wire::{Doing, Notice, Reply, from_bytes, to_bytes};
+pub use crate::net::{
+    Cast, HeldPorts, Judged, Observer, Run, Sighting, Station, duration, interfaces, random, reset,
+};
+pub use crate::wire::{Notice, from_bytes, to_bytes};

@@ -19,9 +19,7 @@ use super::forming::{
     Answer, BROKEN, Broken, BrokenTo, Commit, Join, Part, Partner, Prepare, REFUSED, Refusal, Said, Trouble,
     UNREADY, Welcome,
 };
-use super::message::{
-    Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Reply, Running, Solicit,
-};
+use super::message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
 use super::{Codec, Dropped, Header, read};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Link, Metadata, Misfit, NodeId, Paths,
@@ -30,7 +28,7 @@ use crate::model::{
 
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] =
-    &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query"), (6, "Reply")];
+    &[(1, "Announce"), (2, "Solicit"), (3, "Hint"), (4, "Running"), (5, "Query")];
 
 /// The kinds of frames of a world that has not formed: the number on the wire and the name.
 pub const SAID: &[(u8, &str)] =
@@ -469,7 +467,6 @@ fn draw_message(kind: u8, from: &mut Source<'_>) -> Option<Message> {
         3 => Message::Hint(Introduction::draw(from)),
         4 => Message::Running(Running::draw(from)),
         5 => Message::Query,
-        6 => Message::Reply(Reply::draw(from)),
         _ => return None,
     };
     Some(message)

@@ -172,9 +172,9 @@ pub(crate) struct DoctorArgs {
 /// the link.
 ///
 /// It takes no part in the job and none of its ports. Under 'mingle run' with --max-restarts or --workers it
-/// also shows which nodes run, the restarts that are left, and the nodes that are suspected to be gone. On a
-/// terminal it redraws its lines; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout;
-/// the exit code is then 3 if nothing was heard.
+/// also shows which nodes run, how often they have started again and why, and the nodes that are suspected
+/// to be gone. On a terminal it redraws its lines; elsewhere each change is a line. It ends with Ctrl-C, or
+/// after --timeout; the exit code is then 3 if nothing was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct WatchArgs {
     /// The job's name [default: all jobs that are not private]

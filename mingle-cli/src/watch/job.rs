@@ -1,14 +1,15 @@
-//! One job: what its nodes send to all while they form a world, and what the members of a running world
-//! answer.
+//! One job: what its nodes send to all while they form a world, and what the leader of a world that stays
+//! says of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{Keys, Lineage, NodeId, Progress};
-use mingle_core::tools::{Doing, Observed, Observer, Reply, Sighting};
-use mingle_core::{HostName, JobId};
+use mingle_core::error::RankRange;
+use mingle_core::proto::{NodeId, Progress};
+use mingle_core::tools::{Run, Sighting};
+use mingle_core::{HostName, JobId, Member};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,18 +23,20 @@ const MOST: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct WatchedJob {
     name: JobId,
-    observer: Observer,
     nodes: BTreeMap<NodeId, HeardNode>,
     /// The members that the leader has named, and the leader's count of members then.
     named: BTreeSet<HostName>,
     counted: Option<(NodeId, u32)>,
-    /// The world that is shown, if the job runs, and when it was heard last.
-    epoch: Lineage,
-    heard: Option<Duration>,
+    /// The world that runs, and when its leader has answered last.
+    run: Option<(Run, Duration)>,
+    /// Where the leader of a world that runs is, which does not answer, and when a node has said so last.
+    led_from: Option<(SocketAddr, Duration)>,
     /// How the world ended that ended last.
     over: Option<String>,
     /// Who sent a datagram last that could not be read, and why it could not.
     unread: Option<String>,
+    /// Whether a node was heard.
+    is_heard: bool,
 }
 
 /// A node that was heard itself.
@@ -42,7 +45,8 @@ struct HeardNode {
     host: HostName,
     address: SocketAddr,
     last: Duration,
-    does: Observed,
+    /// If it leads, how many nodes have joined it.
+    leads: Option<Progress>,
 }
 
 /// A node as it is shown. Their order is that in which they are shown.
@@ -55,90 +59,46 @@ struct NodeRow {
     state: &'static str,
 }
 
-/// A running world, as those of its members show it that are not silent.
-#[derive(Debug, Serialize)]
-struct RunState {
-    world: u32,
-    answered: usize,
-    restarts_left: Option<u32>,
-    /// The lowest ranks that some member suspects.
-    suspected: BTreeSet<u32>,
-    /// The nodes that wait for a seat.
-    waiting: u32,
-    /// Whether the world is over, as all say that answer.
-    #[serde(skip)]
-    is_over: bool,
-}
-
-fn state(doing: Doing) -> &'static str {
-    match doing {
-        Doing::Runs => "runs",
-        Doing::Finished => "finished",
-        Doing::Over => "over",
+/// What the member of this rank does.
+fn state(run: &Run, rank: u32) -> &'static str {
+    match run {
+        _ if run.suspected.contains(&rank) => "suspected",
+        Run { has_finished: true, .. } => "finished",
+        Run { over: None, .. } => "runs",
+        _ if run.missing.iter().any(|range| (range.first..=range.last).contains(&rank)) => "missing",
+        _ => "over",
     }
 }
 
 impl WatchedJob {
-    pub(super) fn new(name: JobId, keys: Option<&Keys>, id: NodeId) -> Self {
+    pub(super) fn new(name: JobId) -> Self {
         Self {
-            observer: Observer::new(name.tag(), keys, id),
             name,
             nodes: BTreeMap::new(),
             named: BTreeSet::new(),
             counted: None,
-            epoch: Lineage::default(),
-            heard: None,
+            run: None,
+            led_from: None,
             over: None,
             unread: None,
+            is_heard: false,
         }
     }
 
-    fn observe(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
-        let (id, observed) = match sighting {
-            Sighting::Sealed => {
-                return self.unread =
-                    Some(format!("{from} has another secret, or none: give the job's own --secret-file"));
-            }
-            Sighting::Version(version) => {
-                return self.unread = Some(format!("{from} speaks protocol version {version}"));
-            }
-            Sighting::Node(id, observed) => (id, observed),
-        };
-        let (host, address, epoch) = match &observed {
-            Observed::Leads(Progress { leader, .. }) => {
-                (leader.host.clone(), leader.address, Lineage::default())
-            }
-            Observed::Seeks(host) => (host.clone(), from, Lineage::default()),
-            Observed::Runs(runs) => (runs.host.clone(), from, runs.epoch),
-        };
-        if !self.admits(now, epoch) {
+    /// A node that looks for others was heard. While a world runs such nodes wait for a seat in it.
+    fn observe(&mut self, id: NodeId, node: HeardNode) {
+        let now = node.last;
+        self.is_heard = true;
+        if self.running(now).is_some() {
             return;
         }
-        if let Observed::Runs(Reply { ended: Some((rank, end)), .. }) = observed {
-            self.over = Some(format!("the world ended: rank {rank}, {end}"));
-        }
-        if self.epoch != epoch {
-            self.epoch = epoch;
-            self.nodes.clear();
-            self.named.clear();
-        }
-        self.heard = Some(now);
+        self.run = None;
         if has_room(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
-            self.nodes.insert(id, HeardNode { host, address, last: now, does: observed });
+            self.nodes.insert(id, node);
         }
         if let Some((leader, progress)) = self.leader(now).filter(|(leader, _)| *leader == id) {
             self.count(leader, progress.joined, progress.newest.clone());
         }
-    }
-
-    /// Whether a datagram of this epoch counts: of the epoch that is shown, or of a restart after it.
-    /// Datagrams of an earlier world and of another run of the job are ignored, until the epoch that is shown
-    /// falls silent: a new run begins at generation 0, and a stranger can forge a generation that no restart
-    /// will ever reach.
-    fn admits(&self, now: Duration, epoch: Lineage) -> bool {
-        let ours = self.epoch;
-        let is_restart = epoch > ours && (ours.origin == 0 || ours.origin == epoch.origin);
-        epoch == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
     /// A leader names members that have joined, but not members that have left: when the count falls, or when
@@ -160,46 +120,35 @@ impl WatchedJob {
 
     /// Of the nodes that lead, the one with the most members, which the others will join.
     fn leader(&self, now: Duration) -> Option<(NodeId, &Progress)> {
-        let leaders = self.loud(now).filter_map(|(id, node)| match &node.does {
-            Observed::Leads(progress) => Some((id, progress)),
-            _ => None,
-        });
+        let leaders = self.loud(now).filter_map(|(id, node)| Some((id, node.leads.as_ref()?)));
         leaders.max_by_key(|(id, progress)| (progress.joined, Reverse(*id)))
     }
 
-    /// The world that runs; none where no member answers.
-    fn running(&self, now: Duration) -> Option<RunState> {
-        let members = self.loud(now).filter_map(|(_, node)| match &node.does {
-            Observed::Runs(runs) => Some(runs),
-            _ => None,
-        });
-        let members: Vec<&Reply> = members.collect();
-        Some(RunState {
-            world: members.first()?.world,
-            answered: members.len(),
-            restarts_left: members.iter().filter_map(|runs| runs.restarts_left).min(),
-            suspected: members.iter().flat_map(|runs| runs.suspected.iter()).copied().collect(),
-            waiting: members.iter().map(|runs| runs.waiting).max().unwrap_or_default(),
-            is_over: members.iter().all(|runs| runs.doing == Doing::Over),
-        })
+    /// The world that runs; none where its leader does not answer.
+    fn running(&self, now: Duration) -> Option<&Run> {
+        self.run.as_ref().filter(|(_, last)| !is_silent(now, *last)).map(|(run, _)| run)
     }
 
-    /// The nodes that are here, and the suspected ones, which may be silent.
     fn rows(&self, now: Duration) -> Vec<NodeRow> {
-        let leader = self.leader(now).map(|(id, _)| id);
-        let suspected = self.running(now).map(|running| running.suspected).unwrap_or_default();
-        let row = |(id, node): (&NodeId, &HeardNode)| {
-            let (rank, state) = match &node.does {
-                Observed::Runs(runs) if suspected.contains(&runs.rank) => (Some(runs.rank), "suspected"),
-                _ if is_silent(now, node.last) => return None,
-                Observed::Runs(runs) => (Some(runs.rank), state(runs.doing)),
-                _ if leader == Some(*id) => (None, "leads"),
-                _ if self.named.contains(&node.host) => (None, "joined"),
-                _ => (None, "seeks"),
+        if let Some(run) = self.running(now) {
+            let row = |(rank, member): (u32, &Member)| NodeRow {
+                rank: Some(rank),
+                host: member.host.clone(),
+                address: Some(member.address),
+                state: state(run, rank),
             };
-            Some(NodeRow { rank, host: node.host.clone(), address: Some(node.address), state })
+            return (0..).zip(run.members.iter()).map(row).collect();
+        }
+        let leader = self.leader(now).map(|(id, _)| id);
+        let row = |(id, node): (NodeId, &HeardNode)| {
+            let state = match leader {
+                Some(leader) if leader == id => "leads",
+                _ if self.named.contains(&node.host) => "joined",
+                _ => "seeks",
+            };
+            NodeRow { rank: None, host: node.host.clone(), address: Some(node.address), state }
         };
-        let mut rows: Vec<NodeRow> = self.nodes.iter().filter_map(row).collect();
+        let mut rows: Vec<NodeRow> = self.loud(now).map(row).collect();
         if leader.is_some() {
             let heard: BTreeSet<HostName> = rows.iter().map(|row| row.host.clone()).collect();
             let unheard = self.named.difference(&heard).cloned();
@@ -211,37 +160,68 @@ impl WatchedJob {
 
     /// How far the job has come, in one line.
     fn summary(&self, now: Duration) -> String {
-        let (name, generation) = (&self.name, self.epoch.generation);
-        if let Some((_, progress)) = self.leader(now) {
-            return format!("job {name}: {progress}; {} leads", progress.leader);
-        }
-        let Some(RunState { world, answered, restarts_left, suspected, waiting, is_over }) =
-            self.running(now)
-        else {
-            return match self.loud(now).count() {
-                0 if self.nodes.is_empty() => format!("job {name}: no node heard so far"),
-                0 => format!("job {name} is silent: its world has formed or has ended, or is out of reach"),
-                count => format!("job {name}: {count} nodes heard, and none leads"),
+        let name = &self.name;
+        if let Some(run) = self.running(now) {
+            let Run { members, missing, suspected, waiting, generation, .. } = run;
+            let nodes = members.len();
+            let does = match run.over {
+                _ if run.has_finished => format!("has finished on {nodes} nodes"),
+                None => format!("runs on {nodes} nodes"),
+                Some(_) => format!("forms its next world: {} of {nodes} nodes here", run.here),
             };
-        };
-        let left = restarts_left.map(|left| format!("restarts left: {left}"));
-        let ranks: Vec<String> = suspected.iter().map(u32::to_string).collect();
-        let suspected = (!ranks.is_empty()).then(|| format!("suspected to be gone: {}", ranks.join(" ")));
-        let waiting = (waiting > 0).then(|| format!("waiting for a seat: {waiting}"));
-        let does = if is_over { "forms its next world" } else { "runs" };
-        let runs = format!("job {name} {does}: {answered} of {world} nodes answer, generation {generation}");
-        [Some(runs), left, suspected, waiting].into_iter().flatten().collect::<Vec<_>>().join(", ")
+            let missing = (!missing.is_empty()).then(|| format!("missing {}", RankRange::list(missing)));
+            let ranks: Vec<String> = suspected.iter().map(u32::to_string).collect();
+            let suspected = (!ranks.is_empty()).then(|| format!("suspected to be gone: {}", ranks.join(" ")));
+            let waiting = (*waiting > 0).then(|| format!("waiting for a seat: {waiting}"));
+            let first = format!("job {name} {does}, generation {generation}");
+            let all = [Some(first), missing, suspected, waiting].into_iter().flatten();
+            return all.collect::<Vec<_>>().join(", ");
+        }
+        if let Some((leader, _)) = self.led_from.filter(|(_, last)| !is_silent(now, *last)) {
+            return format!("job {name} runs, and its leader, at {leader}, does not answer this host");
+        }
+        match (self.leader(now), self.loud(now).count()) {
+            (Some((_, progress)), _) => format!("job {name}: {progress}; {} leads", progress.leader),
+            (None, 0) if !self.is_heard => format!("job {name}: no node heard so far"),
+            (None, 0) => {
+                format!("job {name} is silent: its world has formed or has ended, or is out of reach")
+            }
+            (None, count) => format!("job {name}: {count} nodes heard, and none leads"),
+        }
     }
 }
 
 impl Scene for WatchedJob {
-    fn question(&mut self) -> Option<Vec<u8>> {
-        Some(self.observer.query())
-    }
-
-    fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
-        if let Some(sighting) = self.observer.read(datagram) {
-            self.observe(now, from, sighting);
+    fn see(&mut self, now: Duration, sighting: Sighting) {
+        match sighting {
+            Sighting::Sealed(from) => {
+                self.unread =
+                    Some(format!("{from} has another secret, or none: give the job's own --secret-file"));
+            }
+            Sighting::Version(from, version) => {
+                self.unread = Some(format!("{from} speaks protocol version {version}"));
+            }
+            Sighting::Leads(id, progress) => {
+                let (host, address) = (progress.leader.host.clone(), progress.leader.address);
+                self.observe(id, HeardNode { host, address, last: now, leads: Some(progress) });
+            }
+            Sighting::Seeks(id, host, address) => {
+                self.observe(id, HeardNode { host, address, last: now, leads: None });
+            }
+            Sighting::LedFrom(leader) => {
+                self.is_heard = true;
+                self.led_from = Some((leader, now));
+            }
+            Sighting::Runs(run) => {
+                if let Some(over) = &run.over {
+                    self.over = Some(format!("the world ended: {over}"));
+                }
+                self.is_heard = true;
+                self.nodes.clear();
+                self.named.clear();
+                (self.run, self.led_from) = (Some((run, now)), None);
+            }
+            Sighting::Job(..) => {}
         }
     }
 
@@ -257,14 +237,24 @@ impl Scene for WatchedJob {
 
     fn document(&self, now: Duration) -> Value {
         let progress = self.leader(now).map(|(_, progress)| progress);
+        let run = self.running(now);
+        let running = |run: &Run| {
+            json!({
+                "world": run.members.len(),
+                "here": run.here,
+                "over": run.over.as_ref().map(ToString::to_string),
+                "suspected": run.suspected,
+                "waiting": run.waiting,
+            })
+        };
         let mut facts = json!({
             "job": self.name.as_str(),
             "heard": self.silence().is_none(),
             "unread": self.unread,
-            "generation": self.epoch.generation,
+            "generation": run.map_or(0, |run| run.generation),
             "joined": progress.map(|progress| progress.joined),
             "missing": progress.map(|progress| rank_ranges(&progress.missing)),
-            "running": self.running(now),
+            "running": run.map(running),
             "nodes": self.rows(now),
         });
         add_world(&mut facts, progress.map(|progress| progress.world));
@@ -272,7 +262,7 @@ impl Scene for WatchedJob {
     }
 
     fn silence(&self) -> Option<String> {
-        (self.heard.is_none() && self.over.is_none() && self.unread.is_none()).then(|| {
+        (!self.is_heard && self.unread.is_none()).then(|| {
             format!(
                 "nothing was heard of job {}: it is neither forming nor running under 'mingle run' with --max-restarts \
                  or --workers, or has another secret than this watch, or multicast does not pass between its nodes and \
@@ -285,8 +275,6 @@ impl Scene for WatchedJob {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::End;
-    use mingle_core::error::RankRange;
     use mingle_core::proto::Peer;
 
     use super::*;
@@ -299,27 +287,25 @@ mod tests {
         SocketAddr::from(([10, 0, 0, node], 29503))
     }
 
-    fn sighting(node: u8, observed: Observed) -> Sighting {
-        Sighting::Node(NodeId([node; 16]), observed)
+    fn seeks(node: u8) -> Sighting {
+        Sighting::Seeks(NodeId([node; 16]), HostName::new(&format!("node-{node}")), at(node))
     }
 
-    /// A member of a world of the run of the job that has this origin.
-    fn runs(node: u8, origin: u64, generation: u32) -> Sighting {
-        let runs = Reply {
-            epoch: Lineage { generation, origin },
-            host: HostName::new(&format!("node-{node}")),
-            rank: 0,
-            world: 3,
-            doing: Doing::Runs,
-            restarts_left: Some(2),
-            suspected: [].into_iter().collect(),
-            waiting: 0,
-            ended: Some((2, End::Exited(3))),
-        };
-        sighting(node, Observed::Runs(runs))
+    /// A world of two without names of its members.
+    fn runs(generation: u32) -> Sighting {
+        Sighting::Runs(Run {
+            generation,
+            members: [].into(),
+            over: None,
+            has_finished: false,
+            suspected: [1].into(),
+            waiting: 2,
+            here: 0,
+            missing: Vec::new(),
+        })
     }
 
-    fn leads(node: u8, joined: u32, newest: &[&str]) -> Observed {
+    fn leads(node: u8, joined: u32, newest: &[&str]) -> Sighting {
         let progress = Progress {
             joined,
             world: "4".parse().unwrap(),
@@ -327,11 +313,11 @@ mod tests {
             missing: vec![RankRange { first: 3, last: 3 }],
             leader: Peer { host: HostName::new(&format!("node-{node}")), address: at(node) },
         };
-        Observed::Leads(progress)
+        Sighting::Leads(NodeId([node; 16]), progress)
     }
 
     fn job() -> WatchedJob {
-        WatchedJob::new("foo".parse().unwrap(), None, NodeId([99; 16]))
+        WatchedJob::new("foo".parse().unwrap())
     }
 
     /// The hosts that are shown, each with its state.
@@ -343,9 +329,9 @@ mod tests {
     fn the_leader_of_the_most_is_named_and_each_node_has_a_line() {
         let mut job = job();
         assert_eq!(job.lines(seconds(0)), ["job foo: no node heard so far"]);
-        job.observe(seconds(1), at(2), sighting(2, leads(2, 1, &[])));
-        job.observe(seconds(1), at(3), sighting(3, Observed::Seeks(HostName::new("node-3"))));
-        job.observe(seconds(1), at(1), sighting(1, leads(1, 3, &["node-2", "node-9"])));
+        job.see(seconds(1), leads(2, 1, &[]));
+        job.see(seconds(1), seeks(3));
+        job.see(seconds(1), leads(1, 3, &["node-2", "node-9"]));
         assert_eq!(
             job.lines(seconds(1)),
             [
@@ -363,67 +349,44 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_ignored() {
+    fn a_world_that_runs_replaces_what_was_heard_until_its_leader_is_silent() {
         let mut job = job();
-        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &[])));
-        job.observe(seconds(2), at(3), runs(3, 1, 1));
-        assert!(job.lines(seconds(2)).contains(&"the world ended: rank 2, exit code 3".to_owned()));
-        job.observe(seconds(3), at(4), runs(4, 1, 0));
-        job.observe(seconds(3), at(1), sighting(1, leads(1, 4, &[])));
-        assert_eq!(states(&job, seconds(3)), ["node-3 runs"]);
-        assert!(job.summary(seconds(3)).contains("generation 1"), "{}", job.summary(seconds(3)));
+        job.see(seconds(1), leads(1, 2, &["b"]));
+        job.see(seconds(2), runs(3));
+        let line = "job foo runs on 0 nodes, generation 3, suspected to be gone: 1, waiting for a seat: 2";
+        assert_eq!(job.lines(seconds(2)), [line]);
+        job.see(seconds(5), leads(2, 1, &[]));
+        assert_eq!(job.lines(seconds(5)), [line]);
+        assert!(job.summary(seconds(8)).contains("is silent"));
+        job.see(seconds(3), Sighting::LedFrom(at(9)));
+        let line = "job foo runs, and its leader, at 10.0.0.9:29503, does not answer this host";
+        assert_eq!(job.lines(seconds(8)), [line]);
+        job.led_from = None;
+        job.see(seconds(8), leads(2, 1, &[]));
+        assert_eq!(states(&job, seconds(8)), ["node-2 leads"]);
     }
 
     #[test]
     fn a_sealed_job_is_shown_without_its_nodes() {
         let mut job = job();
         assert!(job.silence().is_some());
-        job.observe(seconds(1), at(1), Sighting::Sealed);
+        job.see(seconds(1), Sighting::Sealed(at(1)));
         assert!(job.silence().is_none() && job.document(seconds(1))["unread"].is_string());
         assert!(job.lines(seconds(1))[1].contains("--secret-file"));
     }
 
     #[test]
-    fn a_new_run_is_shown_once_the_earlier_one_is_silent() {
-        for (new, state) in [
-            (sighting(2, leads(2, 1, &[])), "node-2 leads"),
-            (runs(2, 2, 1), "node-2 runs"),
-            (runs(2, 2, 7), "node-2 runs"),
-        ] {
-            let mut job = job();
-            job.observe(seconds(1), at(1), runs(1, 1, 1));
-            job.observe(seconds(5), at(2), new.clone());
-            assert_eq!(states(&job, seconds(5)), ["node-1 runs"]);
-            job.observe(seconds(7), at(2), new);
-            assert_eq!(states(&job, seconds(7)), [state]);
-        }
-    }
-
-    #[test]
-    fn a_restart_is_shown_at_once_and_a_forged_one_only_while_it_sends() {
-        let mut job = job();
-        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &[])));
-        job.observe(seconds(1), at(2), runs(2, 1, 1));
-        assert_eq!(states(&job, seconds(1)), ["node-2 runs"]);
-        job.observe(seconds(2), at(9), runs(9, 1, u32::MAX));
-        for second in 3..=8 {
-            job.observe(seconds(second), at(2), runs(2, 1, 1));
-        }
-        assert_eq!(states(&job, seconds(8)), ["node-2 runs"]);
-    }
-
-    #[test]
     fn a_node_that_left_is_no_longer_shown_as_joined() {
         let mut job = job();
-        job.observe(seconds(1), at(1), sighting(1, leads(1, 2, &["b"])));
-        job.observe(seconds(2), at(1), sighting(1, leads(1, 3, &["c"])));
+        job.see(seconds(1), leads(1, 2, &["b"]));
+        job.see(seconds(2), leads(1, 3, &["c"]));
         assert_eq!(states(&job, seconds(2)), ["b joined", "c joined", "node-1 leads"]);
-        job.observe(seconds(3), at(1), sighting(1, leads(1, 2, &["c"])));
+        job.see(seconds(3), leads(1, 2, &["c"]));
         assert_eq!(states(&job, seconds(3)), ["c joined", "node-1 leads"]);
         // The names of a leader with fewer members are ignored until the other is silent.
-        job.observe(seconds(4), at(2), sighting(2, leads(2, 1, &["d"])));
+        job.see(seconds(4), leads(2, 1, &["d"]));
         assert_eq!(states(&job, seconds(4)).len(), 3);
-        job.observe(seconds(9), at(2), sighting(2, leads(2, 3, &[])));
+        job.see(seconds(9), leads(2, 3, &[]));
         assert_eq!(states(&job, seconds(9)), ["node-2 leads"]);
     }
 
@@ -433,11 +396,11 @@ mod tests {
         for number in 0..20_000_u128 {
             let host = HostName::new(&format!("h{number}"));
             let id = NodeId((number + 1).to_be_bytes());
-            job.observe(seconds(1), at(1), Sighting::Node(id, Observed::Seeks(host.clone())));
+            job.see(seconds(1), Sighting::Seeks(id, host.clone(), at(1)));
             job.count(NodeId([5; 16]), 2, vec![host]);
         }
         assert_eq!((job.nodes.len(), job.named.len()), (MOST, MOST));
-        job.observe(seconds(7), at(1), sighting(1, leads(1, 2, &["b"])));
+        job.see(seconds(7), leads(1, 2, &["b"]));
         assert!(states(&job, seconds(7)) == ["b joined", "node-1 leads"]);
     }
 }

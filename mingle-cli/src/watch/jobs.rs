@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::tools::Notice;
+use mingle_core::tools::{Notice, Sighting};
 use serde_json::{Value, json};
 
 use super::{Scene, has_room, is_silent};
@@ -26,8 +26,8 @@ impl Jobs {
 }
 
 impl Scene for Jobs {
-    fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
-        let Some(notice) = Notice::decode(datagram) else { return };
+    fn see(&mut self, now: Duration, sighting: Sighting) {
+        let Sighting::Job(notice, from) = sighting else { return };
         let tag = notice.tag();
         if has_room(&mut self.0, &tag, MOST, |(.., last)| is_silent(now, *last)) {
             self.0.insert(tag, (notice, from, now));
@@ -89,9 +89,8 @@ mod tests {
         let from: SocketAddr = "10.0.0.1:29503".parse().unwrap();
         assert_eq!(jobs.lines(seconds(0)), ["no job forms on this link"]);
         for notice in notices() {
-            jobs.hear(seconds(1), from, &notice);
+            jobs.see(seconds(1), Sighting::Job(Notice::decode(&notice).unwrap(), from));
         }
-        jobs.hear(seconds(1), from, b"MNGL and so on, which is not a notice");
         assert_eq!(
             jobs.lines(seconds(2)),
             [

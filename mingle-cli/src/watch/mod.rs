@@ -12,15 +12,14 @@ mod jobs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant};
 
-use mingle_core::tools::{self, Station};
+use mingle_core::tools::{Observer, Sighting};
 use mingle_core::{JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{interval, sleep};
 
 use crate::advice;
 use crate::args::WatchArgs;
@@ -39,8 +38,6 @@ use jobs::Jobs;
 const SHOT: Duration = Duration::from_secs(2);
 /// How often changes are shown.
 const SHOW: Duration = Duration::from_millis(250);
-/// How often the members of a running world are asked.
-const ASK: Duration = Duration::from_secs(1);
 /// A node that has sent regularly, and then nothing for this long, has finished or is gone.
 const SILENT: Duration = Duration::from_secs(5);
 /// The most lines for the changes at one time: a stranger can cause any number.
@@ -48,11 +45,7 @@ const MOST_LINES: usize = 1024;
 
 /// The subject that is watched: one job or all jobs. Times are since the start.
 trait Scene {
-    /// The datagram that asks the members of a running world for their status.
-    fn question(&mut self) -> Option<Vec<u8>> {
-        None
-    }
-    fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
+    fn see(&mut self, now: Duration, sighting: Sighting);
     /// The whole state, for people.
     fn lines(&self, now: Duration) -> Vec<String>;
     /// The whole state, for programs.
@@ -69,16 +62,12 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     runtime()?.block_on(async {
         let (opened, scene): (_, Box<dyn Scene>) = match job {
-            Some(job) => {
-                let keys = secret.map(|secret| secret.keys(&job));
-                let id = tools::random().map(mingle_core::proto::NodeId).map_err(Stop::Rendezvous)?;
-                (Station::of_observer(&job, &network), Box::new(WatchedJob::new(job, keys.as_ref(), id)))
-            }
-            None => (Station::of_all_jobs(&network), Box::new(Jobs::default())),
+            Some(job) => (Observer::of_job(&job, secret.as_ref(), &network), Box::new(WatchedJob::new(job))),
+            None => (Observer::of_all_jobs(&network), Box::new(Jobs::default())),
         };
-        let listener = opened.map_err(Stop::Rendezvous)?;
-        stderr::warn(listener.warnings().iter().map(advice::warning));
-        watch(listener, scene, is_json, limit).await
+        let observer = opened.map_err(Stop::Rendezvous)?;
+        stderr::warn(observer.warnings().iter().map(advice::warning));
+        watch(observer, scene, is_json, limit).await
     })
 }
 
@@ -113,7 +102,7 @@ impl WatchedJobs {
 }
 
 async fn watch(
-    mut listener: Station,
+    mut observer: Observer,
     mut scene: Box<dyn Scene>,
     is_json: bool,
     limit: Duration,
@@ -122,19 +111,14 @@ async fn watch(
     let now = Instant::now;
     let started = now();
     let mut screen = if is_json { None } else { Some(Screen::new()?) };
-    let (mut tick, mut ask) = (interval(SHOW), interval(ASK));
-    // After a pause of this process, one question is enough.
-    ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = interval(SHOW);
     let mut end = std::pin::pin!(sleep(limit));
     let mut is_read = true;
     while is_read {
         tokio::select! {
-            (from, _, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
+            sighting = observer.next() => scene.see(now() - started, sighting),
             _ = tick.tick() => if let Some(screen) = &mut screen {
                 is_read = screen.show(scene.lines(now() - started))?;
-            },
-            _ = ask.tick() => if let Some(question) = scene.question() {
-                let _ = listener.send_to_all(&question);
             },
             () = &mut end => break,
         }

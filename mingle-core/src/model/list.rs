@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// list from the network is an error. Serde reserves at most 1 MiB by the length that a sender claims.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct List<T, const MAX: usize>(Vec<T>);
+pub(crate) struct List<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> List<T, MAX> {
     pub(crate) fn into_vec(self) -> Vec<T> {

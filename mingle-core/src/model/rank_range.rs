@@ -19,7 +19,7 @@ impl RankRange {
         let mut runs: Vec<Self> = Vec::new();
         for rank in ranks {
             match runs.last_mut() {
-                Some(run) if run.last + 1 == rank => run.last = rank,
+                Some(run) if run.last.checked_add(1) == Some(rank) => run.last = rank,
                 _ => runs.push(Self { first: rank, last: rank }),
             }
         }

@@ -7,7 +7,7 @@
 //! sockets/      a node's own port, the multicast groups, and TCP connections
 //! worlds/       a node that stays with its job: the supervisor of its worlds
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
-//! station       the same sockets for `mingle doctor` and `mingle watch`
+//! station       the same datagram sockets for `mingle doctor`; observer: and for `mingle watch`
 //! ```
 
 mod assignment;
@@ -16,6 +16,7 @@ mod discovery;
 mod driver;
 mod error;
 mod network;
+mod observer;
 mod rendezvous;
 mod session;
 mod sockets;
@@ -30,6 +31,7 @@ pub use clock::random;
 pub use discovery::{InvalidSeed, Seed};
 pub use error::{Ended, Error};
 pub use network::Network;
+pub use observer::{Observer, Run, Sighting};
 pub use rendezvous::Rendezvous;
 pub use sockets::held::HeldPorts;
 pub use sockets::links::Cast;

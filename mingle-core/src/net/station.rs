@@ -124,13 +124,7 @@ impl Station {
     }
 
     /// Listens to the directory groups, in which the leaders of all jobs that are not private advertise.
-    ///
-    /// # Errors
-    /// As for [`Station::of_observer`].
-    ///
-    /// # Panics
-    /// As for [`Station::of_node`].
-    pub fn of_all_jobs(network: &Network) -> Result<Self, Error> {
+    pub(super) fn of_all_jobs(network: &Network) -> Result<Self, Error> {
         let groups = advertiser::groups(network.discovery_port);
         // Advertisers send no broadcast.
         let own = Network { broadcast: false, ..network.clone() };

@@ -1,40 +1,24 @@
-//! What a node of a world that stays answers to datagrams: newcomers learn who leads, and observers what this
-//! node does.
+//! What a node of a world that stays answers to datagrams: newcomers and observers learn who leads.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use rand::RngExt as _;
 
 use super::output::Output;
 use super::report::Failure;
-use super::scale::Scale;
 use super::shared::Shared;
 use super::timer::Time;
 use crate::model::NodeId;
 use crate::wire::world::Contact;
-use crate::wire::{Message, Refusal, Reply};
+use crate::wire::{Message, Refusal};
 
-/// The most hosts whose observers are answered at once, one on each.
-const OBSERVERS: usize = 4;
-/// The least time between two answers to observers: anybody can ask.
-const PAUSE: Duration = Duration::from_millis(250);
-/// Each rank answers a node's part of a turn after the rank below it, so that an observer can read all
-/// answers. Later ranks than this begin anew: an observer asks again each second.
-const LAST_TURN: u32 = 16_384;
-/// Of all that hear a newcomer's question to all, the leader answers, which may not hear it, and about so
-/// many others.
+/// Of all that hear the question of a newcomer or an observer to all, the leader answers, which may not hear
+/// it, and about so many others.
 const OTHERS: u32 = 4;
 
 /// The datagrams of a node beside its sessions.
 pub(crate) struct Desk {
     shared: Shared,
-    observers: BTreeMap<IpAddr, (NodeId, SocketAddr)>,
-    /// When they are answered.
-    due: Option<Time>,
-    /// When the next answer may be sent.
-    next: Time,
     /// The generation and the leader of another part of the job, the greatest that was heard of, and who has
     /// said so.
     other: Option<(u32, NodeId, SocketAddr)>,
@@ -42,7 +26,7 @@ pub(crate) struct Desk {
     is_asked: bool,
 }
 
-/// Where a newcomer finds the world.
+/// Where a newcomer or an observer finds the world.
 pub(crate) struct Sign<'a> {
     pub(crate) leader: &'a Contact,
     pub(crate) generation: u32,
@@ -56,7 +40,7 @@ impl Desk {
     /// In the place of a node whose rendezvous has ended. In a job with a secret the datagrams' counters go
     /// on, so that none is used twice.
     pub(crate) fn new(shared: Shared) -> Self {
-        Self { shared, observers: BTreeMap::new(), due: None, next: Time::ZERO, other: None, is_asked: false }
+        Self { shared, other: None, is_asked: false }
     }
 
     /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
@@ -65,7 +49,7 @@ impl Desk {
         now: Time,
         from: SocketAddr,
         bytes: &[u8],
-        (rank, sign): (Option<u32>, Option<Sign<'_>>),
+        sign: Option<Sign<'_>>,
         is_member: impl Fn(NodeId) -> bool,
     ) {
         self.shared.now = self.shared.now.max(now);
@@ -76,15 +60,7 @@ impl Desk {
             return;
         }
         match message {
-            Message::Query => {
-                if let Some(rank) = rank.filter(|_| self.observers.len() < OBSERVERS) {
-                    self.observers.insert(from.ip(), (header.sender, from));
-                    let turn = self.shared.now + Scale(rank % LAST_TURN).turn();
-                    let due = turn.max(self.next);
-                    self.due = Some(self.due.map_or(due, |known| known.min(due)));
-                }
-            }
-            Message::Solicit(_) | Message::Announce(_) => {
+            Message::Solicit(_) | Message::Announce(_) | Message::Query => {
                 self.is_asked = true;
                 let Some(Sign { leader, generation, leads, members }) = sign else { return };
                 if !to_all || leads || self.shared.rng.random_range(0..members.max(1)) < OTHERS {
@@ -129,23 +105,6 @@ impl Desk {
         self.shared.failure(refusal, self.shared.peer())
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.due
-    }
-
-    /// Answers the observers that have asked, if it is time to.
-    pub(crate) fn handle_timeout(&mut self, now: Time, reply: impl FnOnce() -> Reply) {
-        self.shared.now = self.shared.now.max(now);
-        if self.due.take_if(|due| *due <= now).is_none() {
-            return;
-        }
-        self.next = now + PAUSE;
-        let reply = Message::Reply(reply());
-        for (observer, source) in std::mem::take(&mut self.observers).into_values() {
-            self.shared.send(source, observer, &reply);
-        }
-    }
-
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         self.shared.next_output()
     }
@@ -154,10 +113,10 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage};
+    use crate::model::HostName;
     use crate::proto::config::Config;
     use crate::proto::tests::{codec, endpoint, id, tag};
-    use crate::wire::{Doing, Header, Running};
+    use crate::wire::{Header, Running};
 
     /// The desk of node 2.
     fn desk(seed: u64) -> Desk {
@@ -168,10 +127,6 @@ mod tests {
         Contact { id: id(1), addresses: vec![([10, 0, 0, 1], 41_877).into()] }
     }
 
-    fn ms(milliseconds: u64) -> Time {
-        Time::from_millis(milliseconds)
-    }
-
     impl Desk {
         /// Node `from` writes to node 2, which has this rank and may know who leads. Returns the answers.
         fn hear(
@@ -179,11 +134,11 @@ mod tests {
             from: u8,
             recipient: NodeId,
             message: &Message,
-            signs: (Option<u32>, Option<Sign<'_>>),
+            sign: Option<Sign<'_>>,
         ) -> Vec<(SocketAddr, Message)> {
             let header = Header { sender: id(from), recipient };
             let datagram = codec().encode(header, message);
-            self.handle_datagram(self.shared.now, endpoint(from), &datagram, signs, |_| false);
+            self.handle_datagram(self.shared.now, endpoint(from), &datagram, sign, |_| false);
             self.sent()
         }
 
@@ -195,27 +150,6 @@ mod tests {
             });
             sent.collect()
         }
-
-        /// The observers that are answered at this time.
-        fn answered(&mut self, now: Time) -> Vec<SocketAddr> {
-            self.handle_timeout(now, || reply(0));
-            let sent = self.sent().into_iter();
-            sent.filter(|(_, message)| *message == Message::Reply(reply(0))).map(|(to, _)| to).collect()
-        }
-    }
-
-    fn reply(rank: u32) -> Reply {
-        Reply {
-            epoch: Lineage::default(),
-            rank,
-            world: 4,
-            host: HostName::new("b"),
-            doing: Doing::Runs,
-            restarts_left: None,
-            suspected: [].into_iter().collect(),
-            waiting: 0,
-            ended: None,
-        }
     }
 
     fn solicit() -> Message {
@@ -223,19 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_asks_all_hears_of_the_leader_by_the_leader_and_about_four_others() {
+    fn a_newcomer_or_an_observer_that_asks_all_hears_of_the_leader_by_the_leader_and_about_four_others() {
         let contact = leader();
-        let answers = |leads, members, recipient| {
+        let asked = |question: &Message, leads, members, recipient| {
             let count = |seed| {
                 let sign = Some(Sign { leader: &contact, generation: 3, leads, members });
-                desk(seed).hear(9, recipient, &solicit(), (Some(1), sign)).len()
+                desk(seed).hear(9, recipient, question, sign).len()
             };
             (0..200).map(count).sum::<usize>()
         };
+        let answers = |leads, members, recipient| asked(&solicit(), leads, members, recipient);
         assert_eq!(answers(true, 100, NodeId::ALL), 200);
         assert_eq!(answers(false, 4, NodeId::ALL), 200, "of few, each answers");
         let some = answers(false, 20, NodeId::ALL);
         assert!((20..60).contains(&some), "a fifth of 200: {some}");
+        assert_eq!(asked(&Message::Query, true, 100, NodeId::ALL), 200);
         // Nobody else has read a question to this node alone.
         assert_eq!((answers(false, 100, NodeId::ANYONE), answers(false, 100, id(2))), (200, 200));
     }
@@ -255,8 +191,8 @@ mod tests {
                 user: crate::model::User::default(),
             }),
         );
-        assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), (Some(1), sign)), [expected]);
-        assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), (Some(1), None)), []);
+        assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), sign), [expected]);
+        assert_eq!(desk.hear(9, NodeId::ALL, &solicit(), None), []);
     }
 
     #[test]
@@ -264,33 +200,7 @@ mod tests {
         let (mut desk, contact) = (desk(1), leader());
         for (from, recipient, message) in [(3, id(1), solicit()), (2, NodeId::ALL, solicit())] {
             let sign = Some(Sign { leader: &contact, generation: 3, leads: true, members: 4 });
-            assert_eq!(desk.hear(from, recipient, &message, (Some(1), sign)), [], "{from} to {recipient}");
+            assert_eq!(desk.hear(from, recipient, &message, sign), [], "{from} to {recipient}");
         }
-    }
-
-    #[test]
-    fn the_observers_on_four_hosts_are_answered_at_once_and_then_none_for_250_milliseconds() {
-        let mut desk = desk(1);
-        for observer in [5, 6, 7, 8, 9] {
-            desk.hear(observer, NodeId::ALL, &Message::Query, (Some(0), None));
-        }
-        assert_eq!(desk.poll_timeout(), Some(ms(0)));
-        assert_eq!(desk.answered(ms(0)), [5, 6, 7, 8].map(endpoint));
-        assert_eq!((desk.poll_timeout(), desk.answered(ms(200))), (None, vec![]));
-        desk.hear(9, NodeId::ALL, &Message::Query, (Some(0), None));
-        assert_eq!((desk.poll_timeout(), desk.answered(ms(249))), (Some(ms(250)), vec![]));
-        assert_eq!(desk.answered(ms(250)), [endpoint(9)]);
-    }
-
-    #[test]
-    fn each_rank_answers_observers_50_microseconds_after_the_rank_below_it() {
-        for (rank, at) in [(0, 0), (1, 50), (1000, 50_000), (16_384, 0), (16_385, 50)] {
-            let mut desk = desk(1);
-            desk.hear(9, NodeId::ALL, &Message::Query, (Some(rank), None));
-            assert_eq!(desk.poll_timeout(), Some(Time::from_micros(at)), "{rank}");
-        }
-        let mut desk = desk(1);
-        desk.hear(9, NodeId::ALL, &Message::Query, (None, None));
-        assert_eq!(desk.poll_timeout(), None, "it has no rank");
     }
 }

@@ -8,7 +8,7 @@
 //! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
 //! the book of members and runs the rounds, `follow` joins a leader and takes part in the leader's rounds,
 //! `prove` has the proofs of paths. A node and its leader speak over a `session`; so do the nodes of a
-//! `world` that stays; `desk` is what those say to other nodes; `observe` reads datagrams and sends none.
+//! `world` that stays; `desk` is what those say to other nodes.
 //! `shared`, `timer`, `backoff` and `scale` serve all parts; `report` is what the caller gets. `PROTOCOL.md`
 //! has the reasons.
 
@@ -20,7 +20,6 @@ mod exhaustive;
 mod follow;
 mod lead;
 mod node;
-pub(crate) mod observe;
 mod output;
 mod pause;
 mod prove;

@@ -5,16 +5,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{config, read, write};
-use crate::model::{
-    End, Endpoints, HostName, Lineage, List, NodeId, Peer, User, WorldSize, deserialize_unicast,
-};
+use crate::model::{Endpoints, HostName, List, NodeId, Peer, User, WorldSize, deserialize_unicast};
 
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 2;
 /// The most ranges of missing ranks in an announce.
 pub(crate) const RUNS: usize = 6;
-/// The most ranks in a status that are suspected.
-pub(crate) const SUSPECTED: usize = 16;
 /// The most addresses of the leader of a running world.
 pub(crate) const LEADERS: usize = 8;
 
@@ -28,12 +24,10 @@ pub(crate) enum Message {
     /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
     /// its leader to a node that solicits.
     Hint(Introduction),
-    /// A member of a running world tells a newcomer that the job runs already.
+    /// A member of a running world tells a newcomer or an observer that the job runs, and who leads.
     Running(Running),
-    /// An observer, which is no node, asks the members of a running world for their status.
+    /// An observer, which is no node, asks who leads the world that runs.
     Query,
-    /// The answer to that.
-    Reply(Reply),
 }
 
 /// The kind of [`Message::Query`].
@@ -47,7 +41,7 @@ impl Message {
             Self::Announce(_) | Self::Solicit(_) => true,
             Self::Hint(_) => recipient != NodeId::ANYONE,
             Self::Query => recipient == NodeId::ALL,
-            Self::Running(_) | Self::Reply(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
+            Self::Running(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
         }
     }
 
@@ -124,7 +118,7 @@ pub(crate) struct Introduction {
     pub(crate) source: SocketAddr,
 }
 
-/// What a newcomer learns of a world that runs.
+/// What a newcomer or an observer learns of a world that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Running {
     /// The process that leads, which takes newcomers in.
@@ -136,39 +130,4 @@ pub(crate) struct Running {
     /// The host and the user of the node that says this.
     pub(crate) host: HostName,
     pub(crate) user: User,
-}
-
-/// What a member of a world that stays does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Doing {
-    /// Its command runs.
-    Runs,
-    /// Its command has succeeded, while commands of other members run.
-    Finished,
-    /// Its world is over, and the next one has not formed.
-    Over,
-}
-
-/// The answer of a member of a running world to an observer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
-    /// Which world of the job the member is in.
-    pub epoch: Lineage,
-    /// The member's rank.
-    pub rank: u32,
-    /// The size of the member's world.
-    pub world: u32,
-    /// The name of the member's host.
-    pub host: HostName,
-    /// What the member does.
-    pub doing: Doing,
-    /// After how many further failures the job still restarts; none if the member's launcher does not say so.
-    pub restarts_left: Option<u32>,
-    /// The lowest ranks that the member knows to be suspected.
-    pub suspected: List<u32, SUSPECTED>,
-    /// How many newcomers wait for a seat.
-    pub waiting: u32,
-    /// Why the last world ended: the rank, and how the command of that rank ended. None if no world has
-    /// ended, or if the rank is not known.
-    pub ended: Option<(u32, End)>,
 }

@@ -40,7 +40,6 @@ pub(crate) use header::Header;
 pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
 pub(crate) use message::{Announce, Candidate, Count, Introduction, Message, NEWEST, RUNS, Running, Solicit};
-pub use message::{Doing, Reply};
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;

@@ -21,9 +21,9 @@ use crate::net::sockets::watched::try_recv_from;
 use crate::proto::desk::{Desk, Sign};
 use crate::proto::world::{Action, World, WorldChange, WorldRound, WorldSettings};
 use crate::proto::{Change, Config, Ending, Formed, Order, Over, Warning, was_stopped};
+use crate::wire::encode_traits;
 use crate::wire::session::Hellos;
 use crate::wire::world::{Arrival, Contact, FirstCause, Plan, RoundId, Terms};
-use crate::wire::{Doing, Reply, encode_traits};
 
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
@@ -56,8 +56,6 @@ pub(crate) struct RunningWorld {
     pub(super) is_lost: bool,
     /// This node may end.
     pub(super) may_end: bool,
-    /// How many failures may still be followed by a restart, for `mingle watch`; none where that is unknown.
-    pub(crate) restarts_left: Option<u32>,
     /// How many nodes wait for a seat, as the leader has said last.
     pub(crate) waiting: u32,
     /// When this node, which leads too few, asks for others again.
@@ -136,7 +134,6 @@ impl RunningWorld {
             formed: None,
             is_lost: false,
             may_end: false,
-            restarts_left: None,
             waiting: 0,
             asks: None,
             over_since: None,
@@ -201,25 +198,6 @@ impl RunningWorld {
         if due.is_some_and(|due| due <= now) {
             self.world.advance(now);
         }
-        let (world, rank, restarts_left, ended) = (&self.world, self.rank, self.restarts_left, self.ended);
-        let (nodes, host) = (self.nodes(), rank.and_then(|rank| self.members.get(rank.get() as usize)));
-        self.desk.handle_timeout(now, || Reply {
-            epoch: world.epoch(),
-            rank: rank.map_or(0, Rank::get),
-            world: nodes,
-            host: host.map_or_else(crate::host::host_name, |member| member.host.clone()),
-            doing: if world.is_over() {
-                Doing::Over
-            } else if world.has_succeeded() {
-                Doing::Finished
-            } else {
-                Doing::Runs
-            },
-            restarts_left,
-            suspected: world.reign().suspected.iter().copied().collect(),
-            waiting: world.reign().waiting,
-            ended: ended.and_then(|cause| Some((cause.rank?, cause.end))),
-        });
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
         }
@@ -387,7 +365,7 @@ impl RunningWorld {
 
     /// Waits for whatever comes first, and hears it.
     pub(super) async fn wait(&mut self) {
-        let due = [self.world.poll_timeout(), self.desk.poll_timeout(), self.proofs_due()];
+        let due = [self.world.poll_timeout(), self.proofs_due()];
         let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);
@@ -438,12 +416,11 @@ impl RunningWorld {
 
     /// Returns whether there may be more to read.
     fn read(&mut self) -> bool {
-        let (rank, members) = (self.rank.map(Rank::get), self.nodes());
-        let (world, desk) = (&self.world, &mut self.desk);
+        let (members, world, desk) = (self.nodes(), &self.world, &mut self.desk);
         self.driver.read(try_recv_from, BATCH, |now, from, datagram| {
             let (generation, leads) = (world.reign().epoch.generation, world.leads());
             let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
-            desk.handle_datagram(now, from, datagram, (rank, sign), |id| world.expects(id));
+            desk.handle_datagram(now, from, datagram, sign, |id| world.expects(id));
         })
     }
 

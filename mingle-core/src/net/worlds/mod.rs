@@ -377,7 +377,6 @@ impl Session {
         self.world = Part { forgets: clock().checked_add(self.row.restarts.forget), ..Part::default() };
         let State::Runs(running) = &mut self.state else { return };
         self.generation = running.generation();
-        running.restarts_left = self.row.left();
         let growth = self.growth.get_or_insert_with(|| Growth::new(self.generation, clock()));
         if self.settings.grows {
             running.set_growth(growth.wait(clock()));
@@ -407,9 +406,6 @@ impl Session {
         if self.world.over.is_none() && self.world.failed.is_none() {
             self.row.forget();
             self.faults = 0;
-            if let State::Runs(running) = &mut self.state {
-                running.restarts_left = self.row.left();
-            }
         }
     }
 

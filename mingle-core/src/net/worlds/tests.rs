@@ -194,8 +194,6 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
             let _ = timeout(Duration::from_millis(60), session.next()).await;
         }
         assert_eq!(session.faults, 0);
-        let State::Runs(running) = &session.state else { panic!("it runs") };
-        assert_eq!(running.restarts_left, Some(1), "as observers are told");
         fails(&mut session, 1);
     }
     formed(&mut session).await;

@@ -187,8 +187,8 @@ impl Node {
             return;
         }
         tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
-        // Between an observer and a running world.
-        if matches!(message, Message::Query | Message::Reply(_)) {
+        // To a running world.
+        if message == Message::Query {
             return;
         }
         self.memory.hear(header.sender, self.shared.now);

@@ -42,6 +42,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// the job's.
 const MASTER_FIRST: Duration = Duration::from_secs(1);
 
+/// So many observers at once are told who the members are: what is told is as long as the world is large.
+const OBSERVERS: usize = 16;
+
 /// What a leader knows beside what its members say.
 #[derive(Debug, Clone)]
 pub(super) struct WorldLead {
@@ -70,6 +73,8 @@ pub(super) struct WorldLead {
     frees: bool,
     /// When it was last counted how many nodes are here.
     counted: Time,
+    /// The plan that observers were told last.
+    shown: Option<(RoundId, Body)>,
     next: Option<Time>,
 }
 
@@ -125,6 +130,7 @@ impl WorldLead {
             failing: None,
             frees: false,
             counted: Time::ZERO,
+            shown: None,
             next: None,
         }
     }
@@ -511,7 +517,7 @@ impl World {
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.
-    fn spares(&self) -> Vec<NodeId> {
+    pub(super) fn spares(&self) -> Vec<NodeId> {
         let is_member = |id| self.seat_of(id).is_some();
         let waits = |peer: &Process| {
             peer.arrival.is_some() && peer.status.as_ref().is_some_and(|own| own.command == Command::Waits)
@@ -804,7 +810,8 @@ impl World {
         let (to_members, to_others) = (self.reign_with_heirs(false), self.reign_with_heirs(frees));
         let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
         for id in all {
-            let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
+            let is_freed = self.seat_of(id).is_none() && !self.observes(id);
+            let reign = if is_freed { &to_others } else { &to_members };
             self.peers.say(self.now, id, reign);
         }
         true
@@ -831,6 +838,23 @@ impl World {
                 self.peers.say(self.now, id, body);
             }
             let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
+            self.peers.say(self.now, id, reign);
+        }
+        self.tell_observers(&to_members);
+    }
+
+    /// Observers learn what members learn, and who the members are.
+    fn tell_observers(&mut self, reign: &Body) {
+        let there = self.peers.iter().filter(|(id, peer)| peer.link.is_there() && self.observes(**id));
+        let observers: Vec<NodeId> = there.map(|(id, _)| *id).take(OBSERVERS).collect();
+        let (Some(plan), Some(lead), false) = (&self.plan, &mut self.lead, observers.is_empty()) else {
+            return;
+        };
+        let known = lead.shown.take().filter(|(round, _)| *round == plan.round);
+        let encoded = || (plan.round, WorldSaid::Plan(Plan::clone(plan)).encode());
+        let (_, members) = &*lead.shown.insert(known.unwrap_or_else(encoded));
+        for id in observers {
+            self.peers.say(self.now, id, members);
             self.peers.say(self.now, id, reign);
         }
     }

@@ -478,6 +478,14 @@ impl World {
         self.plan.as_ref()?.terms.roster.find(id)
     }
 
+    /// Whether a process only wants to know what the leader says: it is no member, and has said that it has
+    /// no command, but not what it is.
+    fn observes(&self, id: NodeId) -> bool {
+        let has_no_part =
+            |peer: &Linked<Process>| peer.known.arrival.is_none() && peer.known.status.is_some();
+        self.peers.get(id).is_some_and(has_no_part) && self.seat_of(id).is_none()
+    }
+
     /// Whether a process was met where it is known to be.
     fn has_met(&self, id: NodeId) -> bool {
         self.peers.get(id).is_some_and(|peer| peer.link.is_at_home())
@@ -913,9 +921,8 @@ impl World {
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.has_read_all(self.reign.leader.id) {
-            let guests = self.peers.iter().filter(|(_, peer)| {
-                (peer.known.arrival.is_some() && peer.known.status.is_some()) || peer.known.is_behind
-            });
+            let guests =
+                self.peers.iter().filter(|(_, peer)| peer.known.status.is_some() || peer.known.is_behind);
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
             let reign = self.reign_with_heirs(false);
             for guest in guests {
@@ -943,7 +950,7 @@ impl World {
     /// Ends, if this node leaves or all are released, and all that learn it from this node have read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
-        let is_read = self.peers.iter().all(|(_, peer)| peer.link.session.is_read());
+        let is_read = self.peers.iter().all(|(id, peer)| peer.link.session.is_read() || self.observes(*id));
         // A world may be so young that its members have not come to their leader yet.
         let is_awaited = |id: &NodeId| {
             let has_ended = *id == self.own.id || self.dead.contains(id) || self.left.contains_key(id);

@@ -2532,3 +2532,68 @@ fn a_leader_that_dies_long_after_its_world_was_over_is_no_cause_of_that() {
     assert!(world.leads() && world.dead.contains(&leader), "{:?}", world.reign);
     assert_eq!(world.over, Some(cause));
 }
+
+#[test]
+fn a_node_without_a_seat_or_whose_leader_has_none_leaves_once_the_leader_has_read_that() {
+    let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
+    let spare = World::guest(contact(9).id, arrival(&contact(9)), settings(size), contact(1), 5, Time::ZERO);
+    let (mut member, _) = follower(3);
+    member.peers.forget(ms(0), contact(1).id);
+    member.reign.leader = contact(7);
+    member.follow();
+    let last_written = |all: &[Action]| {
+        let written = all.iter().filter_map(|action| match action {
+            Action::Carry(Order::Write(_, frame)) => Some(frame.number),
+            _ => None,
+        });
+        Frame::acknowledgement(written.max().expect("it says something"))
+    };
+    for mut world in [spare, member] {
+        let leader = world.reign.leader.id;
+        let (dial, number) = actions(&mut world).1.unwrap();
+        world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+        let (all, _) = actions(&mut world);
+        world.read(ms(5), ConnId(1), last_written(&all)).unwrap();
+        world.ended(ms(10), Some(End::Left));
+        let (all, _) = actions(&mut world);
+        assert!(!all.contains(&Action::Report(WorldChange::MayEnd)), "{all:?}");
+        world.read(ms(20), ConnId(1), last_written(&all)).unwrap();
+        assert!(actions(&mut world).0.contains(&Action::Report(WorldChange::MayEnd)));
+    }
+}
+
+#[test]
+fn an_observer_learns_who_the_members_are_and_how_the_world_ends_and_nobody_waits_for_it() {
+    let (mut world, _) = follower(1);
+    let plan = world.plan.as_deref().unwrap().clone();
+    world = World::member(contact(1).id, arrival(&contact(1)), world.settings, plan.clone(), 5, Time::ZERO);
+    let (ms, observer) = (Time::from_millis, NodeId([99; 16]));
+    let number = world.answers(ms(1), observer, contact(1).id).unwrap();
+    world.opened(ms(1), observer, accepted_from(address(50, 0).ip()), ConnId(9), number, 4);
+    let (epoch, command) = (Lineage::default(), Command::Waits);
+    let status = WorldSaid::Status(Status { epoch, command, answer: None, lost: None, guests: Vec::new() });
+    world.read(ms(2), ConnId(9), Frame { number: 1, read: 0, body: status.encode() }).unwrap();
+    let said = |world: &mut World| -> (Vec<WorldSaid>, u64) {
+        let written = actions(world).0.into_iter().filter_map(|action| match action {
+            Action::Carry(Order::Write(ConnId(9), frame)) => Some(frame),
+            _ => None,
+        });
+        let written: Vec<Frame> = written.collect();
+        let last = written.iter().map(|frame| frame.number).max();
+        let said = written.iter().filter_map(|frame| WorldSaid::decode(&frame.body)).collect();
+        (said, last.unwrap_or_default())
+    };
+    let (all, last) = said(&mut world);
+    assert!(all.contains(&WorldSaid::Plan(plan)), "{all:?}");
+    assert!(world.spares().is_empty() && world.is_alone());
+    world.read(ms(3), ConnId(9), Frame::acknowledgement(last)).unwrap();
+    // Nodes that wait are freed, as if all had ended well.
+    world.release_all(ms(10));
+    world.ended(ms(10), Some(End::Exited(3)));
+    let (all, _) = said(&mut world);
+    let over = Phase::Over(FirstCause { rank: Some(0), end: End::Exited(3) });
+    let is_told = |said: &WorldSaid| matches!(said, WorldSaid::Reign(reign) if reign.phase == over);
+    assert!(all.last().is_some_and(is_told), "{all:?}");
+    world.ended(ms(20), Some(End::Left));
+    assert!(actions(&mut world).0.contains(&Action::Report(WorldChange::MayEnd)));
+}

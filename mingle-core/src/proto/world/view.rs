@@ -62,7 +62,8 @@ impl World {
 
     /// Whether this node leads, and no other node is there.
     pub(crate) fn is_alone(&self) -> bool {
-        self.lead.is_some() && !self.peers.iter().any(|(_, peer)| peer.link.is_there())
+        self.lead.is_some()
+            && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
 
     /// Whether this node leads, its world is over, and fewer nodes are back than a world needs.
@@ -110,11 +111,6 @@ impl World {
     /// Whether this node's command has failed, or the node leaves.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.command, Command::Failed(_)) || self.has_left()
-    }
-
-    /// Whether this node's command has ended well.
-    pub(crate) fn has_succeeded(&self) -> bool {
-        self.command == Command::Succeeded
     }
 
     /// No world follows this one, and the nodes that wait for a seat may end. Does nothing on a node that

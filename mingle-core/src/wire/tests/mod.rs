@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Misfit, Paths, Peer, Rank,
-    Sameness, Trait, Traits, Unfit, User, World, WorldSize,
+    BrokenPath, Digest, Endpoints, Fault, HostName, Link, Metadata, Misfit, Paths, Peer, Rank, Sameness,
+    Trait, Traits, Unfit, User, World, WorldSize,
 };
 use crate::rdma::examples::{largest_summary, largest_verdict};
 
@@ -220,17 +220,6 @@ fn largest() -> Vec<Message> {
             user: longest_user(),
         }),
         Message::Query,
-        Message::Reply(Reply {
-            epoch: Lineage { generation: u32::MAX, origin: u64::MAX },
-            rank: u32::MAX,
-            world: u32::MAX,
-            host: HostName::new(&"h".repeat(999)),
-            doing: Doing::Over,
-            restarts_left: Some(u32::MAX),
-            suspected: (0..99).map(|_| u32::MAX).collect(),
-            waiting: u32::MAX,
-            ended: Some((u32::MAX, End::Killed(255))),
-        }),
     ]
 }
 
@@ -244,7 +233,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=6).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=5).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]

@@ -826,6 +826,11 @@ impl Net {
         self.at(arrives, Event::Frame(conn, other, frame));
     }
 
+    /// When kernels repeat what a cut stops: all at once, so that what was written first arrives first.
+    fn repeats(&self) -> Time {
+        SEGMENT_AGAIN * (u32::try_from(self.now.as_millis() / SEGMENT_AGAIN.as_millis()).unwrap() + 1)
+    }
+
     fn frame(&mut self, conn: u64, end: usize, frame: Frame) {
         let Some(connection) = self.connections.get(&conn) else { return };
         let (host, other) = (connection.hosts[end], connection.hosts[1 - end]);
@@ -839,7 +844,7 @@ impl Net {
         }
         if !self.passes(host, other) && self.hosts[host].is_on {
             // The kernel repeats it until the cut is over, or the connection is given up.
-            let again = self.now + SEGMENT_AGAIN;
+            let again = self.repeats();
             if let Some(connection) = self.connections.get_mut(&conn) {
                 connection.arrives[end] = connection.arrives[end].max(again);
             }
@@ -881,7 +886,8 @@ impl Net {
         }
         let (host, other) = (connection.hosts[end], connection.hosts[1 - end]);
         if ending == Ending::Closed && self.cut.contains_key(&(host.min(other), host.max(other))) {
-            self.at(self.now + SEGMENT_AGAIN, Event::Closed(conn, end, ending));
+            let again = self.repeats();
+            self.at(again, Event::Closed(conn, end, ending));
             return;
         }
         if self.hosts[host].is_stopped {

@@ -275,7 +275,8 @@ impl Scene for WatchedJob {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::proto::Peer;
+    use mingle_core::proto::{Over, Peer};
+    use mingle_core::{End, Metadata, World};
 
     use super::*;
 
@@ -364,6 +365,45 @@ mod tests {
         job.led_from = None;
         job.see(seconds(8), leads(2, 1, &[]));
         assert_eq!(states(&job, seconds(8)), ["node-2 leads"]);
+    }
+
+    #[test]
+    fn each_member_has_its_state_and_the_document_has_what_the_leader_says_of_all() {
+        let world = World::new(4).unwrap();
+        let member = |rank: u32| Member {
+            rank: world.rank(rank).unwrap(),
+            id: NodeId([7; 16]),
+            host: HostName::new(&format!("node-{rank}")),
+            address: at(1),
+            slots: 1,
+            metadata: Metadata::default(),
+            session_port: 0,
+        };
+        let runs = Run {
+            generation: 1,
+            members: (0..4).map(member).collect(),
+            over: None,
+            has_finished: false,
+            suspected: [3].into(),
+            waiting: 5,
+            here: 2,
+            missing: vec![RankRange { first: 1, last: 2 }],
+        };
+        let finished = Run { has_finished: true, ..runs.clone() };
+        let over = Some(Over { rank: None, peer: None, end: End::Unknown });
+        let over = Run { over, ..runs.clone() };
+        for (run, wanted) in [
+            (runs, ["node-0 runs", "node-1 runs", "node-2 runs", "node-3 suspected"]),
+            (finished, ["node-0 finished", "node-1 finished", "node-2 finished", "node-3 suspected"]),
+            (over, ["node-0 over", "node-1 missing", "node-2 missing", "node-3 suspected"]),
+        ] {
+            let mut job = job();
+            let over = run.over.as_ref().map(ToString::to_string);
+            job.see(seconds(1), Sighting::Runs(run));
+            assert_eq!(states(&job, seconds(1)), wanted);
+            let running = json!({ "world": 4, "here": 2, "over": over, "suspected": [3], "waiting": 5 });
+            assert_eq!(job.document(seconds(1))["running"], running);
+        }
     }
 
     #[test]

@@ -416,6 +416,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_of_another_version_is_shown_with_that_version() {
+        let mut job = job();
+        job.see(seconds(1), Sighting::Version(at(1), 9));
+        assert_eq!(job.document(seconds(1))["unread"], "10.0.0.1:29503 speaks protocol version 9");
+        assert!(job.silence().is_none());
+    }
+
+    #[test]
     fn a_node_that_left_is_no_longer_shown_as_joined() {
         let mut job = job();
         job.see(seconds(1), leads(1, 2, &["b"]));

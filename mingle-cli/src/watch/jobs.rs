@@ -88,6 +88,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let from: SocketAddr = "10.0.0.1:29503".parse().unwrap();
         assert_eq!(jobs.lines(seconds(0)), ["no job forms on this link"]);
+        assert!(jobs.silence().is_some());
         for notice in notices() {
             jobs.see(seconds(1), Sighting::Job(Notice::decode(&notice).unwrap(), from));
         }
@@ -98,7 +99,12 @@ mod tests {
                 "job foo: 3 of 2:4 nodes here, says 10.0.0.1"
             ]
         );
-        assert_eq!(jobs.document(seconds(3))["jobs"].as_array().unwrap().len(), 2);
+        let document = jobs.document(seconds(3));
+        let listed = |job: &Value| ["job", "joined", "world", "world_min"].map(|field| job[field].clone());
+        let [sealed, open] = &document["jobs"].as_array().unwrap()[..] else { panic!("{document}") };
+        assert!(listed(sealed).iter().all(Value::is_null), "{sealed}");
+        assert_eq!(listed(open), [json!("foo"), json!(3), json!(4), json!(2)]);
+        assert!(jobs.silence().is_none());
         assert_eq!(jobs.lines(seconds(9)), ["no job forms on this link"]);
     }
 }

@@ -1,3 +1,6 @@
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+
 use super::*;
 
 #[test]
@@ -33,6 +36,20 @@ fn only_the_variables_of_its_own_options_count() {
     for (name, value) in [("MINGLE_SECRET_FILE", "/nonexistent"), ("MINGLE_MULTICAST", "10.0.0.1")] {
         assert!(read(&[("MINGLE_JOB_ID", "foo"), (name, value)]).unwrap_err().to_string().contains(name));
     }
+}
+
+#[test]
+fn where_nothing_is_redrawn_only_the_lines_that_are_new_are_shown() {
+    let (mut shown, out) = io::pipe().unwrap();
+    let mut screen = Screen::Lines(OwnedFd::from(out).into(), BTreeSet::new());
+    for lines in [&["a", "b"][..], &["a", "b"], &["b", "c"], &["a", "b"]] {
+        assert!(screen.show(lines.iter().map(|&line| line.to_owned()).collect()).unwrap());
+    }
+    drop(screen);
+    let mut text = String::new();
+    shown.read_to_string(&mut text).unwrap();
+    let lines: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
+    assert_eq!(lines, ["a", "b", "c", "a"]);
 }
 
 #[test]

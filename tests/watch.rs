@@ -134,6 +134,20 @@ fn an_observer_sees_who_runs_and_why_the_last_world_ended_and_who_is_missing_the
 }
 
 #[test]
+fn an_observer_sees_that_all_commands_have_ended_well() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let nodes = run_all(&lab, 2, "", "until [ -e /run/end ]; do sleep 0.02; done");
+    let lines = watch(&lab, 2, "--job-id ran");
+    shows(&lines, "job ran runs on 2 nodes");
+    lab.shell(0, "sh", ">/run/end");
+    shows(&lines, "job ran has finished on 2 nodes");
+    shows(&lines, ") finished\n");
+    for outcome in finish_all(nodes) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let secret = scratch("running");

@@ -326,8 +326,11 @@ impl ObservedJob {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
     use super::*;
-    use crate::wire::{Announce, Candidate, Count, Solicit};
+    use crate::wire::{Announce, Candidate, Count, Running, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
 
@@ -376,6 +379,36 @@ mod tests {
         let solicit = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
         let sighting = seen(&job(), None, &encoded(None, &solicit)).unwrap();
         assert_eq!(sighting, Sighting::Seeks(NODE, HostName::new("d"), at()));
+    }
+
+    #[tokio::test]
+    async fn a_leader_is_dialled_at_each_of_its_addresses() {
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listeners = [listen().await, listen().await];
+        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let (host, user) = (HostName::new("a"), crate::model::User::default());
+        let running = Message::Running(Running { leader: NODE, generation: 0, addresses, host, user });
+        let mut observed = ObservedJob::new(&job(), None).unwrap();
+        let header = Header { sender: NODE, recipient: observed.id };
+        observed.receive(at(), &Codec::new(job().tag(), None).encode(header, &running));
+        let dials = async {
+            loop {
+                let due = observed.advance();
+                tokio::select! {
+                    event = observed.connections.next() => drop(event.map(|event| observed.hear(event))),
+                    () = sleep_until(due.into()) => {}
+                }
+            }
+        };
+        let accepted = async {
+            for listener in &listeners {
+                listener.accept().await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = dials => {}
+            accepted = timeout(Duration::from_secs(30), accepted) => accepted.unwrap(),
+        }
     }
 
     #[tokio::test]

@@ -102,6 +102,21 @@ fn every_change_is_one_line_appended_to_the_file() {
 }
 
 #[test]
+fn the_end_of_a_world_has_its_word_and_where_there_is_one_its_code() {
+    for (how, word, code) in [
+        (End::Exited(3), "exited", Some(3)),
+        (End::Killed(9), "killed", Some(9)),
+        (End::Gone, "gone", None),
+        (End::Left, "left", None),
+        (End::Grows, "grows", None),
+        (End::Unknown, "unknown", None),
+    ] {
+        let over = end(&Over { rank: None, peer: None, end: how });
+        assert_eq!((&over["end"], &over["code"]), (&json!(word), &json!(code)));
+    }
+}
+
+#[test]
 fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
     let (mut reader, writer) = io::pipe().unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));

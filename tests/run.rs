@@ -798,6 +798,9 @@ fn a_node_that_is_killed_is_the_first_cause_on_every_node_although_the_other_com
     let events = lab.shell(0, "sh", "cat /run/events").stdout;
     let is_cause = |line: &&str| line.contains("\"event\":\"cause\"") && line.contains("\"end\":\"gone\"");
     assert!(events.lines().filter(is_cause).count() >= 2, "{events}");
+    // The replacement has no earlier world.
+    let names_it = |line: &&str| line.contains("\"event\":\"formed\"") && line.contains("\"without\":[1]");
+    assert_eq!(events.lines().filter(names_it).count(), 2, "{events}");
 }
 
 #[test]

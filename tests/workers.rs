@@ -44,6 +44,21 @@ fn each_worker_has_the_numbers_of_torchrun_and_its_rank_before_each_line() {
 }
 
 #[test]
+fn the_events_name_the_process_of_each_worker() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let outcome = run(&lab, 0, "3", &["--events", "/run/events"], "echo $$").finish();
+    let events = lab.shell(0, "sh", "cat /run/events").stdout;
+    assert_eq!(outcome.stdout.lines().count(), 3, "{}", outcome.render());
+    for line in outcome.stdout.lines() {
+        let (_, pid) = line.split_once("] ").unwrap();
+        let is_its = |event: &&str| {
+            event.contains("\"command_started\"") && event.contains(&format!("\"pid\":{pid},"))
+        };
+        assert_eq!(events.lines().filter(is_its).count(), 1, "{events}");
+    }
+}
+
+#[test]
 fn auto_is_one_worker_for_each_slot() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let outcome = run(&lab, 0, "auto", &["--slots", "3"], "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE").finish();

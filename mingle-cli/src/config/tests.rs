@@ -387,6 +387,15 @@ fn a_missing_job_or_world_is_an_error_with_examples() {
 }
 
 #[test]
+fn a_variable_for_an_option_without_a_value_takes_four_words_for_yes_and_four_for_no() {
+    for (words, is_quiet) in [(["1", "true", "yes", "on"], true), (["0", "false", "no", "off"], false)] {
+        for word in words {
+            assert_eq!(config(&GOOD, &[("MINGLE_QUIET", word)]).unwrap().quiet, is_quiet, "{word}");
+        }
+    }
+}
+
+#[test]
 fn a_time_is_a_number_with_a_unit() {
     for (text, seconds) in [
         ("90", 90.0),

@@ -462,6 +462,16 @@ fn a_range_that_may_split_needs_nodes_that_stay_and_the_users_consent() {
 }
 
 #[test]
+fn each_word_for_paths_means_those_paths() {
+    for (word, paths) in
+        [("auto", Paths::Auto), ("all", Paths::All), ("ring", Paths::Ring), ("master", Paths::Master)]
+    {
+        let config = config(&[&GOOD[..], &["--paths", word]].concat(), &[]).unwrap();
+        assert_eq!(config.rendezvous.attributes.paths, paths, "{word}");
+    }
+}
+
+#[test]
 fn paths_to_the_ports_of_the_kernel_are_proved_if_one_format_of_several_needs_them() {
     let own_ports = |more: &[&str]| config(&[&GOOD, more].concat(), &[]).unwrap().with_formats().own_ports;
     assert!(own_ports(&["--format", "tf-config"]));

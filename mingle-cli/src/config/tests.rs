@@ -472,6 +472,14 @@ fn each_word_for_paths_means_those_paths() {
 }
 
 #[test]
+fn workers_take_each_format_that_is_for_no_launcher() {
+    for format in ["sh", "fish", "json", "dotenv", "jax"] {
+        let mut config = config(&[&GOOD[..], &["--format", format]].concat(), &[]).unwrap();
+        assert!(config.set_workers(Some("2".to_owned())).unwrap(), "{format}");
+    }
+}
+
+#[test]
 fn paths_to_the_ports_of_the_kernel_are_proved_if_one_format_of_several_needs_them() {
     let own_ports = |more: &[&str]| config(&[&GOOD, more].concat(), &[]).unwrap().with_formats().own_ports;
     assert!(own_ports(&["--format", "tf-config"]));

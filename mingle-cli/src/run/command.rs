@@ -222,7 +222,9 @@ fn executable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
     use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use mingle_core::env::Facts;
     use mingle_core::proto::Digest;
@@ -297,6 +299,12 @@ mod tests {
         assert_eq!(stop(&["sh"]), None);
         assert_eq!(stop(&["/bin/sh"]), None);
         assert_eq!(stop(&["{master_addr}"]), None);
+        // The kernel skips blanks before the interpreter.
+        let script = env::temp_dir().join(format!("mingle-script-{}", process::id()));
+        fs::write(&script, "#! /bin/sh -e\n").unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(stop(&[script.to_str().unwrap()]), None);
+        fs::remove_file(script).unwrap();
         assert_eq!(stop(&["no-such-program-here"]).unwrap().0, 127);
         assert_eq!(stop(&["/"]).unwrap().0, 126);
         let (code, text) = stop(&["torchrun train.py"]).unwrap();

@@ -79,6 +79,18 @@ fn if_no_world_forms_no_command_starts_and_stdout_stays_empty() {
 }
 
 #[test]
+fn a_file_in_path_that_cannot_be_executed_hides_no_program_in_a_later_folder() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let line = format!(
+        "mkdir /run/first /run/second; echo >/run/first/tool
+        printf '#!/bin/sh\\necho second\\n' >/run/second/tool; chmod +x /run/second/tool
+        PATH=/run/first:/run/second:$PATH exec {MINGLE} run -j path -w 1 -- tool"
+    );
+    let outcome = lab.shell(0, "sh", &line);
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "second\n"), "{}", outcome.render());
+}
+
+#[test]
 fn a_signal_that_has_arrived_when_the_files_are_written_starts_no_command() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let lock = locked(&lab);

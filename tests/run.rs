@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::proc::Proc;
 use crate::lab::world::{assert_ended, finish_all};
-use crate::lab::{Lab, MINGLE, Options, sleep_until};
+use crate::lab::{Lab, MINGLE, Options, plain, sleep_until};
 
 /// Another program holds the lock of the file /run/hosts until there is a file /run/free.
 fn locked(lab: &Lab) -> Proc {
@@ -59,6 +59,18 @@ fn mingle_replaces_itself_by_the_command_with_the_variables_of_the_world() {
         assert_eq!(outcome.status.code(), Some(7), "{}", outcome.render());
         let master = lab.address(0);
         assert_eq!(outcome.stdout, format!("{id} {rank} {rank} of 2 at {master}, secret none, 99\n"));
+    }
+}
+
+#[test]
+fn options_for_a_command_that_is_watched_are_refused_where_mingle_becomes_it() {
+    for option in ["gone-after", "restart-delay", "stop-timeout"] {
+        let mut command = plain(MINGLE);
+        command.args(["run", "-j", "train", "-w", "1", &format!("--{option}"), "1s", "--", "true"]);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(&format!("--{option} has no effect")), "{stderr}");
     }
 }
 

@@ -488,7 +488,8 @@ fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_al
 #[test]
 fn each_signal_reaches_the_command_and_the_code_is_that_of_the_last() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo hup; exit 5' HUP
+    let script =
+        "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo winch' WINCH; trap 'echo hup; exit 5' HUP
         trap 'echo int; exit 5' INT; trap 'echo quit; exit 5' QUIT
         echo started; while :; do sleep 0.1; done";
     for (signal, said, code) in [("HUP", "hup", 129), ("INT", "int", 130), ("QUIT", "quit", 131)] {
@@ -498,14 +499,14 @@ fn each_signal_reaches_the_command_and_the_code_is_that_of_the_last() {
             assert!(proc.transcript.stdout.wait_until(deadline, |text| text.contains(word)), "no {word}");
         };
         says("started");
-        for (signal, said) in [("USR1", "usr1"), ("USR2", "usr2")] {
+        for (signal, said) in [("USR1", "usr1"), ("USR2", "usr2"), ("WINCH", "winch")] {
             proc.signal(signal);
             says(said);
         }
         proc.signal(signal);
         let outcome = proc.finish();
         assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
-        assert_eq!(outcome.stdout, format!("started\nusr1\nusr2\n{said}\n"), "{}", outcome.render());
+        assert_eq!(outcome.stdout, format!("started\nusr1\nusr2\nwinch\n{said}\n"), "{}", outcome.render());
         assert!(!outcome.stderr.contains("restart"), "{}", outcome.render());
     }
 }

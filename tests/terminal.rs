@@ -115,6 +115,20 @@ fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
 }
 
 #[test]
+fn a_signal_to_mingle_reaches_what_its_command_has_started_as_well() {
+    let Some((lab, mut terminal)) = started() else { return };
+    // The inner shell has the process group of the outer one, which is mingle's too.
+    let inner = "trap \"echo caught; exit\" USR1; echo runs; while :; do sleep 0.05; done";
+    let outer = format!("trap true USR1; sh -c '{inner}'; echo \"both have ended\"");
+    lab.shell(0, "sh", &format!("cat >/run/script <<'END'\n{outer}\nEND"));
+    terminal.line(&format!("{} & pid=$!", line("sh /run/script")));
+    terminal.expect("runs");
+    terminal.line("kill -USR1 $pid");
+    terminal.expect("caught");
+    terminal.expect("both have ended");
+}
+
+#[test]
 fn sigterm_ends_a_command_that_is_stopped() {
     let Some((_lab, mut terminal)) = started() else { return };
     start_stopped(&mut terminal, &format!("{} & pid=$!", line(READS)));

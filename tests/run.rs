@@ -670,6 +670,20 @@ fn a_node_whose_command_succeeded_waits_and_restarts_with_the_others() {
 }
 
 #[test]
+fn an_interrupt_ends_a_node_whose_command_has_succeeded_although_another_command_runs() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $1 = 0 ] && exit 0; echo started; until [ -e /run/end ]; do sleep 0.1; done";
+    let more = ["--max-restarts", "1", "--events", "/run/events"];
+    let mut procs = run_all(&lab, &more, script);
+    procs[1].expect_stdout("started");
+    lab.shell(0, "sh", "until grep -q '\"event\":\"command_ended\"' /run/events; do sleep 0.01; done");
+    procs[0].signal("INT");
+    let outcome = procs.remove(0).finish();
+    assert_eq!(outcome.status.code(), Some(130), "{}", outcome.render());
+    procs[0].expect_stderr(", leaves; all commands restart\n");
+}
+
+#[test]
 fn a_node_without_max_restarts_is_named_in_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // Node 0 waits for node 1, which has left the world, and then for a replacement.

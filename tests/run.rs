@@ -318,7 +318,7 @@ fn a_drained_node_costs_no_restart_and_ends_with_143_although_its_command_ends_w
 fn a_drained_node_has_the_stop_timeout_and_no_longer() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let script = "trap '' TERM; trap 'echo int' INT; echo started; while :; do sleep 0.1; done";
-    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "300ms"], script);
+    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "300ms", "--quiet"], script);
     node.expect_stdout("started");
     // A command that survives Ctrl-C has been asked for nothing that it must do in time.
     node.signal("INT");
@@ -326,6 +326,7 @@ fn a_drained_node_has_the_stop_timeout_and_no_longer() {
     node.signal("TERM");
     let outcome = node.finish();
     assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    assert!(!outcome.stderr.contains("this node leaves"), "{}", outcome.render());
 }
 
 #[test]

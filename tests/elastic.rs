@@ -283,7 +283,7 @@ fn a_node_that_waits_takes_the_seat_of_a_stopped_leader_as_soon_as_another_node_
 #[test]
 fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
     for world in ["2", "2:2"] {
-        let Some(lab) = Options::nodes(3).start() else { return };
+        let Some(lab) = Options::nodes(4).start() else { return };
         let start =
             |node, more: &[&str]| run_in(&lab, node, &[&["--world", world], more].concat(), UNTIL_TOLD);
         let procs: Vec<Proc> = (0..2).map(|node| start(node, &[])).collect();
@@ -292,6 +292,9 @@ fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
         }
         let standby = start(2, &["--timeout", "500ms"]);
         standby.expect_stderr("already runs");
+        // What it has to say shows that it waits, and is in the file alone.
+        let quiet = start(3, &["--quiet", "--events", "/run/events"]);
+        lab.shell(3, "sh", "until grep -q 'already runs' /run/events; do sleep 0.01; done");
         let late = Instant::now() + Duration::from_secs(2);
         assert!(!standby.transcript.stderr.wait_until(late, |text| text.contains("error")));
         end(&lab, &[0, 1], 0);
@@ -300,6 +303,8 @@ fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
         assert_eq!(standby.status.code(), Some(0), "{}", standby.render());
         assert!(standby.stderr.contains("the job has ended well"), "{}", standby.render());
         assert_eq!(standby.stdout, "");
+        let quiet = quiet.finish();
+        assert_eq!((quiet.status.code(), &*quiet.stderr), (Some(0), ""), "{}", quiet.render());
     }
 }
 

@@ -267,6 +267,13 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_after_a_node_is_gone_is_said_not_to_count_only_where_it_does_not() {
+        let said = |is_range, is_gone| Row { is_gone, ..Row::new(row(2, 0).restarts, is_range) }.refund();
+        assert_eq!([said(false, false), said(false, true), said(true, false)], [""; 3]);
+        assert_eq!(said(true, true), "; the restart does not count");
+    }
+
+    #[test]
     fn what_follows_is_the_end_of_a_sentence() {
         let end = End::Exited(1);
         let mut row = row(2, 1000);

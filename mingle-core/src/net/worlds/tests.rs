@@ -448,6 +448,21 @@ async fn a_node_that_the_world_needs_keeps_its_seat_however_often_it_is_at_fault
     assert_eq!((first.running().unwrap().nodes(), first.generation()), (2, 3));
 }
 
+#[tokio::test]
+async fn a_node_that_may_stay_silent_for_ever_has_no_limit_in_the_sentence_about_it() {
+    for (gone_after, limit) in
+        [(FOREVER, ""), (Duration::from_secs(9), "; if that lasts for 9.0 s, it is gone")]
+    {
+        let set = Rendezvous { gone_after, ..job("silent", 3) };
+        let mut all = [set.clone(), set.clone(), set].map(Rendezvous::session);
+        settle(&mut all.iter_mut().collect::<Vec<_>>()).await;
+        let peer = Peer { host: HostName::new("node-c"), address: "10.0.0.3:29503".parse().unwrap() };
+        let said = all[0].sentence(&Happening::Running(Change::Suspected(Rank(2), peer)));
+        let wanted = format!("warning: rank 2, node-c (10.0.0.3:29503), does not answer{limit}");
+        assert_eq!(said, Some(wanted));
+    }
+}
+
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();

@@ -463,6 +463,18 @@ async fn a_node_that_may_stay_silent_for_ever_has_no_limit_in_the_sentence_about
     }
 }
 
+#[tokio::test]
+async fn a_command_that_a_signal_has_killed_has_failed_by_that_signal() {
+    for (status, end) in [(9, End::Killed(9)), (3 << 8, End::Exited(3))] {
+        let mut session = restarts("killed", 1, 0).session();
+        formed(&mut session).await;
+        session.ended(ExitStatus::from_raw(status));
+        let error = settle(&mut [&mut session]).await.remove(0);
+        let Some(Error::Ended(ended)) = error else { panic!("{error:?}") };
+        assert_eq!(ended.over.end, end);
+    }
+}
+
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();

@@ -13,7 +13,7 @@ use crate::model::{HostName, NodeId, Peer, Rank, User, World as Size};
 use crate::net::discovery::seed_dir::tests::Folder;
 use crate::net::namespace_tests::inside;
 use crate::net::sockets::connections::LONGEST_OF_MEMBER;
-use crate::proto::Warning;
+use crate::proto::{RankRange, Warning};
 use crate::wire::session::{HELLO, Hello, Hellos};
 use crate::wire::{Codec, Frame, Header, Message, Running};
 
@@ -473,6 +473,30 @@ async fn a_command_that_a_signal_has_killed_has_failed_by_that_signal() {
         let Some(Error::Ended(ended)) = error else { panic!("{error:?}") };
         assert_eq!(ended.over.end, end);
     }
+}
+
+#[tokio::test]
+async fn a_node_whose_time_is_up_names_the_members_that_are_back_and_not_those_that_are_missing() {
+    let set = Rendezvous { timeout: Some(Duration::from_secs(5)), ..restarts("names", 3, 9) };
+    let [mut first, mut second, mut third] = [set.clone(), set.clone(), set].map(Rendezvous::session);
+    settle(&mut [&mut first, &mut second, &mut third]).await;
+    let [here, there, gone] = [&first, &second, &third].map(|session| own(session).rank.unwrap().get());
+    drop(third);
+    while first.world.over.is_none() || second.world.over.is_none() {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    first.stopped();
+    second.stopped();
+    // The node that ends first has left, and the other one would not name it.
+    let (at, error) = loop {
+        if let (at, Err(error)) = any(&mut [&mut first, &mut second]).await {
+            break (at, error);
+        }
+    };
+    let Error::Failed(Failure::Deadline(report)) = error else { panic!("{error}") };
+    let named: Vec<Option<u32>> = report.heard.iter().map(|heard| heard.rank).collect();
+    assert_eq!((report.joined, named), (2, vec![Some([there, here][at])]));
+    assert_eq!(report.missing, [RankRange { first: gone, last: gone }]);
 }
 
 /// Drives all for so long, and until the last waits for a seat.

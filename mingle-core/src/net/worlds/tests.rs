@@ -499,6 +499,21 @@ async fn a_node_whose_time_is_up_names_the_members_that_are_back_and_not_those_t
     assert_eq!(report.missing, [RankRange { first: gone, last: gone }]);
 }
 
+#[tokio::test]
+async fn a_node_that_waits_no_longer_for_a_seat_is_told_of_as_well() {
+    let [mut first, mut second] = two(job("waits no longer", 2)).await;
+    let mut waits = job("waits no longer", 2).session();
+    while !has_spare(&first) || !has_spare(&second) {
+        any(&mut [&mut first, &mut second, &mut waits]).await.1.unwrap();
+    }
+    drop(waits);
+    let mut told = [false; 2];
+    while told != [true; 2] {
+        let (at, happening) = any(&mut [&mut first, &mut second]).await;
+        told[at] |= matches!(happening.unwrap(), Happening::Running(Change::Waiting(0)));
+    }
+}
+
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();

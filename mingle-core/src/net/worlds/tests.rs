@@ -514,6 +514,25 @@ async fn a_node_that_waits_no_longer_for_a_seat_is_told_of_as_well() {
     }
 }
 
+#[tokio::test]
+async fn a_node_that_waits_for_a_seat_ends_with_a_job_that_is_given_up() {
+    let [mut first, mut second] = two(job("given up", 2)).await;
+    let mut waits = job("given up", 2).session();
+    while !has_spare(&first) || !has_spare(&second) {
+        any(&mut [&mut first, &mut second, &mut waits]).await.1.unwrap();
+    }
+    let error = async {
+        loop {
+            if let Err(error) = waits.next().await {
+                return error;
+            }
+        }
+    };
+    let both = async { tokio::join!(error, first.give_up(End::Exited(3))) };
+    let (error, ()) = timeout(Duration::from_secs(30), both).await.unwrap();
+    assert!(matches!(error, Error::Failed(Failure::JobFinished)), "{error}");
+}
+
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();

@@ -216,8 +216,7 @@ impl RunningWorld {
         }
     }
 
-    fn assignment(mut self, mut formed: Formed) -> Assignment {
-        formed.asked = self.driver.settings.world;
+    fn assignment(mut self, formed: Formed) -> Assignment {
         let last = std::mem::take(&mut self.members);
         self.enter(&formed);
         let seated: BTreeSet<NodeId> = self.members.iter().map(|member| member.id).collect();

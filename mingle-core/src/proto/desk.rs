@@ -68,10 +68,12 @@ impl Desk {
                     self.shared.send(from, header.sender, &running);
                 }
             }
-            // A member may have led the round. A job of another user is another job.
+            // A member may have led the round, or have gone on without this node. A job of another user is
+            // another job.
             Message::Running(running)
                 if !to_all
-                    && !is_member(running.leader)
+                    && (!is_member(running.leader)
+                        || sign.is_some_and(|sign| running.generation > sign.generation))
                     && !self.shared.config.node.attributes.user.differs(&running.user) =>
             {
                 self.other = self.other.max(Some((running.generation, running.leader, from)));
@@ -201,6 +203,21 @@ mod tests {
         for (from, recipient, message) in [(3, id(1), solicit()), (2, NodeId::ALL, solicit())] {
             let sign = Some(Sign { leader: &contact, generation: 3, leads: true, members: 4 });
             assert_eq!(desk.hear(from, recipient, &message, sign), [], "{from} to {recipient}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_another_part_of_the_job_only_if_it_has_gone_on_without_this_node() {
+        let contact = leader();
+        for (generation, is_other) in [(3, false), (4, true)] {
+            let sign = Some(Sign { leader: &contact, generation: 3, leads: true, members: 4 });
+            let (host, user) = (HostName::new("host-4"), crate::model::User::default());
+            let addresses = contact.addresses.iter().copied().collect();
+            let running = Message::Running(Running { leader: id(3), generation, addresses, host, user });
+            let datagram = codec().encode(Header { sender: id(4), recipient: id(2) }, &running);
+            let mut desk = desk(1);
+            desk.handle_datagram(Time::ZERO, endpoint(4), &datagram, sign, |_| true);
+            assert_eq!(desk.take_other().is_some(), is_other, "{generation}");
         }
     }
 }

@@ -17,6 +17,8 @@ const ONE_WAY: Duration = Duration::from_micros(200);
 /// Linux's first interval between two SYNs, and between two copies of a segment. Both double.
 const SYN_AGAIN: Duration = Duration::from_secs(1);
 const SEGMENT_AGAIN: Duration = Duration::from_millis(200);
+/// How long a leader of too few nodes waits until it asks for others.
+const ASK: Duration = Duration::from_secs(1);
 /// When a kernel gives up a connection whose other end is silent: TCP_USER_TIMEOUT, keepalive.
 const GIVEN_UP: Duration = Duration::from_secs(10);
 /// The pause between two of a kernel's probes of a silent connection, and how many have no answer at most.
@@ -93,6 +95,8 @@ struct Host {
     finished: bool,
     /// It reads, and will do what follows.
     is_busy: bool,
+    /// Since when it leads too few nodes.
+    few_since: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -230,6 +234,7 @@ impl Net {
                 troubled: None,
                 finished: false,
                 is_busy: false,
+                few_since: None,
             });
         }
         let leader = net.random.random_range(0..members);
@@ -530,6 +535,35 @@ impl Net {
             }
             WorldChange::MayEnd => self.end_process(host, false),
         }
+    }
+
+    /// Leaders of too few nodes ask for others after a while, and join another part of the job.
+    fn ask(&mut self) {
+        for host in 0..self.hosts.len() {
+            let leads_too_few = self.hosts[host].world.as_ref().is_some_and(World::leads_too_few);
+            if !leads_too_few || self.hosts[host].is_stopped {
+                self.hosts[host].few_since = None;
+                continue;
+            }
+            let since = *self.hosts[host].few_since.get_or_insert(self.now);
+            if self.now >= since + ASK && (0..self.hosts.len()).any(|other| self.gives_way(host, other)) {
+                self.hosts[host].few_since = None;
+                self.report(host, WorldChange::Lost);
+            }
+        }
+    }
+
+    /// Whether a leader of too few nodes goes over to the part of the job that this other host knows.
+    fn gives_way(&self, host: usize, other: usize) -> bool {
+        let (Some(world), Some(heard)) = (&self.hosts[host].world, &self.hosts[other].world) else {
+            return false;
+        };
+        let (own, generation) = (world.reign.epoch.generation, heard.reign.epoch.generation);
+        let hears = other != host && self.passes(host, other) && !self.hosts[other].is_stopped;
+        heard.who_knows().filter(|_| hears).is_some_and(|leader| {
+            let is_other = !world.expects(leader.id) || generation > own;
+            is_other && (world.is_alone() || (generation, leader.id) > (own, world.own.id))
+        })
     }
 
     /// The hosts whose processes lead.
@@ -1277,9 +1311,9 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
     if matches!(kind, Kind::Commands | Kind::Drains) {
         run_without_gaps(&mut net, calm)?;
     }
-    net.run_until(calm);
-    while net.hosts.iter().any(|host| host.is_stopped) {
-        net.run_until(net.now + Duration::from_secs(1));
+    while net.now < calm || net.hosts.iter().any(|host| host.is_stopped) {
+        net.run_until(net.now + Duration::from_millis(100));
+        net.ask();
     }
     let calm = net.now;
     while !(net.is_settled() || net.is_forgotten() || net.hosts.iter().any(|host| host.finished)) {
@@ -1287,6 +1321,7 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
             return Err(format!("not in one world after {AGAIN:?}: {} members, {}", net.size, net.state()));
         }
         net.run_until(net.now + Duration::from_millis(100));
+        net.ask();
     }
     let took = net.now.saturating_sub(calm);
     if net.is_settled() && net.most().is_some() {

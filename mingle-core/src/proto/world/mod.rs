@@ -678,6 +678,12 @@ impl World {
                 self.lead = None;
                 self.reign = reign;
                 self.follow();
+                // The new leader may be lost before those that follow this node hear of it: they would go on
+                // following a node that does not lead.
+                let word = self.reign_with_heirs(false);
+                for id in self.peers.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
+                    self.peers.say(self.now, id, &word);
+                }
             }
         } else if is_own_leader {
             // Its own word, or what another node passes on while the leader cannot be heard.

@@ -2638,3 +2638,33 @@ fn an_observer_learns_who_the_members_are_and_how_the_world_ends_and_nobody_wait
     world.ended(ms(20), Some(End::Left));
     assert!(actions(&mut world).0.contains(&Action::Report(WorldChange::MayEnd)));
 }
+
+#[test]
+fn a_leader_that_goes_over_to_a_better_one_says_so_at_once_to_those_that_follow_it() {
+    let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
+    let seats: Vec<Contact> = (1..=3).map(contact).collect();
+    let round = RoundId { leader: seats[0].id, number: 1 };
+    let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
+    let (own, member, other) = (&seats[0], seats[1].id, &seats[2]);
+    let mut world = World::member(own.id, arrival(own), settings(size), plan, 5, Time::ZERO);
+    for (id, host, conn) in [(member, 2, ConnId(2)), (other.id, 3, ConnId(3))] {
+        let number = world.answers(ms(1), id, own.id).unwrap();
+        world.opened(ms(1), id, accepted_from(address(host, 0).ip()), conn, number, 9);
+    }
+    let (all, _) = actions(&mut world);
+    let written = all.iter().filter_map(|action| match action {
+        Action::Carry(Order::Write(ConnId(2), frame)) => Some(frame.number),
+        _ => None,
+    });
+    world.read(ms(3), ConnId(2), Frame::acknowledgement(written.max().unwrap())).unwrap();
+    let better = Reign { term: 1, rank: Some(2), leader: other.clone(), ..world.reign.clone() };
+    let body = WorldSaid::Reign(better).encode();
+    world.read(ms(3), ConnId(3), Frame { number: 1, read: 0, body }).unwrap();
+    assert!(!world.leads());
+    // Nothing of the new leader has been read, which may be lost.
+    let (all, _) = actions(&mut world);
+    let names =
+        |body: &Body| matches!(WorldSaid::decode(body), Some(WorldSaid::Reign(r)) if r.leader == *other);
+    let is_told = |action: &Action| matches!(action, Action::Carry(Order::Write(ConnId(2), frame)) if names(&frame.body));
+    assert!(all.iter().any(is_told), "{all:?}");
+}

@@ -178,7 +178,7 @@ impl WatchedJob {
             return all.collect::<Vec<_>>().join(", ");
         }
         if let Some((leader, _)) = self.led_from.filter(|(_, last)| !is_silent(now, *last)) {
-            return format!("job {name} runs, and its leader, at {leader}, does not answer this host");
+            return format!("job {name} runs; waiting for an answer of its leader, at {leader}");
         }
         match (self.leader(now), self.loud(now).count()) {
             (Some((_, progress)), _) => format!("job {name}: {progress}; {} leads", progress.leader),
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(job.lines(seconds(5)), [line]);
         assert!(job.summary(seconds(8)).contains("is silent"));
         job.see(seconds(3), Sighting::LedFrom(at(9)));
-        let line = "job foo runs, and its leader, at 10.0.0.9:29503, does not answer this host";
+        let line = "job foo runs; waiting for an answer of its leader, at 10.0.0.9:29503";
         assert_eq!(job.lines(seconds(8)), [line]);
         job.led_from = None;
         job.see(seconds(8), leads(2, 1, &[]));

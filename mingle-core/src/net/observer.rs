@@ -15,7 +15,7 @@ use super::session::News;
 use super::sockets::connection::TaskEvent;
 use super::sockets::connections::Connections;
 use super::station::Station;
-use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, Rank, RankRange, Secret, World};
+use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, RankRange, Secret, World};
 use crate::proto::session::PeerLinks;
 use crate::proto::{Over, Progress, Time, Warning};
 use crate::wire::session::Hellos;
@@ -92,8 +92,9 @@ struct ObservedJob {
     leader: Option<NodeId>,
     /// When it has answered last, or was named.
     answered: Time,
-    /// What leaders have said last: the members of this round, and of which round they speak.
+    /// The members of this round, as a leader has said last.
     plan: Option<(RoundId, Arc<[Member]>)>,
+    /// What the leader has said last.
     reign: Option<Reign>,
     /// All that this process says to a leader: it has no command, and does not say what it is.
     status: Body,
@@ -297,26 +298,20 @@ impl ObservedJob {
 
     /// The world, while its leader answers.
     fn run(&self) -> Option<Run> {
-        let leader = self.links.get(self.leader?).filter(|peer| peer.link.answers(self.now()));
-        let reign =
-            self.reign.as_ref().filter(|reign| leader.is_some() && self.leader == Some(reign.leader.id))?;
+        self.links.get(self.leader?).filter(|peer| peer.link.answers(self.now()))?;
+        let reign = self.reign.as_ref()?;
         let (_, members) = self.plan.as_ref().filter(|(round, _)| Some(*round) == reign.round)?;
-        let member = |rank: u32| members.get(usize::try_from(rank).ok()?);
+        let is_member = |rank: &u32| usize::try_from(*rank).is_ok_and(|rank| rank < members.len());
         let cause = match reign.phase {
             Phase::Over(cause) | Phase::Round(cause) => Some(cause),
             Phase::Runs | Phase::Released => None,
         };
-        let over = cause.map(|cause| Over {
-            rank: cause.rank.map(Rank),
-            peer: cause.rank.and_then(member).map(Member::peer),
-            end: cause.end,
-        });
         Some(Run {
             generation: reign.epoch.generation,
             members: Arc::clone(members),
-            over,
+            over: cause.map(|cause| Over::of(cause, members)),
             has_finished: reign.phase == Phase::Released,
-            suspected: reign.suspected.iter().copied().filter(|rank| member(*rank).is_some()).collect(),
+            suspected: reign.suspected.iter().copied().filter(is_member).collect(),
             waiting: reign.waiting,
             here: reign.here,
             missing: RankRange::runs(reign.absent.iter().copied()),

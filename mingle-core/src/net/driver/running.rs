@@ -304,9 +304,7 @@ impl RunningWorld {
     }
 
     fn over(&self, cause: FirstCause) -> Over {
-        let rank = cause.rank.map(Rank);
-        let peer = cause.rank.and_then(|rank| self.members.get(usize::try_from(rank).ok()?));
-        Over { rank, peer: peer.map(Member::peer), end: cause.end }
+        Over::of(cause, &self.members)
     }
 
     /// Hears all that has been reported already.

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use mingle_rdma::Verdict;
 
-use crate::model::{BrokenPath, Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
+use crate::model::{BrokenPath, Digest, End, Member, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
+use crate::wire::world::FirstCause;
 
 /// A formed world, as a node of the world sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +74,14 @@ pub struct Over {
     pub peer: Option<Peer>,
     /// How that rank's command ended.
     pub end: End,
+}
+
+impl Over {
+    /// The first cause, of a world of these members by rank.
+    pub(crate) fn of(cause: FirstCause, members: &[Member]) -> Self {
+        let member = cause.rank.and_then(|rank| members.get(usize::try_from(rank).ok()?));
+        Self { rank: cause.rank.map(Rank), peer: member.map(Member::peer), end: cause.end }
+    }
 }
 
 impl fmt::Display for Over {

@@ -84,6 +84,14 @@ fn has_spare(session: &Session) -> bool {
     session.running().is_some_and(|running| running.waiting > 0)
 }
 
+/// Drives two members and a node that waits for a seat, until both members know that it waits: a spare that
+/// the leader has told of is a spare for both.
+async fn meet([first, second, spare]: [&mut Session; 3]) {
+    while !has_spare(first) || !has_spare(second) {
+        any(&mut [&mut *first, &mut *second, &mut *spare]).await.1.unwrap();
+    }
+}
+
 async fn two(job: Rendezvous) -> [Session; 2] {
     let (mut one, mut other) = (job.clone().session(), job.session());
     let (first, _) = tokio::join!(formed(&mut one), formed(&mut other));
@@ -231,10 +239,7 @@ async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
     let [mut first, mut second] = two(restarts("fault", 2, 9)).await;
     let mut spare = restarts("fault", 2, 9).session();
     for turn in 0..2 {
-        // A spare that the leader has told of is a spare for both.
-        while !has_spare(&first) || !has_spare(&second) {
-            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
-        }
+        meet([&mut first, &mut second, &mut spare]).await;
         assert_eq!((first.generation(), second.generation()), (turn, turn));
         second.fail(if turn == 0 { End::Exited(17) } else { End::Killed(9) });
         second.stopped();
@@ -255,9 +260,7 @@ async fn a_node_at_fault_again_keeps_its_seat_if_another_was_between() {
     let [mut first, mut second] = two(restarts("turns", 2, 9)).await;
     let mut spare = restarts("turns", 2, 9).session();
     for (turn, is_second) in (0..).zip([true, false, true]) {
-        while !has_spare(&first) || !has_spare(&second) {
-            any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
-        }
+        meet([&mut first, &mut second, &mut spare]).await;
         let [failing, other] = if is_second { [&mut second, &mut first] } else { [&mut first, &mut second] };
         fails(failing, 17);
         other.stopped();
@@ -503,9 +506,7 @@ async fn a_node_whose_time_is_up_names_the_members_that_are_back_and_not_those_t
 async fn a_node_that_waits_no_longer_for_a_seat_is_told_of_as_well() {
     let [mut first, mut second] = two(job("waits no longer", 2)).await;
     let mut waits = job("waits no longer", 2).session();
-    while !has_spare(&first) || !has_spare(&second) {
-        any(&mut [&mut first, &mut second, &mut waits]).await.1.unwrap();
-    }
+    meet([&mut first, &mut second, &mut waits]).await;
     drop(waits);
     let mut told = [false; 2];
     while told != [true; 2] {
@@ -518,9 +519,7 @@ async fn a_node_that_waits_no_longer_for_a_seat_is_told_of_as_well() {
 async fn a_node_that_waits_for_a_seat_ends_with_a_job_that_is_given_up() {
     let [mut first, mut second] = two(job("given up", 2)).await;
     let mut waits = job("given up", 2).session();
-    while !has_spare(&first) || !has_spare(&second) {
-        any(&mut [&mut first, &mut second, &mut waits]).await.1.unwrap();
-    }
+    meet([&mut first, &mut second, &mut waits]).await;
     let error = async {
         loop {
             if let Err(error) = waits.next().await {

@@ -1632,6 +1632,20 @@ fn actions(world: &mut World) -> (Vec<Action>, Option<(DialId, u64)>) {
     (actions, last)
 }
 
+/// The frames that are written on a connection.
+fn written(actions: &[Action], conn: ConnId) -> Vec<Frame> {
+    let frame = |action: &Action| match action {
+        Action::Carry(Order::Write(to, frame)) if *to == conn => Some(frame.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(frame).collect()
+}
+
+/// The acknowledgement of these frames, of which there is at least one.
+fn acknowledgement(written: &[Frame]) -> Frame {
+    Frame::acknowledgement(written.iter().map(|frame| frame.number).max().expect("it says something"))
+}
+
 /// A node of this number, alone on its host.
 fn contact(number: u8) -> Contact {
     Contact { id: NodeId([number; 16]), addresses: vec![address(usize::from(number), 0)] }
@@ -2582,13 +2596,7 @@ fn a_node_without_a_seat_or_whose_leader_has_none_leaves_once_the_leader_has_rea
     member.peers.forget(ms(0), contact(1).id);
     member.reign.leader = contact(7);
     member.follow();
-    let last_written = |all: &[Action]| {
-        let written = all.iter().filter_map(|action| match action {
-            Action::Carry(Order::Write(_, frame)) => Some(frame.number),
-            _ => None,
-        });
-        Frame::acknowledgement(written.max().expect("it says something"))
-    };
+    let last_written = |all: &[Action]| acknowledgement(&written(all, ConnId(1)));
     for mut world in [spare, member] {
         let leader = world.reign.leader.id;
         let (dial, number) = actions(&mut world).1.unwrap();
@@ -2614,24 +2622,18 @@ fn an_observer_learns_who_the_members_are_and_how_the_world_ends_and_nobody_wait
     let (epoch, command) = (Lineage::default(), Command::Waits);
     let status = WorldSaid::Status(Status { epoch, command, answer: None, lost: None, guests: Vec::new() });
     world.read(ms(2), ConnId(9), Frame { number: 1, read: 0, body: status.encode() }).unwrap();
-    let said = |world: &mut World| -> (Vec<WorldSaid>, u64) {
-        let written = actions(world).0.into_iter().filter_map(|action| match action {
-            Action::Carry(Order::Write(ConnId(9), frame)) => Some(frame),
-            _ => None,
-        });
-        let written: Vec<Frame> = written.collect();
-        let last = written.iter().map(|frame| frame.number).max();
-        let said = written.iter().filter_map(|frame| WorldSaid::decode(&frame.body)).collect();
-        (said, last.unwrap_or_default())
+    let said = |frames: &[Frame]| -> Vec<WorldSaid> {
+        frames.iter().filter_map(|frame| WorldSaid::decode(&frame.body)).collect()
     };
-    let (all, last) = said(&mut world);
+    let frames = written(&actions(&mut world).0, ConnId(9));
+    let all = said(&frames);
     assert!(all.contains(&WorldSaid::Plan(plan)), "{all:?}");
     assert!(world.spares().is_empty() && world.is_alone());
-    world.read(ms(3), ConnId(9), Frame::acknowledgement(last)).unwrap();
+    world.read(ms(3), ConnId(9), acknowledgement(&frames)).unwrap();
     // Nodes that wait are freed, as if all had ended well.
     world.release_all(ms(10));
     world.ended(ms(10), Some(End::Exited(3)));
-    let (all, _) = said(&mut world);
+    let all = said(&written(&actions(&mut world).0, ConnId(9)));
     let over = Phase::Over(FirstCause { rank: Some(0), end: End::Exited(3) });
     let is_told = |said: &WorldSaid| matches!(said, WorldSaid::Reign(reign) if reign.phase == over);
     assert!(all.last().is_some_and(is_told), "{all:?}");
@@ -2651,20 +2653,14 @@ fn a_leader_that_goes_over_to_a_better_one_says_so_at_once_to_those_that_follow_
         let number = world.answers(ms(1), id, own.id).unwrap();
         world.opened(ms(1), id, accepted_from(address(host, 0).ip()), conn, number, 9);
     }
-    let (all, _) = actions(&mut world);
-    let written = all.iter().filter_map(|action| match action {
-        Action::Carry(Order::Write(ConnId(2), frame)) => Some(frame.number),
-        _ => None,
-    });
-    world.read(ms(3), ConnId(2), Frame::acknowledgement(written.max().unwrap())).unwrap();
+    let frames = written(&actions(&mut world).0, ConnId(2));
+    world.read(ms(3), ConnId(2), acknowledgement(&frames)).unwrap();
     let better = Reign { term: 1, rank: Some(2), leader: other.clone(), ..world.reign.clone() };
     let body = WorldSaid::Reign(better).encode();
     world.read(ms(3), ConnId(3), Frame { number: 1, read: 0, body }).unwrap();
     assert!(!world.leads());
     // Nothing of the new leader has been read, which may be lost.
-    let (all, _) = actions(&mut world);
-    let names =
-        |body: &Body| matches!(WorldSaid::decode(body), Some(WorldSaid::Reign(r)) if r.leader == *other);
-    let is_told = |action: &Action| matches!(action, Action::Carry(Order::Write(ConnId(2), frame)) if names(&frame.body));
-    assert!(all.iter().any(is_told), "{all:?}");
+    let frames = written(&actions(&mut world).0, ConnId(2));
+    let names_it = |frame: &Frame| matches!(WorldSaid::decode(&frame.body), Some(WorldSaid::Reign(reign)) if reign.leader == *other);
+    assert!(frames.iter().any(names_it), "{frames:?}");
 }

@@ -369,6 +369,25 @@ mod tests {
         Codec::new(job().tag(), keys).encode(header, message)
     }
 
+    /// A job whose leader is said to be at these addresses.
+    fn led_from(addresses: &[SocketAddr]) -> ObservedJob {
+        let addresses = addresses.iter().copied().collect();
+        let (host, user) = (HostName::new("a"), crate::model::User::default());
+        let running = Message::Running(Running { leader: NODE, generation: 0, addresses, host, user });
+        let mut observed = ObservedJob::new(&job(), None).unwrap();
+        let header = Header { sender: NODE, recipient: observed.id };
+        observed.receive(at(), &Codec::new(job().tag(), None).encode(header, &running));
+        observed
+    }
+
+    #[tokio::test]
+    async fn a_process_that_says_what_no_leader_says_is_left() {
+        let mut observed = led_from(&[at()]);
+        assert_eq!(observed.leader, Some(NODE));
+        observed.learn(&[9, 9][..].into());
+        assert!(observed.leader.is_none() && observed.links.get(NODE).is_none());
+    }
+
     #[tokio::test]
     async fn a_node_that_looks_for_a_leader_is_seen() {
         let solicit = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
@@ -380,12 +399,7 @@ mod tests {
     async fn a_leader_is_dialled_at_each_of_its_addresses() {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listeners = [listen().await, listen().await];
-        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-        let (host, user) = (HostName::new("a"), crate::model::User::default());
-        let running = Message::Running(Running { leader: NODE, generation: 0, addresses, host, user });
-        let mut observed = ObservedJob::new(&job(), None).unwrap();
-        let header = Header { sender: NODE, recipient: observed.id };
-        observed.receive(at(), &Codec::new(job().tag(), None).encode(header, &running));
+        let mut observed = led_from(&[0, 1].map(|at: usize| listeners[at].local_addr().unwrap()));
         let dials = async {
             loop {
                 let due = observed.advance();

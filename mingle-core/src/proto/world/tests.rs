@@ -2611,17 +2611,40 @@ fn a_node_without_a_seat_or_whose_leader_has_none_leaves_once_the_leader_has_rea
     }
 }
 
-#[test]
-fn an_observer_learns_who_the_members_are_and_how_the_world_ends_and_nobody_waits_for_it() {
-    let (mut world, _) = follower(1);
+/// The leader of a world of its own, and the plan of that.
+fn lone_leader() -> (World, Plan) {
+    let (world, _) = follower(1);
     let plan = world.plan.as_deref().unwrap().clone();
-    world = World::member(contact(1).id, arrival(&contact(1)), world.settings, plan.clone(), 5, Time::ZERO);
-    let (ms, observer) = (Time::from_millis, NodeId([99; 16]));
-    let number = world.answers(ms(1), observer, contact(1).id).unwrap();
-    world.opened(ms(1), observer, accepted_from(address(50, 0).ip()), ConnId(9), number, 4);
+    let own = contact(1);
+    (World::member(own.id, arrival(&own), world.settings, plan.clone(), 5, Time::ZERO), plan)
+}
+
+/// An observer opens a session on the connection of this number, and says what observers say.
+fn observe(world: &mut World, number: u8) {
+    let (now, conn, observer) = (Time::from_millis(1), ConnId(number.into()), NodeId([number; 16]));
+    let answered = world.answers(now, observer, world.own.id).unwrap();
+    world.opened(now, observer, accepted_from(address(number.into(), 0).ip()), conn, answered, 4);
     let (epoch, command) = (Lineage::default(), Command::Waits);
     let status = WorldSaid::Status(Status { epoch, command, answer: None, lost: None, guests: Vec::new() });
-    world.read(ms(2), ConnId(9), Frame { number: 1, read: 0, body: status.encode() }).unwrap();
+    world.read(now, conn, Frame { number: 1, read: 0, body: status.encode() }).unwrap();
+}
+
+#[test]
+fn of_many_observers_at_once_sixteen_are_told_who_the_members_are() {
+    let (mut world, plan) = lone_leader();
+    (100..140).for_each(|number| observe(&mut world, number));
+    let (all, _) = actions(&mut world);
+    let is_told = |number: &u8| {
+        let frames = written(&all, ConnId((*number).into()));
+        frames.iter().any(|frame| WorldSaid::decode(&frame.body) == Some(WorldSaid::Plan(plan.clone())))
+    };
+    assert_eq!((100..140).filter(is_told).count(), 16);
+}
+
+#[test]
+fn an_observer_learns_who_the_members_are_and_how_the_world_ends_and_nobody_waits_for_it() {
+    let ((mut world, plan), ms) = (lone_leader(), Time::from_millis);
+    observe(&mut world, 9);
     let said = |frames: &[Frame]| -> Vec<WorldSaid> {
         frames.iter().filter_map(|frame| WorldSaid::decode(&frame.body)).collect()
     };

@@ -28,7 +28,7 @@ const LEADERLESS: Duration = Duration::from_secs(10);
 const BOUND: Duration = Duration::from_secs(30);
 /// How long a node whose time is up stays until the others know.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The pause between two questions of a node that is alone.
+/// The pause between two questions of a node that others may have left behind.
 const ASK: Duration = Duration::from_secs(1);
 /// How long nothing is said of the nodes that are not back: their commands stop.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ impl RunningWorld {
             if self.is_lost {
                 return self.look_for_others(has_met);
             }
-            self.ask_if_too_few(now);
+            self.ask_for_others(now);
             self.say_progress(&mut said);
             if let Some(failure) = self.refused().or_else(|| self.overdue().filter(|_| !has_met)) {
                 // To the others this node has left, and is not gone.
@@ -85,19 +85,18 @@ impl RunningWorld {
         }
     }
 
-    /// Whether this node, which leads too few, has heard of another part of the job that it joins. Those that
-    /// follow this node come after it, one after the other.
+    /// Whether this node has heard of another part of the job that it joins. Those that follow this node come
+    /// after it, one after the other.
     fn gives_way(&mut self) -> bool {
-        let own = (self.world.reign().epoch.generation, self.world.own().id);
-        let other = self.desk.take_other().filter(|_| self.world.leads_too_few());
-        other.is_some_and(|(generation, leader, _)| (generation, leader) > own || self.world.is_alone())
+        let other = self.desk.take_other();
+        other.is_some_and(|(generation, leader, _)| self.world.gives_way_to(generation, leader))
     }
 
-    /// Too few nodes are left for a world: others may have met without them.
-    fn ask_if_too_few(&mut self, now: Instant) {
+    /// Others may have met without this node.
+    fn ask_for_others(&mut self, now: Instant) {
         // Two that are alone must not ask at the same time again and again.
         let pause = ASK + Duration::from_millis(self.world.own().id.0[0].into());
-        if !self.world.leads_too_few() || self.driver.settings.is_alone() {
+        if !self.world.may_be_left_behind() || self.driver.settings.is_alone() {
             self.asks = None;
         } else if now >= *self.asks.get_or_insert(now + pause) {
             self.asks = Some(now + pause);

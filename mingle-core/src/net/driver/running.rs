@@ -58,7 +58,7 @@ pub(crate) struct RunningWorld {
     pub(super) may_end: bool,
     /// How many nodes wait for a seat, as the leader has said last.
     pub(crate) waiting: u32,
-    /// When this node, which leads too few, asks for others again.
+    /// When this node, which others may have left behind, asks for them again.
     pub(super) asks: Option<Instant>,
     /// Since when this node has known that the next world is not being formed yet.
     pub(super) over_since: Option<Instant>,

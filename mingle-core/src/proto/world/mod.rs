@@ -697,8 +697,8 @@ impl World {
         } else if (is_better || from == self.reign.leader.id) && !runs_beside {
             self.reign = reign;
             self.follow();
-        } else if self.walk.is_some() && from == reign.leader.id && !runs_beside {
-            // The own leader is lost, and this node leads.
+        } else if self.walk.is_some() && (from == reign.leader.id || self.plan.is_none()) && !runs_beside {
+            // The own leader is lost, and this node leads; or it names its leader to a node that has no world.
             self.reign = reign;
             self.follow();
         }

@@ -473,8 +473,10 @@ impl Net {
         if is_void {
             self.saw("void round");
         }
-        let gives_way =
-            self.hosts[host].world.as_ref().is_some_and(|world| world.is_alone() && world.leads_too_few());
+        let gives_way = self.hosts[host]
+            .world
+            .as_ref()
+            .is_some_and(|world| world.is_alone() && world.may_be_left_behind());
         if gives_way && self.leaders().any(|other| other != host && self.passes(host, other)) {
             // It asks for others, and hears of another part of the job.
             return self.report(host, WorldChange::Lost);
@@ -537,11 +539,11 @@ impl Net {
         }
     }
 
-    /// Leaders of too few nodes ask for others after a while, and join another part of the job.
+    /// Leaders that others may have left behind ask for them after a while, and join another part of the job.
     fn ask(&mut self) {
         for host in 0..self.hosts.len() {
-            let leads_too_few = self.hosts[host].world.as_ref().is_some_and(World::leads_too_few);
-            if !leads_too_few || self.hosts[host].is_stopped {
+            let asks = self.hosts[host].world.as_ref().is_some_and(World::may_be_left_behind);
+            if !asks || self.hosts[host].is_stopped {
                 self.hosts[host].few_since = None;
                 continue;
             }
@@ -553,7 +555,7 @@ impl Net {
         }
     }
 
-    /// Whether a leader of too few nodes goes over to the part of the job that this other host knows.
+    /// Whether such a leader goes over to the part of the job that this other host knows.
     fn gives_way(&self, host: usize, other: usize) -> bool {
         let (Some(world), Some(heard)) = (&self.hosts[host].world, &self.hosts[other].world) else {
             return false;
@@ -562,7 +564,7 @@ impl Net {
         let hears = other != host && self.passes(host, other) && !self.hosts[other].is_stopped;
         heard.who_knows().filter(|_| hears).is_some_and(|leader| {
             let is_other = !world.expects(leader.id) || generation > own;
-            is_other && (world.is_alone() || (generation, leader.id) > (own, world.own.id))
+            is_other && world.gives_way_to(generation, leader.id)
         })
     }
 
@@ -1331,8 +1333,12 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
     Ok((net, took))
 }
 
+/// A node that could hear nobody so shortly before the commands end may not have found the others by then.
+const LATE: Duration = Duration::from_secs(10);
+
 /// All commands end well, and all nodes with them.
 fn finish(net: &mut Net, random: &mut Xoshiro256PlusPlus) -> Result<(), String> {
+    let begun = net.now;
     for _ in 0..40 {
         for host in 0..net.hosts.len() {
             let at = net.now + Duration::from_millis(random.random_range(0..2000));
@@ -1340,10 +1346,11 @@ fn finish(net: &mut Net, random: &mut Xoshiro256PlusPlus) -> Result<(), String> 
         }
         net.run_until(net.now + Duration::from_secs(1));
     }
-    let left = net.hosts.iter().filter(|host| host.is_on && host.world.is_some()).count();
-    // Nobody tells a node that the job has ended while it was cut off.
-    let is_too_late = net.seen.contains_key("cut") && net.hosts.iter().any(|host| host.finished);
-    if (left > 0 && !is_too_late) || net.hosts.iter().any(|host| host.command.is_some()) {
+    // Nobody tells a node that the job has ended while it was cut off or stopped.
+    let is_too_late = |host: &Host| host.troubled.is_some_and(|(_, until)| until + LATE > begun);
+    let is_left = |host: &&Host| host.is_on && host.world.is_some() && !is_too_late(host);
+    let left = net.hosts.iter().filter(is_left).count();
+    if left > 0 || net.hosts.iter().any(|host| host.command.is_some()) {
         return Err(format!("all commands have succeeded, and {left} nodes don't end: {}", net.state()));
     }
     Ok(())
@@ -2336,6 +2343,78 @@ fn a_node_whose_command_has_ended_well_may_die_and_one_that_leaves_when_the_worl
     net.run_until(net.now + Duration::from_secs(1));
     let Phase::Over(cause) = phase(&net) else { panic!("{:?}", phase(&net)) };
     assert_eq!(cause.end, End::Exited(3));
+}
+
+#[test]
+fn a_node_that_waits_and_has_lost_the_leader_follows_whom_an_heir_follows() {
+    let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
+    let mut world =
+        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
+    let open = |world: &mut World, at, peer: u8| {
+        let dial = |action: &Action| match action {
+            Action::Carry(Order::Dial { peer: id, dial, number, .. }) if *id == contact(peer).id => {
+                Some((*dial, *number))
+            }
+            _ => None,
+        };
+        let (dial, number) = actions(world).0.iter().find_map(dial).expect("it dials");
+        world.opened(at, contact(peer).id, Way::Dialled(dial), ConnId(peer.into()), number, 9);
+    };
+    let read = |world: &mut World, at, from: u8, leader, term| {
+        let epoch = Lineage { generation: 0, origin: 7 };
+        let heirs = vec![contact(1), contact(3)];
+        let reign = Reign { epoch, term, heirs, ..reign(leader, world.settings.size) };
+        let frame = Frame { number: 1, read: 0, body: WorldSaid::Reign(reign).encode() };
+        world.read(at, ConnId(from.into()), frame).unwrap();
+    };
+    open(&mut world, ms(1), 1);
+    // The leader of one part of a world that had fallen apart, and an heir that has found the other part.
+    read(&mut world, ms(2), 1, contact(1), 1);
+    actions(&mut world);
+    world.closed(ms(3), ConnId(1), Ending::Closed);
+    let mut now = ms(3);
+    while world.leader().is_some() {
+        if let (_, Some((dial, _))) = actions(&mut world) {
+            world.dial_failed(now, contact(1).id, dial, Failed::Refused);
+        }
+        now = world.poll_timeout().unwrap().max(now);
+        world.advance(now);
+        world.settle();
+    }
+    open(&mut world, now, 3);
+    read(&mut world, now, 3, contact(4), 0);
+    assert_eq!(world.leader(), Some(&contact(4)));
+}
+
+#[test]
+fn members_that_were_stopped_while_others_went_on_form_no_second_world_though_the_leader_is_stopped_as_well()
+{
+    let mut asked = 0;
+    for seed in 0..20 {
+        let mut net = Net::new(seed, "2:3".parse().unwrap(), 3, 2, 0.0);
+        net.run_until(Time::from_secs(10));
+        let leader = net.leader().unwrap();
+        let others: Vec<usize> = (0..3).filter(|host| *host != leader).collect();
+        for other in &others {
+            net.trouble(Trouble::Stop(*other, Duration::from_secs(40)));
+        }
+        net.trouble(Trouble::Fail(leader));
+        // It goes on with the nodes that have waited.
+        while net.worlds.len() == 1 {
+            net.run_until(net.now + Duration::from_millis(100));
+            assert!(net.now < Time::from_secs(40), "seed {seed}: {}", net.state());
+        }
+        net.run_until(net.now + Duration::from_secs(1));
+        net.trouble(Trouble::Stop(leader, Duration::from_secs(60)));
+        let left_behind = others.iter().map(|host| net.hosts[*host].id).collect::<Vec<_>>();
+        while net.now < Time::from_secs(80) {
+            net.run_until(net.now + Duration::from_millis(100));
+            net.ask();
+        }
+        assert_eq!(net.worlds.len(), 2, "seed {seed}: {}", net.state());
+        asked += others.iter().filter(|host| !left_behind.contains(&net.hosts[**host].id)).count();
+    }
+    assert!(asked > 0, "none of them has heard of the others by asking");
 }
 
 #[test]

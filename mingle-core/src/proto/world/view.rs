@@ -66,10 +66,24 @@ impl World {
             && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
 
-    /// Whether this node leads, its world is over, and fewer nodes are back than a world needs.
-    pub(crate) fn leads_too_few(&self) -> bool {
+    /// Whether others of the job may have gone on without this node: it leads a world that is over, and too
+    /// few nodes are back, or it leads in the place of a leader that is lost.
+    pub(crate) fn may_be_left_behind(&self) -> bool {
         let is_over = matches!(self.reign.phase, Phase::Over(_));
-        self.lead.is_some() && is_over && self.reign.here < self.settings.size.min().get()
+        self.lead.is_some() && is_over && (self.is_too_few() || self.reign.term > 0)
+    }
+
+    /// Whether fewer nodes are back than a world needs.
+    fn is_too_few(&self) -> bool {
+        self.reign.here < self.settings.size.min().get()
+    }
+
+    /// Whether this node joins another part of the job, which has this generation and this leader. Of two
+    /// parts of one generation that are too few, one joins the other.
+    pub(crate) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
+        let own = self.reign.epoch.generation;
+        let is_few = || self.is_too_few() && (self.is_alone() || (generation, leader) > (own, self.own.id));
+        self.may_be_left_behind() && (generation > own || is_few())
     }
 
     pub(crate) fn leads(&self) -> bool {

@@ -103,8 +103,6 @@ pub struct Rendezvous {
     /// tried and no node can be left out: [`Formed::broken`](crate::Formed::broken) has these paths. The node
     /// gets the roster. Default: no.
     pub tries: bool,
-    /// How long after now the world of a session may grow.
-    pub(super) growth: Duration,
     pub(super) events: Option<Notify>,
 }
 
@@ -116,10 +114,10 @@ impl Rendezvous {
     pub const LAST_CALL: Duration = proto::LAST_CALL;
 
     /// How long a command may take to stop by default: 30 seconds.
-    pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+    pub const STOP_TIMEOUT: Duration = proto::STOP_TIMEOUT;
 
     /// How long a suspected node may stay silent by default: 30 seconds.
-    pub const GONE_AFTER: Duration = Duration::from_secs(30);
+    pub const GONE_AFTER: Duration = proto::GONE_AFTER;
 
     /// A rendezvous of the job `job`. `world` is an exact size, a [`World`](crate::World), or a range of
     /// sizes.
@@ -144,7 +142,6 @@ impl Rendezvous {
             grows: false,
             restarts: Restarts::default(),
             tries: false,
-            growth: Duration::ZERO,
             events: None,
         }
     }

@@ -18,6 +18,12 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a last call lasts by default.
 pub(crate) const LAST_CALL: Duration = Duration::from_secs(15);
 
+/// How long a command may take to stop by default.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a suspected node may stay silent by default.
+pub(crate) const GONE_AFTER: Duration = Duration::from_secs(30);
+
 /// What a node brings to its rendezvous.
 ///
 /// The struct is exhaustive, unlike the types that this crate returns: a simulation decides on every field
@@ -51,6 +57,12 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// How long a leader waits for another node once the minimum of a range of sizes has joined.
     pub last_call: Duration,
+    /// In a world that stays: how long a suspected member may stay silent before it is gone.
+    pub gone_after: Duration,
+    /// In a world that stays: how long the commands of a world that is over may take to stop.
+    pub stop_timeout: Duration,
+    /// The least time between two worlds that end to take in nodes that wait; `None` if no world does.
+    pub grow_after: Option<Duration>,
     /// Whether this node waits for a seat as long as the job runs without it, even beyond its timeout.
     pub stands_by: bool,
     /// Whether the world forms although paths are broken, except to the master, and with two nodes or more
@@ -88,6 +100,9 @@ impl Config {
             prefers_ipv6: false,
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,
+            gone_after: GONE_AFTER,
+            stop_timeout: STOP_TIMEOUT,
+            grow_after: None,
             stands_by: false,
             tries: false,
             searches: false,

@@ -8,13 +8,12 @@
 //! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
 //! the book of members and runs the rounds, `follow` joins a leader and takes part in the leader's rounds,
 //! `prove` has the proofs of paths. A node and its leader speak over a `session`; so do the nodes of a
-//! `world` that stays; `desk` is what those say to other nodes.
+//! `world` that stays.
 //! `shared`, `timer`, `backoff` and `scale` serve all parts; `report` is what the caller gets. `PROTOCOL.md`
 //! has the reasons.
 
 mod backoff;
 mod config;
-pub(crate) mod desk;
 #[cfg(test)]
 mod exhaustive;
 mod follow;
@@ -41,7 +40,7 @@ pub use crate::model::{
 pub use crate::wire::testing;
 pub use crate::wire::{ANSWER, Attributes, Frame, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use config::Config;
-pub(crate) use config::{LAST_CALL, TIMEOUT};
+pub(crate) use config::{GONE_AFTER, LAST_CALL, STOP_TIMEOUT, TIMEOUT};
 pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 pub(crate) use pause::was_stopped;
@@ -50,4 +49,5 @@ pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, Report, Tried, Warning,
 };
 pub use session::{Ending, Ends, Failed, Impossible, Order, Way};
+pub(crate) use shared::Shared;
 pub use timer::Time;

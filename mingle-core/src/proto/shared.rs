@@ -16,6 +16,7 @@ use super::scale::Scale;
 use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
+use crate::wire::world::Arrival;
 use crate::wire::{
     Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Running, Said, Solicit, Token, encode_traits,
     kind_of,
@@ -202,6 +203,11 @@ impl Shared {
         if let Some(peer) = self.links.get_mut(node) {
             peer.link.session.set_patience(patience);
         }
+    }
+
+    /// What this node tells of itself in a world that stays.
+    pub(crate) fn arrival(&self) -> Arrival {
+        Arrival { node: self.config.node.clone(), traits: encode_traits(&self.config.traits) }
     }
 
     /// Says that the job runs: who leads it, and where that process accepts sessions.

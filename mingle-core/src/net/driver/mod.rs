@@ -17,7 +17,7 @@ mod running;
 mod upkeep;
 
 use std::net::TcpListener;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::host::{Interface, holder_of, host_name};
 use crate::model::{Endpoints, NodeId, Rank, Trait, Traits};
@@ -32,7 +32,6 @@ use crate::net::sockets::connections::{Connections, LONGEST, LONGEST_OF_MEMBER};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
-use crate::proto::desk::Desk;
 use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Order, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
@@ -43,6 +42,8 @@ use upkeep::Upkeep;
 
 pub(super) use running::RunningWorld;
 
+/// The least time between two growths of a world: each stops all commands.
+const GROWTHS: Duration = Duration::from_secs(300);
 /// The most nodes of a world whose leader has sessions with all under the usual limit of open files, 1,024.
 const SMALL: u32 = 512;
 
@@ -138,16 +139,16 @@ impl Driver {
             self.connections.close_all(is_master).await;
         }
         let (formed, leader) = (formed?, node.runs().cloned());
-        let desk = Desk::new(node.into_shared());
+        let shared = node.into_shared();
         match (formed, sessions, leader) {
             (Some(formed), sessions, _) => {
                 let mut assignment = self.assignment(formed);
-                let stay = |sessions| RunningWorld::first(self, sessions, desk, &assignment.formed);
-                assignment.running = sessions.map(stay).transpose()?;
+                let stay = |sessions| RunningWorld::first(self, sessions, shared, &assignment.formed);
+                assignment.running = sessions.map(stay);
                 Ok(Met::World(Box::new(assignment)))
             }
             (None, Some(sessions), Some(leader)) => {
-                RunningWorld::guest(self, sessions, desk, leader)?.meet().await
+                RunningWorld::guest(self, sessions, shared, leader).meet().await
             }
             (None, ..) => unreachable!("only a node that stays waits for a seat"),
         }
@@ -195,6 +196,8 @@ impl Driver {
         config.without_multicast = self.settings.network.without_multicast(self.links.interfaces());
         config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
+        (config.gone_after, config.stop_timeout) = (settings.gone_after, settings.stop_timeout);
+        config.grow_after = settings.grows.then_some(GROWTHS);
         config.stands_by = settings.stays;
         config.tries = settings.tries;
         config.searches = self.peers.following.is_some();

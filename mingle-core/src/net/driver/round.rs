@@ -88,7 +88,7 @@ impl RunningWorld {
     /// Whether this node has heard of another part of the job that it joins. Those that follow this node come
     /// after it, one after the other.
     fn gives_way(&mut self) -> bool {
-        let other = self.desk.take_other();
+        let other = self.world.take_other();
         other.is_some_and(|(generation, leader, _)| self.world.gives_way_to(generation, leader))
     }
 
@@ -100,7 +100,7 @@ impl RunningWorld {
             self.asks = None;
         } else if now >= *self.asks.get_or_insert(now + pause) {
             self.asks = Some(now + pause);
-            self.desk.ask(&self.driver.peers.seeds);
+            self.world.ask(&self.driver.peers.seeds);
         }
     }
 
@@ -122,7 +122,7 @@ impl RunningWorld {
         if is_in_round {
             return Some(Failure::OutcomeUnknown { leader: self.leader() });
         }
-        let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.desk.failure(refusal));
+        let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.world.failure(refusal));
         trouble.or_else(|| Some(Failure::Deadline(Box::new(self.deadline_report()))))
     }
 

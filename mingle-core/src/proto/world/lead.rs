@@ -227,7 +227,7 @@ impl World {
         };
         // The former leader may have learned a better cause, which this node has not reported yet.
         let over = said.filter(|cause| cause.end != End::Unknown).or(self.over);
-        let lead = WorldLead::succeed(&self.reign, over, self.now);
+        let lead = WorldLead::succeed(&self.reign, over, self.shared.now);
         // The former leader has found that this member is dead.
         let gone = match lead.stage {
             Stage::Over(FirstCause { rank: Some(rank), end: End::Gone }) if is_of_plan => plan.seat(rank),
@@ -275,7 +275,7 @@ impl World {
             };
             let Some(stage) = next else { break members };
             lead.stage = stage;
-            lead.since = self.now;
+            lead.since = self.shared.now;
         };
         self.reign = self.decided(&mut lead, &members, has_most);
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
@@ -304,7 +304,7 @@ impl World {
             }
             let presence = match self.peers.get(id) {
                 _ if self.dead.contains(&id) => Presence::Dead,
-                Some(peer) => peer.link.presence(self.now),
+                Some(peer) => peer.link.presence(self.shared.now),
                 None => Presence::Silent(lead.begun),
             };
             let own_word = self.peers.get(id).and_then(|peer| self.command_of(peer));
@@ -343,8 +343,8 @@ impl World {
             !member.is_lost() && member.id != self.own.id && !self.peers.has(member.id)
         };
         let absent: Vec<u32> = members.iter().filter(is_absent).map(|member| member.rank).collect();
-        if !absent.is_empty() && self.now < due {
-            lead.wake(self.now, due);
+        if !absent.is_empty() && self.shared.now < due {
+            lead.wake(self.shared.now, due);
             return;
         }
         for rank in absent {
@@ -364,7 +364,7 @@ impl World {
 
     /// When a member is gone that is silent since then.
     fn gone_at(&self, since: Time) -> Time {
-        since.saturating_add(SUSPECT).saturating_add(self.settings.gone_after)
+        since.saturating_add(SUSPECT).saturating_add(self.shared.config.gone_after)
     }
 
     /// Members that have been silent for too long are gone: as far as most are there, or enough for a world.
@@ -376,26 +376,26 @@ impl World {
             let gone = self.gone_at(since);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
-                lead.wake(self.now, at);
+                lead.wake(self.shared.now, at);
             }
-            is_due |= self.now >= ask;
+            is_due |= self.shared.now >= ask;
         }
         if !is_due {
             return;
         }
-        if lead.asked.is_none_or(|asked| self.now >= asked + ASK_AGAIN) {
-            lead.asked = Some(self.now);
+        if lead.asked.is_none_or(|asked| self.shared.now >= asked + ASK_AGAIN) {
+            lead.asked = Some(self.shared.now);
             for (_, peer) in self.peers.iter_mut() {
                 peer.link.say_again(REIGN);
             }
         }
-        let asked = lead.asked.unwrap_or(self.now);
-        lead.wake(self.now, asked + ASK_AGAIN);
-        if asked == self.now || !self.most_answer(members) {
+        let asked = lead.asked.unwrap_or(self.shared.now);
+        lead.wake(self.shared.now, asked + ASK_AGAIN);
+        if asked == self.shared.now || !self.most_answer(members) {
             return;
         }
         for member in members {
-            if member.silent().is_some_and(|since| self.now >= self.gone_at(since)) {
+            if member.silent().is_some_and(|since| self.shared.now >= self.gone_at(since)) {
                 self.dead.insert(member.id);
             }
         }
@@ -409,7 +409,7 @@ impl World {
         let there = living.clone().filter(|member| answers(&member.id)).count();
         let spares = self.spares().into_iter().filter(answers).count();
         let nodes = u32::try_from(there + spares).unwrap_or(u32::MAX);
-        2 * there > living.count() || self.settings.size.at_most(nodes) > 0
+        2 * there > living.count() || self.shared.config.world.at_most(nodes) > 0
     }
 
     /// Why the running world is over, if it is.
@@ -421,9 +421,9 @@ impl World {
                 || first.id == self.own.id
                 || status.is_some_and(|status| status.epoch >= self.epoch)
         });
-        master_first.take_if(|until| knows || self.now >= *until);
+        master_first.take_if(|until| knows || self.shared.now >= *until);
         if let Some(until) = *master_first {
-            lead.wake(self.now, until);
+            lead.wake(self.shared.now, until);
         } else if std::mem::take(&mut lead.enters)
             && let Some(plan) = self.plan.clone()
         {
@@ -436,18 +436,19 @@ impl World {
             self.release();
             return Some(Stage::Released);
         }
-        let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
-        if let Some(after) = self.settings.grow_after.filter(|_| room) {
+        let room =
+            usize::try_from(self.shared.config.world.max().get()).unwrap_or(usize::MAX) > members.len();
+        if let Some(least) = self.shared.config.grow_after.filter(|_| room) {
             let since = |spare: &NodeId| self.peers.get(*spare).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
             let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
             let spares = self.spares().into_iter().filter(|spare| !is_broken(*spare));
-            let stays = spares.map(|spare| since(&spare).saturating_add(self.settings.last_call)).min();
-            let due = stays.map(|stays| stays.max(lead.begun.saturating_add(after)))?;
-            if self.now >= due {
+            let stays = spares.map(|spare| since(&spare).saturating_add(self.shared.config.last_call)).min();
+            let due = stays.map(|stays| stays.max(self.growth.next(least)))?;
+            if self.shared.now >= due {
                 return Some(self.over(FirstCause { rank: self.reign.rank, end: End::Grows }, lead));
             }
-            lead.wake(self.now, due);
+            lead.wake(self.shared.now, due);
         }
         None
     }
@@ -469,7 +470,7 @@ impl World {
         lead: &mut WorldLead,
     ) -> Option<Stage> {
         let may_be_earlier =
-            self.now < self.over_since + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
+            self.shared.now < self.over_since + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
         let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
         if let Some(earlier) = earlier.filter(|_| may_be_earlier) {
             self.end_world(earlier);
@@ -479,18 +480,18 @@ impl World {
             return None;
         }
         // Members come to a new leader only now.
-        let patience = self.over_since.saturating_add(self.settings.stop_timeout).max(lead.begun + LOST);
+        let patience = self.over_since.saturating_add(self.shared.config.stop_timeout).max(lead.begun + LOST);
         let is_awaited = |member: &MemberView| match member.command {
             _ if member.is_lost() => false,
             Command::Waits => member.presence != Presence::There && !member.is_heard,
             _ => true,
         };
-        if members.iter().any(is_awaited) && self.now < patience {
-            lead.wake(self.now, patience);
+        if members.iter().any(is_awaited) && self.shared.now < patience {
+            lead.wake(self.shared.now, patience);
             return None;
         }
-        if self.now < lead.again {
-            lead.wake(self.now, lead.again);
+        if self.shared.now < lead.again {
+            lead.wake(self.shared.now, lead.again);
             return None;
         }
         // What kept an earlier plan from forming may be over; a broken path may be so for want of a proof.
@@ -499,8 +500,8 @@ impl World {
             Ok(plan) => plan,
             Err(Some(unfit)) => {
                 lead.trouble = Some(unfit.refusal);
-                lead.learn(self.now, unfit.nodes.into_iter().map(|id| (id, id)).collect());
-                lead.wake(self.now, lead.again);
+                lead.learn(self.shared.now, unfit.nodes.into_iter().map(|id| (id, id)).collect());
+                lead.wake(self.shared.now, lead.again);
                 return None;
             }
             Err(None) => return None,
@@ -522,10 +523,9 @@ impl World {
         let waits = |peer: &Process| {
             peer.arrival.is_some() && peer.status.as_ref().is_some_and(|own| own.command == Command::Waits)
         };
-        let spares = self
-            .peers
-            .iter()
-            .filter(|(id, peer)| !is_member(**id) && waits(&peer.known) && peer.link.answers(self.now));
+        let spares = self.peers.iter().filter(|(id, peer)| {
+            !is_member(**id) && waits(&peer.known) && peer.link.answers(self.shared.now)
+        });
         let mut spares: Vec<(Time, NodeId)> = spares.map(|(id, peer)| (peer.known.since, *id)).collect();
         if !is_member(self.own.id) && self.command == Command::Waits {
             spares.push((Time::ZERO, self.own.id));
@@ -536,7 +536,8 @@ impl World {
 
     /// Whether a member is ready for the next world.
     fn is_back(&self, member: &MemberView) -> bool {
-        let answers = |peer: &Linked<Process>| peer.known.arrival.is_some() && peer.link.answers(self.now);
+        let answers =
+            |peer: &Linked<Process>| peer.known.arrival.is_some() && peer.link.answers(self.shared.now);
         let is_there = member.id == self.own.id || self.peers.get(member.id).is_some_and(answers);
         member.command == Command::Waits
             && member.presence == Presence::There
@@ -550,7 +551,7 @@ impl World {
         let back: Vec<(u32, NodeId)> = back.map(|member| (member.rank, member.id)).collect();
         let spares = self.spares();
         let nodes: Vec<NodeId> = back.iter().map(|(_, id)| *id).chain(spares.iter().copied()).collect();
-        let out = lead.left_out(self.now, &nodes);
+        let out = lead.left_out(self.shared.now, &nodes);
         let seats = self.ranked(&back, &spares, &out);
         let seats = seats.or_else(|| self.ranked(&back, &spares, &BTreeSet::new()));
         let (seats, nodes) = seats.ok_or(None)?;
@@ -558,8 +559,8 @@ impl World {
         let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Lineage::next);
         let epoch = epoch.ok_or(None)?;
         let applicants = self.applicants(&seats).ok_or(None)?;
-        let own = (self.own.id, self.settings.prefers_ipv6);
-        let fewest = usize::try_from(self.settings.size.min().get()).unwrap_or(usize::MAX);
+        let own = (self.own.id, self.shared.config.prefers_ipv6);
+        let fewest = usize::try_from(self.shared.config.world.min().get()).unwrap_or(usize::MAX);
         let number = self.rounds + 1;
         let spare = nodes.saturating_sub(fewest);
         // They are in the order of their ranks.
@@ -583,7 +584,7 @@ impl World {
         let back = back.iter().copied().filter(|(_, id)| !out.contains(id));
         let spares = spares.iter().copied().filter(|id| !out.contains(id));
         let nodes = back.clone().count() + spares.clone().count();
-        let size = self.settings.size.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
+        let size = self.shared.config.world.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
         let mut ranks: Vec<Option<NodeId>> = vec![None; usize::try_from(size).ok()?];
         let mut others = Vec::new();
         for (rank, id) in back {
@@ -630,8 +631,8 @@ impl World {
     /// The nodes of the plan prove their paths.
     fn decide_round(&mut self, cause: FirstCause, plan: &Arc<Plan>, lead: &mut WorldLead) -> Option<Stage> {
         let (mut all_ready, mut have_answered) = (true, true);
-        lead.wake(self.now, (lead.since + ROUND).min(self.now + LOOKS));
-        let is_late = self.now >= lead.since + ROUND;
+        lead.wake(self.shared.now, (lead.since + ROUND).min(self.shared.now + LOOKS));
+        let is_late = self.shared.now >= lead.since + ROUND;
         let mut is_void = is_late || self.has_left();
         let mut fails = false;
         for seat in plan.seats() {
@@ -651,15 +652,15 @@ impl World {
             is_void |= status.is_some_and(|status| {
                 matches!(status.command, Command::Leaves | Command::Quits) || status.epoch >= plan.epoch
             });
-            if let Some(until) = peer.link.lost_at(self.now, LOST) {
-                lead.wake(self.now, until);
-                is_void |= self.now >= until;
+            if let Some(until) = peer.link.lost_at(self.shared.now, LOST) {
+                lead.wake(self.shared.now, until);
+                is_void |= self.shared.now >= until;
             }
         }
         if fails {
-            let until = *lead.failing.get_or_insert(self.now + MORE_FAILURES);
-            lead.wake(self.now, until);
-            is_void |= have_answered || self.now >= until;
+            let until = *lead.failing.get_or_insert(self.shared.now + MORE_FAILURES);
+            lead.wake(self.shared.now, until);
+            is_void |= have_answered || self.shared.now >= until;
         }
         if is_void {
             let (mut broken, path) = self.broken_in(plan, is_late);
@@ -673,7 +674,7 @@ impl World {
             } else {
                 (lead.failed, lead.ways) = (0, 1);
             }
-            lead.learn(self.now, broken);
+            lead.learn(self.shared.now, broken);
             return Some(Stage::Over(cause));
         }
         all_ready.then(|| self.commit(plan, lead))
@@ -706,14 +707,14 @@ impl World {
     }
 
     fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Stage {
-        (self.reign.term, lead.begun) = (0, self.now);
+        (self.reign.term, lead.begun) = (0, self.shared.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
         (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
         let is_spare = |id: &NodeId| self.seat_of(*id).is_none() && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
-        Stage::Runs(Some(self.now + MASTER_FIRST))
+        Stage::Runs(Some(self.shared.now + MASTER_FIRST))
     }
 
     fn decided(&self, lead: &mut WorldLead, members: &[MemberView], has_most: bool) -> Reign {
@@ -726,11 +727,11 @@ impl World {
         };
         let (waiting, here, absent) = self.count(phase, lead, members);
         let is_suspected = |member: &MemberView| {
-            !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
+            !member.is_lost() && member.silent().is_some_and(|since| self.shared.now >= since + SUSPECT)
         };
         Reign {
             epoch: self.epoch,
-            size: self.settings.size,
+            size: self.shared.config.world,
             term: self.reign.term,
             rank: plan.and_then(|plan| plan.rank_of(self.own.id)),
             leader: self.own.clone(),
@@ -768,15 +769,15 @@ impl World {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
         let counted = (number(spares.len()), number(here), absent);
-        let due = lead.counted + Scale(self.settings.size.max().get()).announce_delay();
+        let due = lead.counted + Scale(self.shared.config.world.max().get()).announce_delay();
         if counted == told {
             return told;
         }
-        if phase == self.reign.phase && self.now < due {
-            lead.wake(self.now, due);
+        if phase == self.reign.phase && self.shared.now < due {
+            lead.wake(self.shared.now, due);
             return told;
         }
-        lead.counted = self.now;
+        lead.counted = self.shared.now;
         counted
     }
 
@@ -812,7 +813,7 @@ impl World {
         for id in all {
             let is_freed = self.seat_of(id).is_none() && !self.observes(id);
             let reign = if is_freed { &to_others } else { &to_members };
-            self.peers.say(self.now, id, reign);
+            self.peers.say(self.shared.now, id, reign);
         }
         true
     }
@@ -835,10 +836,10 @@ impl World {
         let told = self.peers.iter().filter(|(id, peer)| is_told(id, &peer.known)).map(|(id, _)| *id);
         for id in told.collect::<Vec<_>>() {
             if let Some((_, body)) = plan.as_ref().filter(|(plan, _)| plan.rank_of(id).is_some()) {
-                self.peers.say(self.now, id, body);
+                self.peers.say(self.shared.now, id, body);
             }
             let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
-            self.peers.say(self.now, id, reign);
+            self.peers.say(self.shared.now, id, reign);
         }
         self.tell_observers(&to_members);
     }
@@ -854,8 +855,8 @@ impl World {
         let encoded = || (plan.round, WorldSaid::Plan(Plan::clone(plan)).encode());
         let (_, members) = &*lead.shown.insert(known.unwrap_or_else(encoded));
         for id in observers {
-            self.peers.say(self.now, id, members);
-            self.peers.say(self.now, id, reign);
+            self.peers.say(self.shared.now, id, members);
+            self.peers.say(self.shared.now, id, reign);
         }
     }
 }

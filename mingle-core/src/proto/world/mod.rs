@@ -5,6 +5,7 @@
 //! ([`Plan`]); all have ended well. The next world forms on the sessions that are there, so nobody searches.
 //!
 //! ```text
+//! desk    what a node says and hears by datagrams, beside its sessions
 //! lead    what the leader decides: when a world is over, when and with whom the next one forms
 //! round   a member's part in a round
 //! walk    who leads when the leader is lost: the first of a few named heirs that is there
@@ -15,6 +16,8 @@
 //! better leader than its own, or than itself, follows that leader. So two leaders last no longer than the
 //! network keeps them apart.
 
+mod desk;
+mod growth;
 mod lead;
 mod round;
 #[cfg(test)]
@@ -28,9 +31,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::output::Output;
 use super::pause::was_stopped;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
+use super::shared::Shared;
 use super::{ConnId, DialId, Time};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId, WorldSize};
 use crate::wire::world::{
@@ -38,7 +43,9 @@ use crate::wire::world::{
     WorldSaid,
 };
 use crate::wire::{Body, Frame, Refusal, decode_traits};
+use growth::Growth;
 use lead::WorldLead;
+use rand::RngExt as _;
 pub(crate) use round::WorldRound;
 use walk::Walk;
 
@@ -53,25 +60,11 @@ const FURTHEST: u32 = 1 << 16;
 /// How long a node that leaves, or is released, waits until the others have read that.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What a node brings to its worlds.
-#[derive(Debug, Clone)]
-pub(crate) struct WorldSettings {
-    pub(crate) size: WorldSize,
-    /// Whether to prefer IPv6 when every node has both families.
-    pub(crate) prefers_ipv6: bool,
-    /// How long a silent member may stay silent.
-    pub(crate) gone_after: Duration,
-    /// How long the commands of a world that is over may take to stop.
-    pub(crate) stop_timeout: Duration,
-    /// From so long after its beginning on a world may end to take in nodes that wait.
-    pub(crate) grow_after: Option<Duration>,
-    /// How long a node has waited before a world ends to take it in.
-    pub(crate) last_call: Duration,
-}
-
 /// What a [`World`] asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
+    /// Send this datagram.
+    Output(Output),
     /// Of a dial, report what comes of it by [`World::opened`] or [`World::dial_failed`].
     Carry(Order),
     /// Prove this node's paths of the plan, then call [`World::proved`]. A later plan takes its place.
@@ -106,12 +99,11 @@ pub(crate) enum WorldChange {
 /// One node of a job that stays.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
+    shared: Shared,
     own: Contact,
     /// What this node tells of itself, and the frame that says it.
     arrival: Arrival,
     arrives: Body,
-    settings: WorldSettings,
-    now: Time,
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
@@ -144,8 +136,12 @@ pub(crate) struct World {
     succeeded: BTreeSet<NodeId>,
     suspected: BTreeSet<u32>,
     is_cut_off: bool,
+    growth: Growth,
     /// The trouble with the next world that was reported last.
     trouble: Option<Refusal>,
+    /// The generation and the leader of another part of the job, the greatest that was heard of, and who has
+    /// said so.
+    other: Option<(u32, NodeId, SocketAddr)>,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -220,26 +216,19 @@ fn reign(leader: Contact, size: WorldSize) -> Reign {
 }
 
 impl World {
-    /// A member of a world that has just formed, whose leader has planned it. `number` is random.
-    pub(crate) fn member(
-        me: NodeId,
-        arrival: Arrival,
-        settings: WorldSettings,
-        plan: impl Into<Arc<Plan>>,
-        number: u64,
-        now: Time,
-    ) -> Self {
-        let plan = plan.into();
+    /// A member of a world that has just formed, whose leader has planned it.
+    pub(crate) fn member(shared: Shared, plan: impl Into<Arc<Plan>>) -> Self {
+        let (plan, me, now) = (plan.into(), shared.me(), shared.now);
         let (leader, round) = (plan.round.leader, Some(plan.round));
-        let contact = plan.terms.roster.find(leader).map_or_else(|| arrival.contact(me), Contact::of);
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
-        let reign = Reign { epoch, rank, round, rounds, ..reign(contact, settings.size) };
-        let leads = leader == me;
-        let mut world = Self::new(me, arrival, settings, reign, number, now);
+        let contact = plan.terms.roster.find(leader).map(Contact::of);
+        let contact = contact.unwrap_or_else(|| shared.arrival().contact(me));
+        let reign = Reign { epoch, rank, round, rounds, ..reign(contact, shared.config.world) };
+        let mut world = Self::new(shared, reign);
         world.epoch = plan.epoch;
         world.plan = Some(plan);
         world.command = Command::Runs;
-        if leads {
+        if leader == me {
             world.rounds = world.reign.rounds;
             world.lead = Some(WorldLead::formed(now));
         } else {
@@ -248,36 +237,24 @@ impl World {
         world
     }
 
-    /// A node that waits for a seat, and has heard of this leader. `number` is random.
-    pub(crate) fn guest(
-        me: NodeId,
-        arrival: Arrival,
-        settings: WorldSettings,
-        leader: Contact,
-        number: u64,
-        now: Time,
-    ) -> Self {
-        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader, settings.size) };
-        let mut world = Self::new(me, arrival, settings, reign, number, now);
+    /// A node that waits for a seat, and has heard of this leader.
+    pub(crate) fn guest(shared: Shared, leader: Contact) -> Self {
+        let size = shared.config.world;
+        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader, size) };
+        let mut world = Self::new(shared, reign);
         world.follow();
         world
     }
 
-    fn new(
-        me: NodeId,
-        arrival: Arrival,
-        settings: WorldSettings,
-        reign: Reign,
-        number: u64,
-        now: Time,
-    ) -> Self {
-        let peers = PeerLinks::new(me, number);
+    /// In the place of a node whose rendezvous has ended. In a job with a secret the datagrams' counters go
+    /// on, so that none is used twice.
+    fn new(mut shared: Shared, reign: Reign) -> Self {
+        let (me, now, number) = (shared.me(), shared.now, shared.rng.random());
+        let arrival = shared.arrival();
         Self {
             own: arrival.contact(me),
             arrives: WorldSaid::Arrival(Box::new(arrival.clone())).encode(),
             arrival,
-            settings,
-            now,
             epoch: Lineage::default(),
             plan: None,
             command: Command::Waits,
@@ -291,17 +268,20 @@ impl World {
             lead: None,
             rounds: 0,
             walk: None,
-            peers,
+            peers: PeerLinks::new(me, number),
             dead: BTreeSet::new(),
             left: BTreeMap::new(),
             succeeded: BTreeSet::new(),
             suspected: BTreeSet::new(),
             is_cut_off: false,
+            growth: Growth::default(),
             trouble: None,
+            other: None,
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
             is_dirty: true,
+            shared,
         }
     }
 
@@ -330,7 +310,7 @@ impl World {
             };
         }
         if self.has_left() {
-            self.farewell = Some(self.now + FAREWELL);
+            self.farewell = Some(self.shared.now + FAREWELL);
         }
     }
 
@@ -385,7 +365,7 @@ impl World {
             return;
         }
         self.meet(peer, &[]);
-        self.peers.opened(self.now, peer, way, conn, number);
+        self.peers.opened(self.shared.now, peer, way, conn, number);
         if self.peers.is_there(peer) {
             self.dead.remove(&peer);
         }
@@ -399,13 +379,13 @@ impl World {
 
     pub(crate) fn dial_failed(&mut self, now: Time, peer: NodeId, dial: DialId, failed: Failed) {
         self.at(now);
-        self.peers.dial_failed(self.now, peer, dial, failed);
+        self.peers.dial_failed(self.shared.now, peer, dial, failed);
         self.look_at(peer);
     }
 
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
         self.at(now);
-        if let Some(id) = self.peers.closed(self.now, conn, ending) {
+        if let Some(id) = self.peers.closed(self.shared.now, conn, ending) {
             self.look_at(id);
         }
     }
@@ -416,7 +396,7 @@ impl World {
     /// The connection is to be closed: what was read is of no process of mingle.
     pub(crate) fn read(&mut self, now: Time, conn: ConnId, frame: Frame) -> Result<(), Impossible> {
         self.at(now);
-        let Some((id, frame)) = self.peers.read(self.now, conn, frame)? else { return Ok(()) };
+        let Some((id, frame)) = self.peers.read(self.shared.now, conn, frame)? else { return Ok(()) };
         if let Some(frame) = frame {
             match WorldSaid::decode(&frame.body).ok_or(Impossible)? {
                 WorldSaid::Arrival(arrival) => self.on_arrival(id, *arrival),
@@ -431,14 +411,14 @@ impl World {
     /// Time has passed. Early and repeated calls do nothing.
     pub(crate) fn advance(&mut self, now: Time) {
         self.at(now);
-        while let Some(id) = self.peers.next_due(self.now) {
+        while let Some(id) = self.peers.next_due(self.shared.now) {
             self.look_at(id);
         }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         if self.is_dirty {
-            return Some(self.now);
+            return Some(self.shared.now);
         }
         let links = self.peers.poll_timeout();
         let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
@@ -451,12 +431,15 @@ impl World {
         if self.actions.is_empty() && std::mem::take(&mut self.is_dirty) {
             self.settle();
         }
-        self.actions.pop_front().or_else(|| self.peers.poll_order(self.now).map(Action::Carry))
+        let order = |world: &mut Self| world.peers.poll_order(world.shared.now).map(Action::Carry);
+        let output = |world: &mut Self| world.shared.next_output().map(Action::Output);
+        self.actions.pop_front().or_else(|| order(self)).or_else(|| output(self))
     }
 
     fn at(&mut self, now: Time) {
-        let due = self.poll_timeout().map(|due| due.max(self.now)).filter(|&due| was_stopped(due, now));
-        (self.now, self.is_dirty) = (self.now.max(now), true);
+        let due =
+            self.poll_timeout().map(|due| due.max(self.shared.now)).filter(|&due| was_stopped(due, now));
+        (self.shared.now, self.is_dirty) = (self.shared.now.max(now), true);
         if let Some(due) = due {
             // This process was stopped: the others' silence meanwhile is no evidence, whatever is read first.
             self.forgive(now.saturating_sub(due));
@@ -503,7 +486,7 @@ impl World {
         let first = if addresses.is_empty() { &known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
-        self.peers.add(self.now, id, first.to_vec(), Process::new(self.now));
+        self.peers.add(self.shared.now, id, first.to_vec(), Process::new(self.shared.now));
         if let Some((peer, reached)) = self.peers.get_mut(id).zip(reached) {
             peer.link.met_at(reached);
         }
@@ -521,7 +504,7 @@ impl World {
         if contact.id != self.own.id && !self.dead.contains(&contact.id) {
             // A process that was met knows its addresses better than a plan.
             self.meet(contact.id, if self.has_met(contact.id) { &[] } else { &contact.addresses });
-            self.peers.advance(self.now, contact.id);
+            self.peers.advance(self.shared.now, contact.id);
             self.look_at(contact.id);
         }
     }
@@ -529,10 +512,11 @@ impl World {
     /// Something has happened on a link: forgets a process that is dead.
     fn look_at(&mut self, id: NodeId) {
         let Some(peer) = self.peers.get(id) else { return };
-        let presence = peer.link.presence(self.now);
-        let has_vanished = matches!(presence, Presence::Silent(since) if self.now >= since + FORGOTTEN);
-        if peer.link.listens_no_more(self.now) || (has_vanished && !self.believes(id)) {
-            self.peers.forget(self.now, id);
+        let presence = peer.link.presence(self.shared.now);
+        let has_vanished =
+            matches!(presence, Presence::Silent(since) if self.shared.now >= since + FORGOTTEN);
+        if peer.link.listens_no_more(self.shared.now) || (has_vanished && !self.believes(id)) {
+            self.peers.forget(self.shared.now, id);
             self.dead.extend(self.believes(id).then_some(id));
         }
     }
@@ -560,7 +544,7 @@ impl World {
             self.hear_addresses(from, &arrival.contact(from).addresses);
             if let Some(peer) = self.peers.get_mut(from) {
                 if peer.known.arrival.is_none() {
-                    peer.known.since = self.now;
+                    peer.known.since = self.shared.now;
                 }
                 peer.known.arrival = Some(arrival);
             }
@@ -682,7 +666,7 @@ impl World {
                 // following a node that does not lead.
                 let word = self.reign_with_heirs(false);
                 for id in self.peers.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
-                    self.peers.say(self.now, id, &word);
+                    self.peers.say(self.shared.now, id, &word);
                 }
             }
         } else if is_own_leader {
@@ -730,7 +714,7 @@ impl World {
         let leader = self.reign.leader.clone();
         let known = self.seat_of(leader.id).map(Contact::of);
         self.dead.remove(&leader.id);
-        self.followed = self.now;
+        self.followed = self.shared.now;
         self.link_to(&known.unwrap_or(leader));
     }
 
@@ -750,7 +734,8 @@ impl World {
         {
             self.epoch = plan.epoch;
             self.plan = Some(Arc::new(plan));
-            (self.over, self.over_since) = (Some(FirstCause { rank: None, end: End::Unknown }), self.now);
+            (self.over, self.over_since) =
+                (Some(FirstCause { rank: None, end: End::Unknown }), self.shared.now);
         }
     }
 
@@ -817,7 +802,7 @@ impl World {
             Phase::Runs => self.enter(Arc::new(plan)),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
                 (self.epoch, self.plan) = (plan.epoch, Some(Arc::new(plan)));
-                (self.over, self.over_since) = (Some(cause), self.now);
+                (self.over, self.over_since) = (Some(cause), self.shared.now);
                 self.proving.take_if(|plan| plan.round == ready);
             }
             _ => {}
@@ -837,6 +822,9 @@ impl World {
     }
 
     fn enter(&mut self, plan: Arc<Plan>) {
+        if self.is_guest() {
+            self.grows();
+        }
         self.epoch = plan.epoch;
         self.plan = Some(Arc::clone(&plan));
         (self.proving, self.answer) = (None, None);
@@ -848,11 +836,19 @@ impl World {
         self.actions.push_back(Action::Report(WorldChange::Formed(plan)));
     }
 
+    fn grows(&mut self) {
+        let least = self.shared.config.grow_after.unwrap_or_default();
+        self.growth.grows(self.shared.now, least);
+    }
+
     /// The world of `epoch` is over.
     fn end_world(&mut self, cause: FirstCause) {
         match self.over {
             None => {
-                (self.over, self.over_since) = (Some(cause), self.now);
+                if cause.end == End::Grows {
+                    self.grows();
+                }
+                (self.over, self.over_since) = (Some(cause), self.shared.now);
                 // A leader may not have begun yet.
                 let has_begun = self.command != Command::Waits;
                 if matches!(self.command, Command::Runs | Command::Succeeded) {
@@ -871,7 +867,7 @@ impl World {
     }
 
     fn release(&mut self) {
-        self.farewell = Some(self.now + FAREWELL);
+        self.farewell = Some(self.shared.now + FAREWELL);
         self.actions.push_back(Action::Report(WorldChange::Released));
     }
 
@@ -915,15 +911,15 @@ impl World {
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
         let (arrival, status) = (self.arrives.clone(), WorldSaid::Status(self.status()).encode());
         for host in hosts {
-            self.peers.say(self.now, host, &arrival);
-            self.peers.say(self.now, host, &status);
+            self.peers.say(self.shared.now, host, &arrival);
+            self.peers.say(self.shared.now, host, &status);
         }
         let leader = self.reign.leader.id;
         let has_said = |said: &Reign| said.leader.id == leader;
         let knows = self.peers.get(leader).and_then(|peer| peer.known.reign.as_ref()).is_some_and(has_said);
         if self.reign.term > 0 && self.current_plan().is_some() && !knows {
             // The former leader has named it, and may be gone before it has read that.
-            self.peers.say(self.now, leader, &self.reign_with_heirs(false));
+            self.peers.say(self.shared.now, leader, &self.reign_with_heirs(false));
         }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.has_read_all(self.reign.leader.id) {
@@ -932,7 +928,7 @@ impl World {
             let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
             let reign = self.reign_with_heirs(false);
             for guest in guests {
-                self.peers.say(self.now, guest, &reign);
+                self.peers.say(self.shared.now, guest, &reign);
             }
         }
     }
@@ -966,7 +962,7 @@ impl World {
             Some(_) => self.plan.iter().flat_map(|plan| plan.seats()).any(|seat| is_awaited(&seat.id)),
             None => is_awaited(&self.reign.leader.id),
         };
-        if (is_read && !awaits) || self.now >= latest {
+        if (is_read && !awaits) || self.shared.now >= latest {
             self.has_ended = true;
             self.farewell = None;
             self.actions.push_back(Action::Report(WorldChange::MayEnd));

@@ -162,23 +162,24 @@ fn address(host: usize, life: u32) -> SocketAddr {
     ))
 }
 
-fn settings(size: WorldSize) -> WorldSettings {
-    WorldSettings {
-        size,
-        prefers_ipv6: false,
+/// What a process at these addresses brings to a world of this size.
+fn shared(own: &Contact, world: WorldSize, seed: u64, now: Time) -> Shared {
+    let at = own.addresses.iter().map(|address| SocketAddr::new(address.ip(), 29500));
+    let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(at.collect()).unwrap());
+    node.attributes.session_port = own.addresses.iter().map(SocketAddr::port).max().unwrap();
+    let config = Config {
         gone_after: GONE_AFTER,
         stop_timeout: STOP_TIMEOUT,
-        grow_after: size.is_range().then_some(Duration::from_secs(5)),
+        grow_after: world.is_range().then_some(Duration::from_secs(5)),
         last_call: Duration::from_secs(2),
-    }
+        ..Config::new(own.id, crate::proto::tests::tag(), world, node)
+    };
+    Shared::new(config, seed, now)
 }
 
 /// What a process at these addresses tells of itself.
 fn arrival(contact: &Contact) -> Arrival {
-    let own = contact.addresses.iter().map(|address| SocketAddr::new(address.ip(), 29500));
-    let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(own.collect()).unwrap());
-    node.attributes.session_port = contact.addresses.iter().map(SocketAddr::port).max().unwrap();
-    Arrival { node, traits: Vec::new() }
+    shared(contact, Size::new(1).unwrap().into(), 1, Time::ZERO).arrival()
 }
 
 /// The plan of these seats.
@@ -246,8 +247,7 @@ impl Net {
         let plan = Arc::new(plan(round, epoch, &seats));
         for host in 0..members {
             let (seed, own) = (net.random.random(), net.contact(host));
-            let world =
-                World::member(own.id, arrival(&own), settings(size), Arc::clone(&plan), seed, net.now);
+            let world = World::member(shared(&own, size, seed, net.now), Arc::clone(&plan));
             net.hosts[host].world = Some(world);
             net.begin(host, &plan);
         }
@@ -284,7 +284,7 @@ impl Net {
     fn guest(&mut self, host: usize, leader: usize) {
         let seed = self.random.random();
         let (own, leader) = (self.contact(host), self.contact(leader));
-        let world = World::guest(own.id, arrival(&own), settings(self.size), leader, seed, self.now);
+        let world = World::guest(shared(&own, self.size, seed, self.now), leader);
         self.hosts[host].world = Some(world);
     }
 
@@ -442,6 +442,8 @@ impl Net {
     fn carry_out(&mut self, host: usize) {
         while let Some(action) = self.hosts[host].world.as_mut().and_then(World::poll_action) {
             match action {
+                // Nobody asks here.
+                Action::Output(_) => {}
                 Action::Carry(Order::Dial { to, peer, dial, number }) => {
                     self.dial(host, to, peer, dial, number);
                 }
@@ -1515,7 +1517,7 @@ fn a_node_that_waits_finds_who_leads_in_the_place_of_a_stopped_leader_once_someb
         let end = net.now + Duration::from_secs(40);
         while net.now < end && net.hosts[3].command.is_none() {
             net.run_until(net.now + Duration::from_secs(1));
-            net.with(3, World::ask_leader);
+            net.with(3, |world, _| world.ask_leader());
         }
         assert!(net.hosts[3].command.is_some(), "seed {seed}: {}", net.state());
     }
@@ -1665,7 +1667,7 @@ fn follower(members: u8) -> (World, Vec<NodeId>) {
     let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
     let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
     let size = WorldSize::from(Size::new(u32::from(members)).unwrap());
-    (World::member(contact(2).id, arrival(&contact(2)), settings(size), plan, 5, Time::ZERO), others)
+    (World::member(shared(&contact(2), size, 5, Time::ZERO), plan), others)
 }
 
 /// The same, with an open connection to the leader, the first of the others.
@@ -1949,7 +1951,7 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     let ms = Time::from_millis;
     let mut plan = world.plan.as_deref().unwrap().clone();
     (plan.round.leader, plan.epoch.generation) = (NodeId([2; 16]), 1);
-    world = World::member(world.own.id, world.arrival, world.settings, plan.clone(), 5, Time::ZERO);
+    world = World::member(world.shared, plan.clone());
     world.command = Command::Waits;
     let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)] };
     let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
@@ -1967,8 +1969,7 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
 #[test]
 fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
     let size = WorldSize::from(Size::new(2).unwrap());
-    let mut world =
-        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
+    let mut world = World::guest(shared(&contact(2), size, 5, Time::ZERO), contact(1));
     for second in 0..20 {
         world.advance(Time::from_secs(second));
         actions(&mut world);
@@ -1980,8 +1981,7 @@ fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
 fn a_node_that_waits_and_is_refused_by_the_leader_that_was_named_to_it_looks_for_another_within_half_a_second()
  {
     let size = WorldSize::from(Size::new(3).unwrap());
-    let mut world =
-        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
+    let mut world = World::guest(shared(&contact(2), size, 5, Time::ZERO), contact(1));
     let mut now = Time::ZERO;
     loop {
         let (all, dial) = actions(&mut world);
@@ -2278,9 +2278,9 @@ fn a_node_that_waits_with_a_given_rank_that_is_taken_does_not_count_as_here() {
         let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 1, 0.0);
         net.resets = false;
         let (now, world) = (net.now, net.hosts[4].world.as_mut().unwrap());
-        let mut arrival = world.arrival.clone();
-        arrival.node.rank = rank.map(Rank);
-        world.set_arrival(now, arrival);
+        let mut config = world.shared.config.clone();
+        config.node.rank = rank.map(Rank);
+        world.set_config(now, config);
         net.run_until(net.now + Duration::from_secs(5));
         net.trouble(Trouble::Kill(2));
         net.trouble(Trouble::Kill(3));
@@ -2296,9 +2296,9 @@ fn nodes_that_wait_with_given_ranks_take_these_whoever_came_first() {
         let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 2, 0.0);
         for (host, rank) in [4, 5].into_iter().zip(ranks) {
             let (now, world) = (net.now, net.hosts[host].world.as_mut().unwrap());
-            let mut arrival = world.arrival.clone();
-            arrival.node.rank = Some(Rank(rank));
-            world.set_arrival(now, arrival);
+            let mut config = world.shared.config.clone();
+            config.node.rank = Some(Rank(rank));
+            world.set_config(now, config);
         }
         net.run_until(net.now + Duration::from_secs(4));
         net.trouble(Trouble::Kill(2));
@@ -2312,16 +2312,22 @@ fn nodes_that_wait_with_given_ranks_take_these_whoever_came_first() {
 }
 
 #[test]
-fn a_world_grows_no_sooner_than_it_was_told_last() {
+fn a_world_grows_at_once_and_again_only_after_a_pause() {
     let mut net = Net::new(1, "2:3".parse().unwrap(), 2, 1, 0.0);
     for host in 0..2 {
-        net.with(host, |world, now| world.set_growth(now, Duration::from_secs(60)));
+        net.with(host, |world, _| world.shared.config.grow_after = Some(Duration::from_secs(60)));
     }
-    for (seconds, generation) in [(50, 0), (70, 1)] {
+    let runs_in = |net: &mut Net, seconds, generation| {
         net.run_until(Time::from_secs(seconds));
         let leader = net.hosts[net.leader().unwrap()].world.as_ref().unwrap();
         assert_eq!((leader.epoch.generation, &leader.reign.phase), (generation, &Phase::Runs), "{seconds} s");
-    }
+    };
+    runs_in(&mut net, 6, 1);
+    net.trouble(Trouble::Kill(2));
+    runs_in(&mut net, 8, 2);
+    net.trouble(Trouble::Start(2));
+    runs_in(&mut net, 60, 2);
+    runs_in(&mut net, 70, 3);
 }
 
 #[test]
@@ -2348,8 +2354,7 @@ fn a_node_whose_command_has_ended_well_may_die_and_one_that_leaves_when_the_worl
 #[test]
 fn a_node_that_waits_and_has_lost_the_leader_follows_whom_an_heir_follows() {
     let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
-    let mut world =
-        World::guest(contact(2).id, arrival(&contact(2)), settings(size), contact(1), 5, Time::ZERO);
+    let mut world = World::guest(shared(&contact(2), size, 5, Time::ZERO), contact(1));
     let open = |world: &mut World, at, peer: u8| {
         let dial = |action: &Action| match action {
             Action::Carry(Order::Dial { peer: id, dial, number, .. }) if *id == contact(peer).id => {
@@ -2363,7 +2368,7 @@ fn a_node_that_waits_and_has_lost_the_leader_follows_whom_an_heir_follows() {
     let read = |world: &mut World, at, from: u8, leader, term| {
         let epoch = Lineage { generation: 0, origin: 7 };
         let heirs = vec![contact(1), contact(3)];
-        let reign = Reign { epoch, term, heirs, ..reign(leader, world.settings.size) };
+        let reign = Reign { epoch, term, heirs, ..reign(leader, world.shared.config.world) };
         let frame = Frame { number: 1, read: 0, body: WorldSaid::Reign(reign).encode() };
         world.read(at, ConnId(from.into()), frame).unwrap();
     };
@@ -2518,7 +2523,7 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
     );
     let size = Size::new(2).unwrap().into();
     let mut now = Time::from_secs(1);
-    let mut world = World::member(own.id, arrival(&own), settings(size), plan, 1, now);
+    let mut world = World::member(shared(&own, size, 1, now), plan);
     let number = world.answers(now, other.id, own.id).unwrap();
     world.opened(now, other.id, accepted_from(other.addresses[0].ip()), ConnId(1), number, 7);
     world.closed(now, ConnId(1), Ending::Closed);
@@ -2550,14 +2555,8 @@ fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
     );
     let begun = Time::from_secs(1);
     let mut now = begun + Duration::from_millis(100);
-    let mut world = World::member(
-        contact(1).id,
-        arrival(&contact(1)),
-        settings(Size::new(2).unwrap().into()),
-        plan,
-        1,
-        begun,
-    );
+    let size = Size::new(2).unwrap().into();
+    let mut world = World::member(shared(&contact(1), size, 1, begun), plan);
     world.ended(now, Some(End::Exited(1)));
     let mut reported = Vec::new();
     while now < begun + Duration::from_secs(2) {
@@ -2670,7 +2669,7 @@ fn a_leader_that_dies_long_after_its_world_was_over_is_no_cause_of_that() {
 #[test]
 fn a_node_without_a_seat_or_whose_leader_has_none_leaves_once_the_leader_has_read_that() {
     let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
-    let spare = World::guest(contact(9).id, arrival(&contact(9)), settings(size), contact(1), 5, Time::ZERO);
+    let spare = World::guest(shared(&contact(9), size, 5, Time::ZERO), contact(1));
     let (mut member, _) = follower(3);
     member.peers.forget(ms(0), contact(1).id);
     member.reign.leader = contact(7);
@@ -2695,7 +2694,7 @@ fn lone_leader() -> (World, Plan) {
     let (world, _) = follower(1);
     let plan = world.plan.as_deref().unwrap().clone();
     let own = contact(1);
-    (World::member(own.id, arrival(&own), world.settings, plan.clone(), 5, Time::ZERO), plan)
+    (World::member(shared(&own, world.shared.config.world, 5, Time::ZERO), plan.clone()), plan)
 }
 
 /// An observer opens a session on the connection of this number, and says what observers say.
@@ -2750,7 +2749,7 @@ fn a_leader_that_goes_over_to_a_better_one_says_so_at_once_to_those_that_follow_
     let round = RoundId { leader: seats[0].id, number: 1 };
     let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
     let (own, member, other) = (&seats[0], seats[1].id, &seats[2]);
-    let mut world = World::member(own.id, arrival(own), settings(size), plan, 5, Time::ZERO);
+    let mut world = World::member(shared(own, size, 5, Time::ZERO), plan);
     for (id, host, conn) in [(member, 2, ConnId(2)), (other.id, 3, ConnId(3))] {
         let number = world.answers(ms(1), id, own.id).unwrap();
         world.opened(ms(1), id, accepted_from(address(host, 0).ip()), conn, number, 9);

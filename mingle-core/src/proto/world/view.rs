@@ -1,10 +1,9 @@
 //! What the driver of a world reads of it and changes in it.
 
-use std::time::Duration;
-
 use super::{Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
-use crate::wire::world::{Arrival, Command, Contact, Phase, Reign, RoundId, STATUS, WorldSaid};
+use crate::proto::Config;
+use crate::wire::world::{Command, Contact, Phase, Reign, RoundId, STATUS, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -51,12 +50,12 @@ impl World {
 
     /// Somebody looks for the job. A node that waits for its first seat has nothing to say, so it does not
     /// notice that its leader is stopped: it asks whether the leader is there.
-    pub(crate) fn ask_leader(&mut self, now: Time) {
-        self.at(now);
+    pub(super) fn ask_leader(&mut self) {
         if self.is_guest()
             && let Some(peer) = self.peers.get_mut(self.reign.leader.id)
         {
             peer.link.say_again(STATUS);
+            self.is_dirty = true;
         }
     }
 
@@ -75,7 +74,7 @@ impl World {
 
     /// Whether fewer nodes are back than a world needs.
     fn is_too_few(&self) -> bool {
-        self.reign.here < self.settings.size.min().get()
+        self.reign.here < self.shared.config.world.min().get()
     }
 
     /// Whether this node joins another part of the job, which has this generation and this leader. Of two
@@ -108,7 +107,7 @@ impl World {
     /// The size of the world in which this node waits for a seat, if this node wants another.
     pub(crate) fn other_size(&self) -> Option<WorldSize> {
         let is_known = self.is_guest() && self.reign.epoch.origin != 0;
-        Some(self.reign.size).filter(|size| is_known && *size != self.settings.size)
+        Some(self.reign.size).filter(|size| is_known && *size != self.shared.config.world)
     }
 
     /// Whether the world of this round may still form, as far as this node knows.
@@ -136,20 +135,20 @@ impl World {
         }
     }
 
-    /// What this node tells of itself, which may have changed.
-    pub(crate) fn set_arrival(&mut self, now: Time, arrival: Arrival) {
-        if arrival == self.arrival {
-            return;
-        }
-        self.at(now);
-        self.own = arrival.contact(self.own.id);
-        self.arrives = WorldSaid::Arrival(Box::new(arrival.clone())).encode();
-        self.arrival = arrival;
+    #[cfg(test)]
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
     }
 
-    /// From so long after its beginning on, each world may end to take in nodes that wait.
-    pub(crate) fn set_growth(&mut self, now: Time, after: Duration) {
+    /// What this node brings to its worlds, which may have changed.
+    pub(crate) fn set_config(&mut self, now: Time, config: Config) {
         self.at(now);
-        self.settings.grow_after = Some(after);
+        self.shared.config = config;
+        let arrival = self.shared.arrival();
+        if arrival != self.arrival {
+            self.own = arrival.contact(self.own.id);
+            self.arrives = WorldSaid::Arrival(Box::new(arrival.clone())).encode();
+            self.arrival = arrival;
+        }
     }
 }

@@ -60,14 +60,14 @@ impl World {
             self.succeed(self.reign.term);
             return self.decide();
         }
-        let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.now);
+        let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.shared.now);
         match &self.walk {
             None if is_lost => {
                 for (_, peer) in self.peers.iter_mut() {
                     peer.known.reign = None;
                 }
                 let lost = self.reign.leader.id;
-                let (heirs, since) = (Vec::new(), self.now);
+                let (heirs, since) = (Vec::new(), self.shared.now);
                 self.walk = Some(Walk { lost, heirs, position: 0, since, asks_all: false, reported: None });
                 self.doubt();
                 let heirs = self.heirs();
@@ -93,7 +93,7 @@ impl World {
             return Some(Time::ZERO);
         }
         let Some(peer) = self.peers.get(leader) else { return Some(Time::ZERO) };
-        match peer.link.presence(self.now) {
+        match peer.link.presence(self.shared.now) {
             // A node that waits for its first seat has no world to lose: the leader that was named to it may
             // have died before, and others may know a later leader.
             super::Presence::Silent(_) if self.plan.is_none() && peer.link.is_refused() => {
@@ -118,8 +118,12 @@ impl World {
     pub(super) fn next_of_walk(&self) -> Option<Time> {
         let walk = self.walk.as_ref()?;
         match walk.heirs.get(walk.position) {
-            Some(heir) if heir.id == self.own.id && walk.since <= self.now => Some(walk.since + OBJECTIONS),
-            Some(heir) if walk.since <= self.now => (!self.has_answered(heir.id)).then(|| walk.since + LOST),
+            Some(heir) if heir.id == self.own.id && walk.since <= self.shared.now => {
+                Some(walk.since + OBJECTIONS)
+            }
+            Some(heir) if walk.since <= self.shared.now => {
+                (!self.has_answered(heir.id)).then(|| walk.since + LOST)
+            }
             _ => Some(walk.since),
         }
     }
@@ -134,7 +138,7 @@ impl World {
     fn goes_on(&mut self) -> bool {
         let Some(walk) = &self.walk else { return false };
         let (lost, since) = (walk.lost, walk.since);
-        if self.now < since {
+        if self.shared.now < since {
             return false;
         }
         let Some(heir) = walk.heirs.get(walk.position).cloned() else {
@@ -148,11 +152,11 @@ impl World {
         } else if heir.id != lost && !self.dead.contains(&heir.id) {
             self.link_to(&heir);
             let is_refused = self.peers.get(heir.id).is_none_or(|peer| peer.link.is_refused());
-            if self.has_answered(heir.id) || (!is_refused && self.now < since + LOST) {
+            if self.has_answered(heir.id) || (!is_refused && self.shared.now < since + LOST) {
                 return false;
             }
         }
-        let now = self.now;
+        let now = self.shared.now;
         if let Some(walk) = &mut self.walk {
             walk.position += 1;
             walk.since = now;
@@ -173,7 +177,7 @@ impl World {
                 walk.position = hearing;
                 return false;
             }
-            if self.now < since + OBJECTIONS {
+            if self.shared.now < since + OBJECTIONS {
                 for heir in heirs.iter().filter(|heir| heir.id != lost) {
                     self.link_to(heir);
                 }
@@ -187,7 +191,7 @@ impl World {
 
     /// No heir leads.
     fn begin_again(&mut self) {
-        let again = self.now + AGAIN;
+        let again = self.shared.now + AGAIN;
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
         // A guest has no world to lose: it looks for others if it is refused where it has met nobody.

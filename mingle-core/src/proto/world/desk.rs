@@ -1,0 +1,182 @@
+//! What a node of a world that stays hears and says by datagrams, beside its sessions: newcomers and observers
+//! learn who leads, and nodes that may have been left behind ask.
+
+use std::net::SocketAddr;
+
+use rand::RngExt as _;
+
+use super::World;
+use crate::model::NodeId;
+use crate::proto::report::Failure;
+use crate::wire::{Message, Refusal};
+
+/// Of all that hear the question of a newcomer or an observer to all, the leader answers, which may not hear
+/// it, and about so many others.
+const OTHERS: usize = 4;
+
+impl World {
+    /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
+    pub(crate) fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8]) {
+        let Ok((header, message)) = self.shared.codec.decode(bytes) else { return };
+        let to_all = header.recipient == NodeId::ALL;
+        let is_recipient = to_all || [NodeId::ANYONE, self.own.id].contains(&header.recipient);
+        if !is_recipient || header.sender == self.own.id {
+            return;
+        }
+        let generation = self.reign.epoch.generation;
+        match message {
+            Message::Solicit(_) | Message::Announce(_) | Message::Query => {
+                self.ask_leader();
+                let members = self.plan.as_ref().map_or(1, |plan| plan.seats().len());
+                let answers = !to_all || self.leads() || self.shared.rng.random_range(0..members) < OTHERS;
+                if let Some(leader) = self.who_knows().filter(|_| answers).cloned() {
+                    let running = self.shared.running(leader.id, generation, &leader.addresses);
+                    self.shared.send(from, header.sender, &running);
+                }
+            }
+            // A member may have led the round, or have gone on without this node. A job of another user is
+            // another job.
+            Message::Running(running)
+                if !to_all
+                    && (!self.expects(running.leader) || running.generation > generation)
+                    && !self.shared.config.node.attributes.user.differs(&running.user) =>
+            {
+                self.other = self.other.max(Some((running.generation, running.leader, from)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks all nodes, and those at these addresses, who leads.
+    pub(crate) fn ask(&mut self, seeds: &[SocketAddr]) {
+        let solicit = self.shared.solicit();
+        for &seed in seeds {
+            self.shared.send(seed, NodeId::ANYONE, &solicit);
+        }
+        self.shared.multicast(&solicit);
+    }
+
+    /// The generation and the leader of another part of the job that was heard of since the last call, and
+    /// who has said so.
+    pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId, SocketAddr)> {
+        self.other.take()
+    }
+
+    /// What this node learns from the reason why no world forms.
+    pub(crate) fn failure(&self, refusal: Refusal) -> Option<Failure> {
+        self.shared.failure(refusal, self.shared.peer())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{HostName, Lineage, Member, Metadata, Rank, Roster};
+    use crate::proto::Output;
+    use crate::proto::config::Config;
+    use crate::proto::shared::Shared;
+    use crate::proto::tests::{codec, endpoint, id, tag};
+    use crate::proto::timer::Time;
+    use crate::proto::world::Action;
+    use crate::wire::world::{Plan, RoundId, Terms};
+    use crate::wire::{Header, Running};
+
+    /// Node 2 in the fourth world of its job, of so many nodes, of which `leader` leads.
+    fn member(seed: u64, members: u8, leader: u8) -> World {
+        let member = |number: u8| Member {
+            rank: Rank(u32::from(number) - 1),
+            id: id(number),
+            host: HostName::new("host"),
+            address: endpoint(number),
+            slots: 1,
+            metadata: Metadata::default(),
+            session_port: 41_877,
+        };
+        let roster = Roster::new((1..=members).map(member).collect()).unwrap();
+        let round = RoundId { leader: id(leader), number: 1 };
+        let epoch = Lineage { generation: 3, origin: 7 };
+        let plan = Plan { round, epoch, terms: Terms { roster, ..Terms::default() } };
+        let config = Config::plain(tag(), members.into(), 2, endpoint(2));
+        let mut world = World::member(Shared::new(config, seed, Time::ZERO), plan);
+        world.sent();
+        world
+    }
+
+    impl World {
+        /// Node `from` writes to node 2. Returns the answers.
+        fn hear_from(
+            &mut self,
+            from: u8,
+            recipient: NodeId,
+            message: &Message,
+        ) -> Vec<(SocketAddr, Message)> {
+            let header = Header { sender: id(from), recipient };
+            self.handle_datagram(endpoint(from), &codec().encode(header, message));
+            self.sent()
+        }
+
+        fn sent(&mut self) -> Vec<(SocketAddr, Message)> {
+            let actions = std::iter::from_fn(|| self.poll_action());
+            let sent = actions.filter_map(|action| match action {
+                Action::Output(Output::Send { to, datagram }) => {
+                    Some((to, codec().decode(&datagram).unwrap().1))
+                }
+                _ => None,
+            });
+            sent.collect()
+        }
+    }
+
+    fn solicit() -> Message {
+        Shared::new(Config::plain(tag(), 4, 9, endpoint(9)), 1, Time::ZERO).solicit()
+    }
+
+    #[test]
+    fn a_newcomer_or_an_observer_that_asks_all_hears_of_the_leader_by_the_leader_and_about_four_others() {
+        let asked = |question: &Message, leader, members, recipient| {
+            let count = |seed| member(seed, members, leader).hear_from(250, recipient, question).len();
+            (0..200).map(count).sum::<usize>()
+        };
+        let answers = |leader, members, recipient| asked(&solicit(), leader, members, recipient);
+        assert_eq!(answers(2, 100, NodeId::ALL), 200, "it leads");
+        assert_eq!(answers(1, 4, NodeId::ALL), 200, "of few, each answers");
+        let some = answers(1, 20, NodeId::ALL);
+        assert!((20..60).contains(&some), "a fifth of 200: {some}");
+        assert_eq!(asked(&Message::Query, 2, 100, NodeId::ALL), 200);
+        // Nobody else has read a question to this node alone.
+        assert_eq!((answers(1, 100, NodeId::ANYONE), answers(1, 100, id(2))), (200, 200));
+    }
+
+    #[test]
+    fn a_newcomer_is_told_who_leads_and_where() {
+        let (mut world, config) = (member(1, 4, 2), Config::plain(tag(), 4, 2, endpoint(2)));
+        let expected = Message::Running(Running {
+            leader: id(2),
+            generation: 3,
+            addresses: world.own().addresses.iter().copied().collect(),
+            host: config.node.host,
+            user: config.node.attributes.user,
+        });
+        assert_eq!(world.hear_from(9, NodeId::ALL, &solicit()), [(endpoint(9), expected)]);
+    }
+
+    #[test]
+    fn what_a_member_writes_to_another_node_and_what_this_node_has_written_is_not_answered() {
+        let mut world = member(1, 4, 2);
+        for (from, recipient) in [(3, id(1)), (2, NodeId::ALL)] {
+            assert_eq!(world.hear_from(from, recipient, &solicit()), [], "{from} to {recipient}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_another_part_of_the_job_only_if_it_has_gone_on_without_this_node() {
+        for (generation, is_other) in [(3, false), (4, true)] {
+            let (host, user) = (HostName::new("host-4"), crate::model::User::default());
+            let addresses = [endpoint(3)].into_iter().collect();
+            let running = Message::Running(Running { leader: id(3), generation, addresses, host, user });
+            let mut world = member(1, 4, 1);
+            world.hear_from(4, id(2), &running);
+            assert_eq!(world.take_other().is_some(), is_other, "{generation}");
+        }
+    }
+}

@@ -17,9 +17,8 @@ use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
-use crate::proto::world::WorldRound;
-use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Time, Warning};
-use crate::wire::world::{Phase, Plan, Reign};
+use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Warning};
+use crate::wire::world::{Phase, Reign};
 
 /// A node that waits for a seat and hears no leader for so long looks for others.
 const LEADERLESS: Duration = Duration::from_secs(10);
@@ -112,9 +111,9 @@ impl RunningWorld {
 
     /// Why no world has formed in time, once the time is up.
     fn overdue(&self) -> Option<Failure> {
-        let is_late = |round: &WorldRound| self.driver.now() >= round.began + BOUND;
         let is_in_round = self.world.is_in_round();
-        let is_bound = is_in_round && !self.round.as_ref().is_some_and(is_late);
+        let is_late = self.world.round_began().is_some_and(|began| self.driver.now() >= began + BOUND);
+        let is_bound = is_in_round && !is_late;
         let timeout = self.driver.settings.timeout.filter(|_| !is_bound)?;
         if self.driver.began.elapsed() < timeout {
             return None;
@@ -172,46 +171,6 @@ impl RunningWorld {
             };
             *said = new;
             self.driver.settings.notify(Event::Progress(progress));
-        }
-    }
-
-    /// Begins to prove the paths of a plan, in the place of an earlier one.
-    pub(super) fn begin_round(&mut self, plan: Plan) {
-        self.driver.hang_up_all();
-        let (id, now) = (plan.round, self.driver.now());
-        self.round = WorldRound::start(plan, self.driver.config(self.sessions.port()), now);
-        match &self.round {
-            Some(round) => {
-                self.driver.connections.set_target(round.target());
-                self.driver.settings.notify(Event::Preparing { round: id.number.into() });
-            }
-            None => self.world.proved(now, id, vec![self.world.own().id], None),
-        }
-        self.advance_round();
-    }
-
-    /// Goes on with the round that is under way.
-    pub(super) fn advance_round(&mut self) {
-        let Some(round) = &mut self.round else { return };
-        let now = self.driver.now();
-        round.advance(now);
-        while let Some(output) = round.poll_output() {
-            self.driver.carry_out(output);
-        }
-        if let Some((nodes, path)) = round.answer() {
-            self.world.proved(now, round.id, nodes, path);
-        }
-    }
-
-    /// When the proofs of the round that is under way want the time.
-    pub(super) fn proofs_due(&self) -> Option<Time> {
-        self.round.as_ref().and_then(WorldRound::poll_timeout)
-    }
-
-    /// Ends the proofs of a round that is void: they would reach ports that are a job's by now.
-    pub(super) fn end_void_round(&mut self) {
-        if self.round.take_if(|round| !self.world.may_form(round.id)).is_some() {
-            self.driver.hang_up_all();
         }
     }
 

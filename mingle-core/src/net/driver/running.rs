@@ -20,7 +20,7 @@ use crate::net::sockets::connections::{Connections, LONGEST};
 use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
-use crate::proto::world::{Action, World, WorldChange, WorldRound};
+use crate::proto::world::{Action, World, WorldChange};
 use crate::proto::{Change, Ending, Formed, Order, Over, Shared, Warning, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
@@ -47,8 +47,6 @@ pub(crate) struct RunningWorld {
     /// This node's rank in it.
     pub(super) rank: Option<Rank>,
     pub(super) changes: VecDeque<Change>,
-    /// The proof of a plan's paths, while the next world forms.
-    pub(super) round: Option<WorldRound>,
     /// The next world has formed.
     pub(super) formed: Option<Formed>,
     /// No node that may lead is left.
@@ -116,7 +114,6 @@ impl RunningWorld {
             members: Vec::new(),
             rank: None,
             changes: VecDeque::new(),
-            round: None,
             formed: None,
             is_lost: false,
             may_end: false,
@@ -173,7 +170,7 @@ impl RunningWorld {
 
     /// Does what is due, and carries out what the world wants.
     pub(super) async fn advance(&mut self) {
-        let due = self.world.poll_timeout().into_iter().chain(self.proofs_due()).min();
+        let due = self.world.poll_timeout();
         if due.is_some_and(|due| was_stopped(due, self.driver.now())) {
             for _ in 0..SETTLE {
                 tokio::task::yield_now().await;
@@ -196,9 +193,7 @@ impl RunningWorld {
             // A datagram ends no command: anybody who may join the job could send it.
             self.driver.warn(Warning::AnotherWorld { from });
         }
-        // A round that is void dials no more.
         self.carry_out();
-        self.advance_round();
     }
 
     fn carry_out(&mut self) {
@@ -210,11 +205,9 @@ impl RunningWorld {
             match action {
                 Action::Output(output) => self.driver.carry_out(output),
                 Action::Carry(order) => self.sessions.carry_out(order),
-                Action::Prove(plan) => self.begin_round(plan),
                 Action::Report(change) => self.report(change),
             }
         }
-        self.end_void_round();
         let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));
@@ -227,11 +220,10 @@ impl RunningWorld {
             Some((Rank(rank), member.peer()))
         };
         match change {
-            WorldChange::Formed(plan) => {
+            WorldChange::Formed(formed) => {
                 // The port is the job's before the others learn that this node knows.
                 self.driver.connections.stop_accepting();
-                self.formed =
-                    self.round.take().filter(|round| round.id == plan.round).map(|round| round.formed);
+                self.formed = Some(*formed);
             }
             WorldChange::Over(cause) => {
                 let over = self.over(cause);
@@ -312,11 +304,9 @@ impl RunningWorld {
     /// Something has happened on the node's own port, where no session is: nodes that form a world may dial
     /// it.
     fn hear_path(&mut self, event: TaskEvent) {
-        match (&mut self.round, event) {
-            (Some(round), TaskEvent::Path(dial, news)) => {
-                round.hear(self.driver.now(), dial, &news);
-            }
-            (_, TaskEvent::Warning(warning)) => self.driver.warn(warning),
+        match event {
+            TaskEvent::Path(dial, news) => self.world.handle_path(self.driver.now(), dial, &news),
+            TaskEvent::Warning(warning) => self.driver.warn(warning),
             _ => {}
         }
     }
@@ -347,11 +337,11 @@ impl RunningWorld {
 
     /// Waits for whatever comes first, and hears it.
     pub(super) async fn wait(&mut self) {
-        let due = [self.world.poll_timeout(), self.proofs_due()];
-        let due = due.into_iter().flatten().filter_map(|at| self.driver.origin.checked_add(at));
+        let due = self.world.poll_timeout().and_then(|at| self.driver.origin.checked_add(at));
         let now = clock();
         let quiet = self.over_since.map(|since| since + QUIET).filter(|quiet| *quiet > now);
         let due = due
+            .into_iter()
             .chain(quiet)
             .chain(self.settles)
             .chain(self.asks)
@@ -462,6 +452,7 @@ impl RunningWorld {
             // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait()).await;
         }
+        self.driver.connections.set_target(self.world.path_target());
         self.follow_addresses();
         // What was heard of others while the world ran may be over.
         self.world.take_other();

@@ -31,22 +31,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt as _;
+
 use super::output::Output;
 use super::pause::was_stopped;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::shared::Shared;
-use super::{ConnId, DialId, Time};
-use crate::model::{BrokenPath, End, Lineage, Member, NodeId, WorldSize};
+use super::timer::Timers;
+use super::{ConnId, DialId, Formed, Time};
+use crate::model::{End, Lineage, Member, NodeId, WorldSize};
 use crate::wire::world::{
-    Arrival, BROKEN, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status,
-    WorldSaid,
+    Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status, WorldSaid,
 };
 use crate::wire::{Body, Frame, Refusal, decode_traits};
 use growth::Growth;
 use lead::WorldLead;
-use rand::RngExt as _;
-pub(crate) use round::WorldRound;
+use round::WorldRound;
 use walk::Walk;
 
 /// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
@@ -67,8 +68,6 @@ pub(crate) enum Action {
     Output(Output),
     /// Of a dial, report what comes of it by [`World::opened`] or [`World::dial_failed`].
     Carry(Order),
-    /// Prove this node's paths of the plan, then call [`World::proved`]. A later plan takes its place.
-    Prove(Plan),
     Report(WorldChange),
 }
 
@@ -76,7 +75,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WorldChange {
     /// The node is a member of this world: its command starts.
-    Formed(Arc<Plan>),
+    Formed(Box<Formed>),
     /// The world is over: the command, if it runs, must stop. Call [`World::stopped`] when it has.
     Over(FirstCause),
     /// The world was over before, and this is the first cause.
@@ -113,6 +112,8 @@ pub(crate) struct World {
     offered: Option<Plan>,
     /// The plan whose paths this node proves or has proved.
     proving: Option<Plan>,
+    /// The proof, while the world of the plan may form.
+    round: Option<WorldRound>,
     /// Whether they are proved, until its world begins.
     answer: Option<RoundAnswer>,
     /// The cause of the end of `epoch`, as this node has reported it.
@@ -249,6 +250,7 @@ impl World {
     /// In the place of a node whose rendezvous has ended. In a job with a secret the datagrams' counters go
     /// on, so that none is used twice.
     fn new(mut shared: Shared, reign: Reign) -> Self {
+        shared.timers = Timers::default();
         let (me, now, number) = (shared.me(), shared.now, shared.rng.random());
         let arrival = shared.arrival();
         Self {
@@ -260,6 +262,7 @@ impl World {
             command: Command::Waits,
             offered: None,
             proving: None,
+            round: None,
             answer: None,
             over: None,
             over_since: now,
@@ -320,22 +323,6 @@ impl World {
         // A leader whose command stops too late leads the next world without a seat in it.
         if (self.over.is_some() || self.seat_of(self.own.id).is_none()) && !self.has_left() {
             self.command = Command::Waits;
-        }
-    }
-
-    /// This node's paths of this round are proved, but for those to these nodes, of which one is given; or
-    /// this node is among them, where it cannot say which are broken.
-    pub(crate) fn proved(
-        &mut self,
-        now: Time,
-        round: RoundId,
-        mut broken: Vec<NodeId>,
-        path: Option<BrokenPath>,
-    ) {
-        self.at(now);
-        if self.proving.as_ref().is_some_and(|plan| plan.round == round) {
-            broken.truncate(BROKEN);
-            self.answer = Some(RoundAnswer { round, broken, path });
         }
     }
 
@@ -414,15 +401,16 @@ impl World {
         while let Some(id) = self.peers.next_due(self.shared.now) {
             self.look_at(id);
         }
+        self.go_on_with_round();
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         if self.is_dirty {
             return Some(self.shared.now);
         }
-        let links = self.peers.poll_timeout();
+        let links = self.peers.poll_timeout().into_iter().chain(self.shared.timers.next());
         let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
-        links.into_iter().chain(own.into_iter().flatten()).min()
+        links.chain(own.into_iter().flatten()).min()
     }
 
     /// The next thing to do. What follows from all that has been handed over is decided once, when the driver
@@ -448,6 +436,7 @@ impl World {
 
     fn forgive(&mut self, stopped: Duration) {
         self.peers.forgive(stopped);
+        self.forgive_proofs(stopped);
         if self.lead.as_mut().is_some_and(|lead| lead.forgive(stopped)) {
             (self.proving, self.answer) = (None, None);
         }
@@ -611,7 +600,7 @@ impl World {
         if plan.rank_of(self.own.id).is_some() {
             self.answer = None;
             self.proving = Some(plan.clone());
-            self.actions.push_back(Action::Prove(plan));
+            self.begin_round(plan);
         }
     }
 
@@ -756,6 +745,7 @@ impl World {
             self.trouble = Some(trouble.clone());
             self.actions.push_back(Action::Report(WorldChange::Trouble(trouble.clone())));
         }
+        self.end_void_round();
         self.tell();
         self.end();
     }
@@ -825,15 +815,15 @@ impl World {
         if self.is_guest() {
             self.grows();
         }
-        self.epoch = plan.epoch;
-        self.plan = Some(Arc::clone(&plan));
+        let round = plan.round;
+        (self.epoch, self.plan) = (plan.epoch, Some(plan));
         (self.proving, self.answer) = (None, None);
         self.command = Command::Runs;
         self.over = None;
         self.forget_former();
         self.suspected.clear();
         (self.is_cut_off, self.trouble) = (false, None);
-        self.actions.push_back(Action::Report(WorldChange::Formed(plan)));
+        self.report_formed(round);
     }
 
     fn grows(&mut self) {

@@ -1,106 +1,153 @@
-//! A member's part in a round of its world: it proves the paths of the plan, beside the node of a rendezvous,
-//! with timers and outputs of its own.
+//! A member's part in a round of its world: it proves the paths of the plan.
 
 use std::time::Duration;
 
-use super::Time;
-use crate::model::{BrokenPath, NodeId};
+use super::{Time, World, WorldChange};
+use crate::model::NodeId;
 use crate::proto::follow::check;
 use crate::proto::lead::RoundPlan;
 use crate::proto::prove::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::proto::{Config, DialId, Formed, Output, PathNews, PathTarget};
+use crate::proto::{DialId, Event, Formed, PathNews, PathTarget};
 use crate::wire::Partner;
-use crate::wire::world::{Plan, RoundId};
+use crate::wire::world::{BROKEN, Plan, RoundAnswer, RoundId};
 
 /// A process whose timers fire so late was stopped. On a busy host they may be late each time.
 const STOPPED: Duration = Duration::from_secs(1);
 
 /// The proof of a plan's paths.
-pub(crate) struct WorldRound {
-    pub(crate) id: RoundId,
-    pub(crate) began: Time,
+#[derive(Debug, Clone)]
+pub(super) struct WorldRound {
+    pub(super) id: RoundId,
+    began: Time,
     plan: RoundPlan,
-    shared: Shared,
     paths: PathProofs,
     /// The proofs have had their time.
     is_over: bool,
     /// The world that forms by it.
-    pub(crate) formed: Formed,
-    has_answered: bool,
+    formed: Formed,
 }
 
 impl WorldRound {
     /// Starts to prove the paths of the plan. None if no leader that keeps to the protocol plans that for
     /// this node.
-    pub(crate) fn start(plan: Plan, config: Config, now: Time) -> Option<Self> {
-        let (id, rank) = (plan.round, plan.rank_of(config.id)?);
+    fn start(plan: Plan, shared: &mut Shared) -> Option<Self> {
+        let (id, rank) = (plan.round, plan.rank_of(shared.me())?);
         let plan = RoundPlan::of(id.number.into(), plan.terms)?;
-        let prepare = plan.prepare(config.id).filter(|prepare| prepare.rank == rank)?;
-        // Nothing here is random.
-        let mut shared = Shared::new(config, 0, now);
-        let checked = check::prepare(&prepare, None, &shared);
+        let prepare = plan.prepare(shared.me()).filter(|prepare| prepare.rank == rank)?;
+        let checked = check::prepare(&prepare, None, shared);
         let formed = checked.inspect_err(|wrong| tracing::debug!(?id, wrong, "plan ignored")).ok()?;
         let to_master = (rank != 0).then(|| Partner::master(prepare.master, prepare.master_at));
         let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners).collect();
-        let paths = PathProofs::start(&partners, &mut shared);
+        let paths = PathProofs::start(&partners, shared);
         let formed = Formed {
             roster: Some(plan.terms.roster.clone()),
             verdict: plan.terms.verdict.clone(),
             sameness: plan.terms.sameness.clone(),
             ..formed
         };
-        Some(Self { id, began: now, plan, shared, paths, is_over: false, formed, has_answered: false })
+        Some(Self { id, began: shared.now, plan, paths, is_over: false, formed })
     }
 
-    pub(crate) fn target(&self) -> PathTarget {
-        PathTarget::new(&self.shared)
-    }
-
-    /// Something has happened on a connection.
-    pub(crate) fn hear(&mut self, now: Time, dial: DialId, news: &PathNews) {
-        self.shared.now = now;
-        self.paths.hear(dial, news, &mut self.shared);
-    }
-
-    /// Time has passed.
-    pub(crate) fn advance(&mut self, now: Time) {
-        self.shared.now = now;
-        let stopped = self.poll_timeout().map(|due| now.saturating_sub(due)).filter(|time| *time >= STOPPED);
-        let ends = self.shared.timers.get(Timer::ProofFailed);
-        if let Some((stopped, ends)) = stopped.zip(ends) {
-            // What the others have answered meanwhile may have yet to be heard.
-            self.shared.timers.set(Timer::ProofFailed, ends + stopped);
-        }
-        while let Some(timer) = self.shared.timers.expire(now) {
+    fn advance(&mut self, shared: &mut Shared) {
+        while let Some(timer) = shared.timers.expire(shared.now) {
             self.is_over |= timer == Timer::ProofFailed && !self.paths.are_proved();
             if self.is_over {
-                self.paths.stop(&mut self.shared);
+                self.stop(shared);
             } else {
-                self.paths.advance(&mut self.shared);
+                self.paths.advance(shared);
             }
         }
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.shared.timers.next()
-    }
-
-    pub(crate) fn poll_output(&mut self) -> Option<Output> {
-        self.shared.next_output()
+    /// Ends the proofs: once a round is void, or its world has formed, the ports may be a job's.
+    fn stop(&mut self, shared: &mut Shared) {
+        self.paths.stop(shared);
+        shared.timers.stop(Timer::Dial);
     }
 
     /// What has come of the proofs, once that is known: the nodes to which a path is broken, and the first
     /// of these paths.
-    pub(crate) fn answer(&mut self) -> Option<(Vec<NodeId>, Option<BrokenPath>)> {
-        if self.has_answered || !(self.is_over || self.paths.are_proved()) {
-            return None;
+    fn answer(&self, me: NodeId) -> Option<RoundAnswer> {
+        (self.is_over || self.paths.are_proved()).then(|| {
+            let broken = self.paths.unproved();
+            let path = broken.first().and_then(|path| self.plan.broken(me, path));
+            let broken = broken.iter().map(|path| path.partner).take(BROKEN).collect();
+            RoundAnswer { round: self.id, broken, path }
+        })
+    }
+}
+
+impl World {
+    /// Begins to prove the paths of a plan, in the place of an earlier one.
+    pub(super) fn begin_round(&mut self, plan: Plan) {
+        self.end_round();
+        let id = plan.round;
+        self.round = WorldRound::start(plan, &mut self.shared);
+        if self.round.is_some() {
+            self.shared.event(Event::Preparing { round: id.number.into() });
+            self.go_on_with_round();
+        } else {
+            // It cannot say which paths are broken.
+            self.answer = Some(RoundAnswer { round: id, broken: vec![self.own.id], path: None });
         }
-        self.has_answered = true;
-        let broken = self.paths.unproved();
-        let first = broken.first().and_then(|path| self.plan.broken(self.shared.me(), path));
-        Some((broken.iter().map(|path| path.partner).collect(), first))
+    }
+
+    /// Something has happened on a connection that proves a path.
+    pub(crate) fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
+        self.at(now);
+        if let Some(round) = &mut self.round {
+            round.paths.hear(dial, news, &mut self.shared);
+            self.go_on_with_round();
+        }
+    }
+
+    /// Goes on with the proofs that are due.
+    pub(super) fn go_on_with_round(&mut self) {
+        let Some(round) = &mut self.round else { return };
+        round.advance(&mut self.shared);
+        if self.answer.is_none() && self.proving.as_ref().is_some_and(|plan| plan.round == round.id) {
+            self.answer = round.answer(self.own.id);
+        }
+    }
+
+    /// This process was stopped for so long: what the others have answered meanwhile may have yet to be heard.
+    pub(super) fn forgive_proofs(&mut self, stopped: Duration) {
+        if let Some(ends) = self.shared.timers.get(Timer::ProofFailed).filter(|_| stopped >= STOPPED) {
+            self.shared.timers.set(Timer::ProofFailed, ends + stopped);
+        }
+    }
+
+    /// Ends the proofs of a round that is void.
+    pub(super) fn end_void_round(&mut self) {
+        if self.round.as_ref().is_some_and(|round| !self.may_form(round.id)) {
+            self.end_round();
+        }
+    }
+
+    fn end_round(&mut self) -> Option<WorldRound> {
+        let mut round = self.round.take()?;
+        round.stop(&mut self.shared);
+        Some(round)
+    }
+
+    /// The world of this round has formed.
+    pub(super) fn report_formed(&mut self, id: RoundId) {
+        if let Some(round) = self.end_round().filter(|round| round.id == id) {
+            let change = WorldChange::Formed(Box::new(round.formed));
+            self.actions.push_back(super::Action::Report(change));
+        }
+    }
+
+    /// When the round that is under way has begun.
+    pub(crate) fn round_began(&self) -> Option<Time> {
+        self.round.as_ref().map(|round| round.began)
+    }
+
+    /// What answers the connections of nodes that prove their paths to this one.
+    pub(crate) fn path_target(&self) -> PathTarget {
+        PathTarget::new(&self.shared)
     }
 }
 
@@ -109,6 +156,8 @@ mod tests {
     use super::*;
     use crate::model::{HostName, Lineage, Link, Member, Metadata, Paths, Rank, Roster};
     use crate::proto::tests::{endpoint, id, tag};
+    use crate::proto::world::Action;
+    use crate::proto::{Config, Output};
     use crate::wire::Reach;
     use crate::wire::world::Terms;
 
@@ -130,26 +179,30 @@ mod tests {
             paths: Paths::All,
             ..Terms::default()
         };
-        let plan = Plan { round: RoundId { leader: id(1), number: 1 }, epoch: Lineage::default(), terms };
-        let config = Config::plain(tag(), 3, 1, endpoint(1));
-        let mut round = WorldRound::start(plan, config, Time::ZERO).unwrap();
-        let ms = Time::from_millis;
-        let first = std::iter::from_fn(|| round.poll_output()).find_map(|output| match output {
-            Output::DialPath(path) => Some(path.dial),
-            _ => None,
-        });
-        round.advance(ms(5000));
-        assert_eq!(round.answer(), None);
-        round.hear(ms(5000), first.unwrap(), &PathNews::Arrived);
-        // Nobody is stopped from here on, and one answer is still missing.
-        let (broken, _) = loop {
-            let due = round.poll_timeout().unwrap();
-            assert!(due < ms(10_000), "{due:?}");
-            round.advance(due);
-            if let Some(answer) = round.answer() {
-                break answer;
-            }
+        let plan = |number| {
+            let (round, generation) = (RoundId { leader: id(1), number }, number - 1);
+            Plan { round, epoch: Lineage { generation, origin: 7 }, terms: terms.clone() }
         };
-        assert_eq!(broken, [id(3)]);
+        let shared = Shared::new(Config::plain(tag(), 3, 1, endpoint(1)), 5, Time::ZERO);
+        let mut world = World::member(shared, plan(1));
+        world.prove(plan(2));
+        let mut first = None;
+        while let Some(action) = world.poll_action() {
+            if let Action::Output(Output::DialPath(path)) = action {
+                first.get_or_insert(path.dial);
+            }
+        }
+        let ms = Time::from_millis;
+        world.advance(ms(5000));
+        assert_eq!(world.answer, None);
+        world.handle_path(ms(5000), first.unwrap(), &PathNews::Arrived);
+        // Nobody is stopped from here on, and one answer is still missing.
+        while world.answer.is_none() {
+            while world.poll_action().is_some() {}
+            let due = world.poll_timeout().unwrap();
+            assert!(due < ms(10_000), "{due:?}");
+            world.advance(due);
+        }
+        assert_eq!(world.answer.unwrap().broken, [id(3)]);
     }
 }

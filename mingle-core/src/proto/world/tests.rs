@@ -7,11 +7,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
-use crate::model::{Endpoints, Fault, HostName, Member, Metadata, Peer, Rank, Roster, World as Size};
-use crate::proto::Config;
+use crate::model::{Endpoints, HostName, Link, Member, Metadata, Rank, Roster, World as Size};
 use crate::proto::session::Ends;
-use crate::wire::NodeInfo;
+use crate::proto::{Config, PathDial, PathNews};
 use crate::wire::world::Terms;
+use crate::wire::{NodeInfo, Reach};
 
 const ONE_WAY: Duration = Duration::from_micros(200);
 /// Linux's first interval between two SYNs, and between two copies of a segment. Both double.
@@ -52,7 +52,8 @@ enum Event {
     /// The kernel at this end, which knows nothing of the end of the connection, probes it again.
     Probe(u64, usize, u32),
     Timer(usize, u32),
-    Proved(usize, u32, RoundId),
+    /// A connection that proves a path has brought what it brings, to this address.
+    Path(usize, u32, DialId, SocketAddr),
     /// A command that has to stop has ended, or a node whose command has failed is ready again.
     Stopped(usize, u32, Lineage),
     Trouble(Trouble),
@@ -167,6 +168,7 @@ fn shared(own: &Contact, world: WorldSize, seed: u64, now: Time) -> Shared {
     let at = own.addresses.iter().map(|address| SocketAddr::new(address.ip(), 29500));
     let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(at.collect()).unwrap());
     node.attributes.session_port = own.addresses.iter().map(SocketAddr::port).max().unwrap();
+    node.reach = reach(own);
     let config = Config {
         gone_after: GONE_AFTER,
         stop_timeout: STOP_TIMEOUT,
@@ -175,6 +177,13 @@ fn shared(own: &Contact, world: WorldSize, seed: u64, now: Time) -> Shared {
         ..Config::new(own.id, crate::proto::tests::tag(), world, node)
     };
     Shared::new(config, seed, now)
+}
+
+/// Where others find a process at these addresses: only its own network leads from one host to another.
+fn reach(own: &Contact) -> Reach {
+    let link = |address: &SocketAddr| Link { address: address.ip(), prefix: 8, mtu: 1500 };
+    let is_elsewhere = |address: &&SocketAddr| address.to_string().starts_with("172.17.0.1:");
+    Reach::new(40_000, own.addresses.iter().filter(|address| !is_elsewhere(address)).map(link))
 }
 
 /// What a process at these addresses tells of itself.
@@ -194,7 +203,8 @@ fn plan(round: RoundId, epoch: Lineage, seats: &[Contact]) -> Plan {
         session_port: seat.addresses[0].port(),
     };
     let roster = Roster::new((0..).zip(seats).map(member).collect()).unwrap();
-    Plan { round, epoch, terms: Terms { roster, ..Terms::default() } }
+    let reached = seats.iter().map(reach).collect();
+    Plan { round, epoch, terms: Terms { roster, reached, ..Terms::default() } }
 }
 
 impl Net {
@@ -373,29 +383,14 @@ impl Net {
                     self.with(host, World::advance);
                 }
             }
-            Event::Proved(host, life, round) => {
-                if self.hosts[host].life == life && self.hosts[host].round == Some(round) {
-                    if self.hosts[host].is_stopped {
-                        self.hosts[host].unread.push(Event::Proved(host, life, round));
-                        return;
-                    }
-                    let broken = self.broken_for(host);
-                    if !broken.is_empty() {
-                        self.saw("broken path");
-                    }
-                    let peer = |id: &NodeId| Peer {
-                        host: HostName::new(&id.to_string()),
-                        address: address(host, 0),
-                    };
-                    let path = broken.first().map(|to| BrokenPath {
-                        from: peer(&self.hosts[host].id),
-                        to: peer(to),
-                        fault: Fault::Silent,
-                        answers: None,
-                        to_master: false,
-                        mtus: (1500, 1500),
-                    });
-                    self.with(host, |world, now| world.proved(now, round, broken, path));
+            Event::Path(host, life, dial, to) => {
+                if self.hosts[host].life != life {
+                    return;
+                }
+                if self.hosts[host].is_stopped {
+                    self.hosts[host].unread.push(Event::Path(host, life, dial, to));
+                } else if self.proves_path(host, to) {
+                    self.with(host, |world, now| world.handle_path(now, dial, &PathNews::Arrived));
                 }
             }
             Event::Stopped(host, life, epoch) => {
@@ -442,6 +437,10 @@ impl Net {
     fn carry_out(&mut self, host: usize) {
         while let Some(action) = self.hosts[host].world.as_mut().and_then(World::poll_action) {
             match action {
+                Action::Output(Output::DialPath(PathDial { dial, to, .. })) => {
+                    let after = self.now + Duration::from_millis(self.random.random_range(1..20));
+                    self.at(after, Event::Path(host, self.hosts[host].life, dial, to));
+                }
                 // Nobody asks here.
                 Action::Output(_) => {}
                 Action::Carry(Order::Dial { to, peer, dial, number }) => {
@@ -449,28 +448,19 @@ impl Net {
                 }
                 Action::Carry(Order::Write(conn, frame)) => self.write(host, conn.0, frame),
                 Action::Carry(Order::Close(conn)) => self.close(host, conn.0),
-                Action::Prove(plan) => {
-                    let Some(world) = &self.hosts[host].world else { continue };
-                    let (id, tag) = (world.own.id, crate::proto::tests::tag());
-                    let config = Config::new(id, tag, self.size, world.arrival.node.clone());
-                    if WorldRound::start(plan.clone(), config, self.now).is_none() {
-                        self.broken.push(format!("{plan:?} is no plan for {id}"));
-                    }
-                    let after = self.now + Duration::from_millis(self.random.random_range(1..20));
-                    let life = self.hosts[host].life;
-                    self.hosts[host].round = Some(plan.round);
-                    self.at(after, Event::Proved(host, life, plan.round));
-                }
                 Action::Report(change) => self.report(host, change),
             }
         }
-        let Host { world, round, .. } = &mut self.hosts[host];
-        let may_form = |round: &RoundId| world.as_ref().is_some_and(|world| world.may_form(*round));
-        let is_void = round.take_if(|round| !may_form(round)).is_some();
+        let Host { world, round, id, .. } = &mut self.hosts[host];
+        let proves = world.as_ref().and_then(|world| world.round.as_ref()).map(|round| round.id);
+        let is_void = std::mem::replace(round, proves).is_some_and(|former| Some(former) != proves);
         // Of the round of a former leader it knows that it is over.
-        let is_own = |world: &World| round.is_some_and(|round| round.leader == world.own.id);
-        if world.as_ref().is_some_and(|world| world.leads() && is_own(world) && !world.is_in_round()) {
+        let is_own = proves.is_some_and(|round| round.leader == *id);
+        if world.as_ref().is_some_and(|world| world.leads() && is_own && !world.is_in_round()) {
             self.broken.push(format!("host {host} may end at its timeout while others start their commands"));
+        }
+        if world.as_ref().is_some_and(|world| world.proving.is_some() && proves.is_none()) {
+            self.broken.push(format!("host {host} cannot prove what was planned: {world:?}"));
         }
         if is_void {
             self.saw("void round");
@@ -498,12 +488,11 @@ impl Net {
         self.note(|| format!("host {host} reports {change:?}"));
         let life = self.hosts[host].life;
         match change {
-            WorldChange::Formed(plan) => {
+            WorldChange::Formed(_) => {
                 self.saw("formed again");
-                if self.hosts[host].round.take() != Some(plan.round) {
-                    self.broken.push(format!("host {host} has given up the round of {:?}", plan.epoch));
-                }
-                self.begin(host, &plan);
+                self.hosts[host].round = None;
+                let plan = self.hosts[host].world.as_ref().and_then(|world| world.plan.clone());
+                self.begin(host, &plan.expect("it has formed"));
             }
             WorldChange::Over(cause) => {
                 self.check_cause(host, cause);
@@ -630,21 +619,17 @@ impl Net {
         }
     }
 
-    /// The neighbours in the plan that this host proves to which it has no path.
-    fn broken_for(&self, host: usize) -> Vec<NodeId> {
-        let world = self.hosts[host].world.as_ref();
-        let Some(plan) = world.and_then(|world| world.proving.as_ref()) else { return Vec::new() };
-        let own = plan.seats().iter().position(|seat| seat.id == self.hosts[host].id).unwrap();
-        let count = plan.seats().len();
-        let partners = [0, (own + 1) % count, (own + count - 1) % count].map(|rank| plan.seats()[rank].id);
-        let is_broken = |id: &NodeId| {
-            let other = self.hosts.iter().position(|host| host.id == *id);
-            let path = |other: usize| (host.min(other), host.max(other));
-            other.is_some_and(|other| {
-                self.cut.contains_key(&path(other)) || self.broken_paths.contains(&path(other))
-            })
+    /// Whether what this host sends to prove a path arrives, and is answered.
+    fn proves_path(&mut self, host: usize, to: SocketAddr) -> bool {
+        let Some(other) = (0..self.hosts.len()).find(|other| address(*other, 0).ip() == to.ip()) else {
+            return false;
         };
-        partners.into_iter().filter(is_broken).collect()
+        let path = (host.min(other), host.max(other));
+        if self.cut.contains_key(&path) || self.broken_paths.contains(&path) {
+            self.saw("broken path");
+            return false;
+        }
+        self.hosts[other].is_on && !self.hosts[other].is_stopped && self.hosts[other].world.is_some()
     }
 
     /// A command starts.
@@ -1608,7 +1593,7 @@ fn a_world_forms_without_a_node_whose_paths_are_broken_and_never_ends_for_that_n
         net.run_until(Time::from_secs(10));
         let other = (bad + 1) % members;
         net.trouble(Trouble::Fail(other));
-        net.run_until(net.now + Duration::from_secs(3));
+        net.run_until(net.now + Duration::from_secs(8));
         let running = net.most().map(|(_, running)| running);
         assert_eq!((running, net.hosts[bad].command.is_none()), (Some(4), true), "{seed}: {}", net.state());
         let tried = net.seen["broken path"];
@@ -1767,9 +1752,11 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let reign = Reign { phase, rounds: 2, ..world.reign.clone() };
     read(&mut world, 1, WorldSaid::Plan(next.clone()));
     read(&mut world, 2, WorldSaid::Reign(reign));
-    assert!(!actions(&mut world).0.contains(&Action::Prove(next.clone())), "its command still stops");
+    actions(&mut world);
+    assert!(world.round.is_none(), "its command still stops");
     world.stopped(ms(20));
-    assert!(actions(&mut world).0.contains(&Action::Prove(next)));
+    actions(&mut world);
+    assert_eq!(world.round.map(|round| round.id), Some(next.round));
 }
 
 #[test]
@@ -1790,7 +1777,8 @@ fn a_ready_member_that_the_leader_names_as_its_heir_before_it_knows_of_the_commi
     read(&mut world, WorldSaid::Reign(under_way.clone()));
     world.stopped(ms(12));
     read(&mut world, WorldSaid::Plan(Plan { round, epoch, terms: plan.terms }));
-    world.proved(ms(15), round, Vec::new(), None);
+    world.answer = Some(RoundAnswer { round, broken: Vec::new(), path: None });
+    world.advance(ms(15));
     actions(&mut world);
     let phase = Phase::Over(FirstCause { rank: Some(0), end: End::Left });
     let (own, round) = (world.own.clone(), Some(round));
@@ -1865,12 +1853,8 @@ fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_
     actions(&mut world);
     assert!(matches!(world.reign.phase, Phase::Over(_)), "{:?}", world.reign);
     world.advance(net.now + Duration::from_millis(250));
-    assert!(
-        actions(&mut world)
-            .0
-            .iter()
-            .any(|action| matches!(action, Action::Prove(plan) if Some(plan.epoch) == doubted.next()))
-    );
+    actions(&mut world);
+    assert_eq!(world.proving.map(|plan| plan.epoch), doubted.next());
 }
 
 #[test]

@@ -34,11 +34,6 @@ impl Draw for Join {
         let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
         let reach = Reach::new(port, links).with(given);
         let node = NodeInfo { rank, host, endpoints, reach, attributes };
-        Self {
-            world,
-            node,
-            traits: encode_traits(&from.traits()),
-            patience: (!from.flag()).then(|| from.short()),
-        }
+        Self { world, node, traits: encode_traits(&from.traits()) }
     }
 }

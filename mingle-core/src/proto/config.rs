@@ -68,9 +68,6 @@ pub struct Config {
     /// Whether the world forms although paths are broken, except to the master, and with two nodes or more
     /// once no more come.
     pub tries: bool,
-    /// Whether this node looks for other nodes by other means than multicast. No last call then ends before
-    /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
-    pub searches: bool,
 }
 
 impl Config {
@@ -105,7 +102,6 @@ impl Config {
             grow_after: None,
             stands_by: false,
             tries: false,
-            searches: false,
         }
     }
 

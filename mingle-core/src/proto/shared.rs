@@ -22,9 +22,6 @@ use crate::wire::{
     kind_of,
 };
 
-/// How long before its time is up a node wants a round to begin: a prepare may be lost a few times.
-const ROUND_BEGINS: Duration = Duration::from_secs(1);
-
 /// The context that [`Node`](super::Node) lends to its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
@@ -173,16 +170,7 @@ impl Shared {
     /// This node as its leader records it, with its traits.
     pub(crate) fn join(&self) -> Said {
         let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
-        let patience = self.patience().filter(|_| self.config.may_be_small());
-        Said::Join(Box::new(Join { world, node: self.node_info(), traits, patience }))
-    }
-
-    /// In how many milliseconds a world is to form with the nodes that are here, so that this node is in the
-    /// round before its time is up.
-    fn patience(&self) -> Option<u32> {
-        let (timeout, deadline) = (self.config.timeout?, self.timers.get(Timer::Deadline)?);
-        let left = deadline.saturating_sub(self.now).saturating_sub(ROUND_BEGINS.min(timeout / 8));
-        Some(u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
+        Said::Join(Box::new(Join { world, node: self.node_info(), traits }))
     }
 
     /// The addresses at which another node may be dialled. Those that are this node's own are left out: the

@@ -65,9 +65,6 @@ pub(crate) struct Join {
     pub(crate) node: NodeInfo,
     /// As [`encode_traits`](super::encode_traits) writes them.
     pub(crate) traits: Vec<u8>,
-    /// For a world of several sizes: within how many milliseconds it is to form with the nodes that are here,
-    /// since this node waits no longer.
-    pub(crate) patience: Option<u32>,
 }
 
 /// How far a member is in the round of this number, and what it has heard that the leader may not have heard.

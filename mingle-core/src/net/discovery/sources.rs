@@ -72,10 +72,6 @@ impl Sources {
         // the first answer.
         known.is_new = !known.addresses.is_empty();
         known.publish();
-        known.unsearched = usize::from(!names.is_empty()) + usize::from(self.folder.is_some());
-        if known.unsearched == 0 {
-            known.report(TaskEvent::Searched);
-        }
         let known = Mutex::new(known);
         tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
     }
@@ -91,7 +87,7 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
         return;
     }
     let least = PAUSE_EACH * u32::try_from(names.len()).unwrap_or(u32::MAX);
-    let (mut pause, mut is_first) = (PAUSE_FIRST, true);
+    let mut pause = PAUSE_FIRST;
     loop {
         let mut waiting = names.iter().cloned();
         let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
@@ -112,7 +108,6 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
         }
         lock(known).publish();
         lock(known).warn_of_unresolved();
-        lock(known).searched(&mut is_first);
         let rest = pause.max(least);
         tokio::time::sleep(rest).await;
         lock(known).waited += rest;
@@ -124,25 +119,20 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
 async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     let Some(folder) = folder else { return };
     let (mut looking, mut least) = (folder.look(), Duration::ZERO);
-    let (mut is_silent, mut is_first) = (false, true);
+    let mut is_silent = false;
     loop {
         match timeout(ANSWER, &mut looking).await {
             Ok(Ok(look)) => {
                 lock(known).learn_folder(look.others, look.warning);
-                lock(known).searched(&mut is_first);
                 tokio::time::sleep(look.pause.max(least)).await;
                 least = PAUSE_LAST;
                 looking = look.folder.look();
             }
-            Ok(Err(_)) => {
-                lock(known).searched(&mut is_first);
-                return;
-            }
+            Ok(Err(_)) => return,
             Err(_) if is_silent => {}
             Err(_) => {
                 is_silent = true;
                 lock(known).warn(Warning::SeedDirSilent);
-                lock(known).searched(&mut is_first);
             }
         }
     }
@@ -182,8 +172,6 @@ struct Known {
     folder: Vec<SocketAddr>,
     /// Whether something has changed since this was sent.
     is_new: bool,
-    /// How many of the names and the folder were not searched yet.
-    unsearched: usize,
     /// The useless addresses of names of which the caller has been warned.
     warned: BTreeSet<(Seed, IpAddr)>,
     /// The names that do not resolve, each with the error until the caller has been warned of it.
@@ -196,8 +184,7 @@ impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Vec<u16>) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
         let (warned, unresolved, waited) = (BTreeSet::new(), BTreeMap::new(), Duration::ZERO);
-        let unsearched = 0;
-        Self { events, guesses, addresses, folder, is_new: false, unsearched, warned, unresolved, waited }
+        Self { events, guesses, addresses, folder, is_new: false, warned, unresolved, waited }
     }
 
     /// Sends all addresses, if they have changed.
@@ -222,14 +209,6 @@ impl Known {
         self.publish();
         if let Some(warning) = warning {
             self.warn(warning);
-        }
-    }
-
-    /// The names or the folder were searched for the first time, or again: reports when both were.
-    fn searched(&mut self, is_first: &mut bool) {
-        self.unsearched -= usize::from(*is_first);
-        if std::mem::take(is_first) && self.unsearched == 0 {
-            self.report(TaskEvent::Searched);
         }
     }
 

@@ -200,7 +200,6 @@ impl Driver {
         config.grow_after = settings.grows.then_some(GROWTHS);
         config.stands_by = settings.stays;
         config.tries = settings.tries;
-        config.searches = self.peers.following.is_some();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
         config
     }
@@ -297,7 +296,6 @@ impl Driver {
                 self.peers.seeds.clone_from(&seeds);
                 node.handle_seeds(now, seeds);
             }
-            TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Session(news) => self.hear(node, news),

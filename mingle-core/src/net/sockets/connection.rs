@@ -34,8 +34,6 @@ pub(crate) enum TaskEvent {
     Path(DialId, PathNews),
     /// All addresses that seeds and folder give now.
     Seeds(Vec<SocketAddr>),
-    /// Every name of a seed was looked up once, and the folder was read once, or was silent.
-    Searched,
     /// A warning for the caller.
     Warning(Warning),
 }

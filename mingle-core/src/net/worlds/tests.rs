@@ -730,33 +730,6 @@ async fn a_warning_reaches_the_caller_while_the_world_runs() {
 }
 
 #[tokio::test]
-async fn a_node_whose_last_call_is_short_asks_the_nodes_of_the_shared_folder_before_it_forms_a_world() {
-    let folder = Folder::new("world-asks");
-    let mut job = job("asks", 2);
-    (job.world, job.network.multicast) = ("1:2".parse().unwrap(), false);
-    job.network.seed_dir = Some(folder.0.clone());
-    let mut short = job.clone();
-    (job.last_call, short.last_call) = (Duration::from_secs(60), Duration::ZERO);
-    let (mut patient, mut hasty) = (job.session(), short.session());
-    while folder.files().is_empty() {
-        let _ = timeout(Duration::from_millis(20), patient.next()).await;
-    }
-    let (first, second) = tokio::join!(formed(&mut patient), formed(&mut hasty));
-    assert_eq!([first, second].map(|assignment| assignment.formed.world.get()), [2, 2]);
-}
-
-#[tokio::test]
-async fn a_last_call_ends_once_the_names_were_looked_up_and_the_shared_folder_was_read() {
-    let folder = Folder::new("world-ends");
-    let mut job = job("ends", 1);
-    (job.world, job.network.multicast, job.last_call) = ("1:2".parse().unwrap(), false, Duration::ZERO);
-    job.network.seeds = vec!["localhost".parse().unwrap()];
-    job.network.seed_dir = Some(folder.0.clone());
-    let assignment = timeout(Duration::from_secs(20), formed(&mut job.session())).await.unwrap();
-    assert_eq!(assignment.formed.world.get(), 1);
-}
-
-#[tokio::test]
 async fn a_stranger_that_begins_a_frame_longer_than_any_of_a_member_loses_its_connection_at_once() {
     let folder = Folder::new("world-frames");
     let mut job = job("frames", 2);

@@ -27,8 +27,6 @@ const UNANSWERED: usize = 7;
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 /// Between two dials to a leader that has not answered, for the same reason.
 const CAUTIOUS: Duration = Duration::from_millis(500);
-/// After so long a node says anew what it is, since its patience is shorter.
-const JOIN_AGAIN: Duration = Duration::from_millis(500);
 /// How long a leader may owe its answer after another node wrote from its address.
 const SUSPECTED: Duration = Duration::from_secs(2);
 
@@ -42,8 +40,6 @@ pub(crate) struct Follow {
     /// When the leader was last there for certain: it wrote to *this* node, which a replayed announce does
     /// not do, or a session with it was open.
     heard: Option<Time>,
-    /// When this node last said what it is.
-    said: Time,
     /// How many questions were sent.
     asks: usize,
     backoff: Backoff,
@@ -78,7 +74,6 @@ impl Follow {
             leader: Introduction { candidate: candidate.clone(), source },
             joined: false,
             heard: None,
-            said: shared.now,
             asks: 0,
             backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
             relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
@@ -147,17 +142,8 @@ impl Follow {
 
     /// Says what this node is, now or again after its addresses have changed.
     pub(crate) fn say_join(&mut self, shared: &mut Shared) {
-        self.said = shared.now;
         let join = shared.join();
         shared.say(self.leader_id(), &join);
-    }
-
-    /// The session is open: says it anew to a leader that has not welcomed this node, whose patience is
-    /// shorter by now. Said on each of many connections of a slow network it would be read on none.
-    pub(crate) fn say_join_again(&mut self, shared: &mut Shared) {
-        if !self.joined && shared.now >= self.said + JOIN_AGAIN {
-            self.say_join(shared);
-        }
     }
 
     fn say_part(&mut self, shared: &mut Shared) {

@@ -1,13 +1,12 @@
 //! The leader's book of members: the nodes that have joined, the seats, and the standbys.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{HostName, NodeId, Peer, Rank, RankRange, Traits};
 use crate::proto::session::PeerLinks;
 use crate::proto::shared::Shared;
-use crate::proto::timer::Time;
 use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
 /// All nodes that have joined.
@@ -26,8 +25,6 @@ pub(crate) struct Book {
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
     newest: VecDeque<HostName>,
-    /// By when members want a world of those who are here.
-    leaves: BTreeSet<(Time, NodeId)>,
 }
 
 /// A node that has joined.
@@ -38,8 +35,6 @@ pub(crate) struct Entry {
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
-    /// By when it wants a world of those who are here.
-    leaves: Option<Time>,
     /// In a round: it has said that it is ready.
     pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
@@ -107,11 +102,6 @@ impl Book {
         RankRange::missing(self.ranks.keys().copied(), shared.most(), RUNS)
     }
 
-    /// When the first member wants a world of those who are here.
-    pub(super) fn leaves(&self) -> Option<Time> {
-        self.leaves.first().map(|(at, _)| *at)
-    }
-
     /// The node with a seat and this given rank.
     pub(super) fn holder(&self, rank: Rank) -> Option<NodeId> {
         self.ranks.get(&rank.get()).copied()
@@ -130,23 +120,17 @@ impl Book {
     }
 
     /// Records what a node says of itself.
-    pub(super) fn join(
-        &mut self,
-        from: NodeId,
-        node: NodeInfo,
-        differing: Option<Arc<Traits>>,
-        leaves: Option<Time>,
-    ) {
+    pub(super) fn join(&mut self, from: NodeId, node: NodeInfo, differing: Option<Arc<Traits>>) {
         match self.entries.get_mut(&from) {
             // Its addresses may have changed; its rank and the rest stay as they are.
             Some(entry) if entry.seated => {
                 entry.node.endpoints = node.endpoints;
                 entry.node.reach = node.reach;
             }
-            Some(entry) => (entry.node, entry.differing, entry.leaves) = (node, differing, leaves),
+            Some(entry) => (entry.node, entry.differing) = (node, differing),
             None => {
                 let (seated, is_ready, replaced, done) = (false, false, false, false);
-                let entry = Entry { node, differing, seated, leaves, is_ready, replaced, done };
+                let entry = Entry { node, differing, seated, is_ready, replaced, done };
                 self.entries.insert(from, entry);
             }
         }
@@ -160,7 +144,6 @@ impl Book {
             self.ranks.insert(rank.get(), id);
         }
         self.addresses.insert(entry.node.endpoints.preferred(), id);
-        self.leaves.extend(entry.leaves.map(|at| (at, id)));
         self.seated += 1;
         self.high_water = self.high_water.max(self.seated);
         self.newest.push_front(entry.node.host.clone());
@@ -175,7 +158,6 @@ impl Book {
         self.seated -= 1;
         self.ranks.retain(|_, holder| *holder != id);
         self.addresses.retain(|_, holder| *holder != id);
-        entry.leaves.map(|at| self.leaves.remove(&(at, id)));
         self.newest.retain(|host| *host != entry.node.host);
     }
 

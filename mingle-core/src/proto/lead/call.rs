@@ -13,6 +13,8 @@ use crate::proto::timer::{Time, Timer};
 const MOST_CALLS: u32 = 4;
 /// For so long after a candidate was heard it may still come: it may know of this leader only by now.
 const CANDIDATE: Duration = Duration::from_secs(5);
+/// How long before its time is up a leader begins the round of those who are here.
+const ROUND: Duration = Duration::from_secs(1);
 /// The most candidates that are remembered, since their IDs may be made up.
 const CANDIDATES: usize = 64;
 
@@ -57,7 +59,7 @@ impl Call {
         if joined.is_some() {
             enough.joined = now;
         }
-        self.schedule(book, shared);
+        self.schedule(shared);
     }
 
     /// A node that has no seat leads or joins.
@@ -73,7 +75,7 @@ impl Call {
     }
 
     /// When the call is over, as far as is known by now; none where too few nodes are here.
-    pub(super) fn due(&self, book: &Book, shared: &Shared) -> Option<Time> {
+    pub(super) fn due(&self, shared: &Shared) -> Option<Time> {
         let Enough { since, joined } = self.enough?;
         let call = shared.config.last_call;
         let longest = |pause: Duration| since.saturating_add(pause.saturating_mul(MOST_CALLS));
@@ -81,12 +83,18 @@ impl Call {
         let heard = self.candidates.values().max();
         let for_candidates = heard.map(|&heard| (heard + CANDIDATE).min(longest(call.max(CANDIDATE))));
         let due = for_candidates.map_or(for_members, |for_candidates| for_candidates.max(for_members));
-        Some(book.leaves().map_or(due, |leaves| leaves.min(due)))
+        Some(Self::latest(shared).map_or(due, |latest| latest.min(due)))
+    }
+
+    /// Before this node's time is up, and with it that of most: a void round leaves the time for another.
+    fn latest(shared: &Shared) -> Option<Time> {
+        let (timeout, deadline) = (shared.config.timeout?, shared.timers.get(Timer::Deadline)?);
+        Some(deadline.saturating_sub(ROUND.min(timeout / 8)))
     }
 
     /// Sets the timer at which the call may be over.
-    pub(super) fn schedule(&self, book: &Book, shared: &mut Shared) {
-        if let Some(due) = self.due(book, shared).filter(|_| !self.is_over) {
+    pub(super) fn schedule(&self, shared: &mut Shared) {
+        if let Some(due) = self.due(shared).filter(|_| !self.is_over) {
             shared.timers.set(Timer::LastCall, due.max(shared.now));
         }
     }

@@ -295,16 +295,11 @@ impl Lead {
 
     /// Whether the last call goes on, as far as is known by now. Sets the timer for its end.
     pub(crate) fn call_goes_on(&self, shared: &mut Shared) -> bool {
-        let goes_on = self.call.due(&self.book, shared).is_some_and(|due| shared.now < due);
+        let goes_on = self.call.due(shared).is_some_and(|due| shared.now < due);
         if goes_on {
-            self.call.schedule(&self.book, shared);
+            self.call.schedule(shared);
         }
         goes_on
-    }
-
-    /// Whether a member's time is nearly up.
-    pub(crate) fn is_left_soon(&self, shared: &Shared) -> bool {
-        self.book.leaves().is_some_and(|at| at <= shared.now)
     }
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.

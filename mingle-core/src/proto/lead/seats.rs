@@ -1,7 +1,6 @@
 //! How a node comes to a seat and loses it: join, welcome, and the end of its session.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Lead;
 use crate::model::{Misfit, NodeId, Peer, Unfit};
@@ -45,8 +44,7 @@ impl Lead {
         }
         shared.dial_at(from, &join.node.endpoints);
         let differing = Some(traits).filter(|traits| *traits != *shared.config.traits).map(Arc::new);
-        let leaves = join.patience.map(|left| shared.now + Duration::from_millis(left.into()));
-        self.book.join(from, join.node, differing, leaves);
+        self.book.join(from, join.node, differing);
         self.hear_candidate(from, shared);
         if let Some(ghost) = self.book.ghost(from) {
             self.challenge(ghost, shared);

@@ -265,13 +265,6 @@ impl Node {
         }
     }
 
-    /// The driver has looked up every seed once, and has read the shared folder once or had no answer from
-    /// it.
-    pub fn handle_searched(&mut self, now: Time) {
-        self.at(now);
-        self.seek.set_searched(&self.shared);
-    }
-
     /// This node has waited for `after`, and looks for others by the means in `tried`. `jobs` form on the
     /// link beside its job; if `is_deaf`, this host drops its own multicasts. The report names each of these
     /// jobs, or, where nodes of this job were heard, those that have the same size and no more nodes than are

@@ -55,9 +55,6 @@ impl Node {
             self.memory.unconnectable = None;
         }
         self.shared.links.opened(self.shared.now, peer, way, conn, number);
-        if self.follows(peer) {
-            self.with_follow(Follow::say_join_again);
-        }
         self.lead.reached(peer, &mut self.shared);
         self.look_at(peer);
     }

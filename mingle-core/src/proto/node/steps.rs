@@ -14,8 +14,6 @@ use crate::wire::{Candidate, Commit, Introduction, Refusal, Trouble};
 /// How long a node stands aside after it was last told that the job runs. It asks once a
 /// second meanwhile, and each question is answered.
 pub(super) const STAND_ASIDE: Duration = Duration::from_secs(30);
-/// How often a leader looks whether all of its seeds have been asked, when its call could be over.
-const LOOK: Duration = Duration::from_millis(250);
 
 impl Node {
     /// Whether this node leads: it may, and follows nobody.
@@ -156,13 +154,8 @@ impl Node {
             self.lead.cancel_call(&mut self.shared);
             return;
         }
-        if self.lead.call_goes_on(&mut self.shared) {
-            return;
-        }
-        if self.seek.has_searched(&self.shared) || self.lead.is_left_soon(&self.shared) {
+        if !self.lead.call_goes_on(&mut self.shared) {
             self.end_call();
-        } else {
-            self.shared.set_after(Timer::LastCall, LOOK);
         }
     }
 

@@ -34,9 +34,6 @@ const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
-/// How long a seed may take to answer before a last call is over.
-const SEED_ANSWER: Duration = Duration::from_secs(1);
-
 /// The state of a node's search for its leader.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seek {
@@ -60,8 +57,6 @@ pub(crate) struct Seek {
     /// The world has formed without this node.
     pub(crate) formed_already: bool,
     seeds: Seeds,
-    /// When all that this node looks for beside multicast was known for the first time.
-    searched: Option<Time>,
 }
 
 /// How a candidate has become known.
@@ -77,12 +72,7 @@ pub(crate) enum Learned {
 
 impl Seek {
     pub(crate) fn new(shared: &mut Shared) -> Self {
-        Self {
-            calls: Backoff::up_to(LONGEST_REPEAT),
-            put_off: draw_put_off(shared),
-            searched: (!shared.config.searches).then_some(shared.now),
-            ..Self::default()
-        }
+        Self { calls: Backoff::up_to(LONGEST_REPEAT), put_off: draw_put_off(shared), ..Self::default() }
     }
 
     /// Starts to look for the others: by announcing where this node may lead, else by soliciting.
@@ -156,17 +146,6 @@ impl Seek {
     /// Replaces the seeds. Returns whether any of them is new.
     pub(crate) fn set_seeds(&mut self, seeds: Vec<SocketAddr>, shared: &Shared) -> bool {
         self.seeds.replace(seeds, &shared.config.node.endpoints)
-    }
-
-    /// Every seed was looked up, and the shared folder was read.
-    pub(crate) fn set_searched(&mut self, shared: &Shared) {
-        self.searched.get_or_insert(shared.now);
-    }
-
-    /// Whether every seed was asked, and has had the time to answer.
-    pub(crate) fn has_searched(&self, shared: &Shared) -> bool {
-        let Some((searched, asked)) = self.searched.zip(self.seeds.all_asked()) else { return false };
-        self.seeds.is_empty() || shared.now >= searched.max(asked) + SEED_ANSWER
     }
 
     /// A member asks its seeds, which may be members of another island.

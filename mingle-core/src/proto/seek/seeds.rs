@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use crate::model::NodeId;
 use crate::proto::shared::Shared;
-use crate::proto::timer::Time;
 use crate::wire::Message;
 
 /// The most seeds of a node: eight ports each of 500 addresses.
@@ -25,9 +24,6 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 pub(super) struct Seeds {
     known: Vec<SocketAddr>,
     next: usize,
-    /// How many have yet to be written to since a new one came, and when the last of them was.
-    unasked: usize,
-    asked: Time,
 }
 
 impl Seeds {
@@ -35,17 +31,8 @@ impl Seeds {
         self.known.is_empty()
     }
 
-    /// When each had been written to since the last new one came.
-    pub(super) fn all_asked(&self) -> Option<Time> {
-        (self.unasked == 0).then_some(self.asked)
-    }
-
     /// Sends a message to the seeds whose turn it is.
     pub(super) fn send(&mut self, message: &Message, shared: &mut Shared) {
-        if self.unasked > 0 {
-            self.unasked = self.unasked.saturating_sub(AT_ONCE);
-            self.asked = shared.now;
-        }
         for to in self.turn() {
             shared.send(to, NodeId::ANYONE, message);
         }
@@ -71,9 +58,6 @@ impl Seeds {
         let before: BTreeSet<_> = self.known.iter().copied().collect();
         let is_new = known.iter().any(|seed| !before.contains(seed));
         self.known = known;
-        if is_new {
-            self.unasked = self.known.len();
-        }
         is_new
     }
 }

@@ -1,5 +1,5 @@
-//! What a node of a world that stays hears and says by datagrams, beside its sessions: newcomers and observers
-//! learn who leads, and nodes that may have been left behind ask.
+//! What a node of a world that stays hears and says by datagrams, beside its sessions: newcomers and
+//! observers learn who leads, and nodes that may have been left behind ask.
 
 use std::net::SocketAddr;
 

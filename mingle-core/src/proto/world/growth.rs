@@ -17,9 +17,9 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// The world ends to grow, or has just grown by this node. The `least` pause doubles with each growth that
-    /// comes soon after the last one: a node that never gets its seat would otherwise stop all commands every
-    /// few minutes.
+    /// The world ends to grow, or has just grown by this node. The `least` pause doubles with each growth
+    /// that comes soon after the last one: a node that never gets its seat would otherwise stop all commands
+    /// every few minutes.
     pub(super) fn grows(&mut self, now: Time, least: Duration) {
         let is_soon = self.last.is_some_and(|last| now < last + self.pause(least) * 2);
         self.doubled = if is_soon { self.doubled + 1 } else { 0 };

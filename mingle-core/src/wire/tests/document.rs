@@ -200,7 +200,7 @@ fn join() -> Join {
             ..Attributes::default()
         },
     };
-    Join { world: WorldSize::of(4), node, traits: encode_traits(&traits()), patience: Some(59_000) }
+    Join { world: WorldSize::of(4), node, traits: encode_traits(&traits()) }
 }
 
 fn prepare() -> Prepare {

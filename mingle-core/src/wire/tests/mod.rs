@@ -120,7 +120,6 @@ fn of_paths() -> [Said; 3] {
                 },
             },
             traits: vec![7; 16 * 1024],
-            patience: Some(u32::MAX),
         })),
         Said::Prepare(Prepare {
             world: u32::MAX,

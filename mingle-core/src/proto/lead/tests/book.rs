@@ -27,7 +27,7 @@ impl Fixture {
     fn join(&mut self, node: u8, change: impl FnOnce(&mut NodeInfo)) {
         let mut info = NodeInfo::new(HostName::new(&format!("host-{node}")), endpoints(node));
         change(&mut info);
-        self.book.join(id(node), info, None, None);
+        self.book.join(id(node), info, None);
     }
 
     fn connect(&mut self, node: u8) {
@@ -55,7 +55,7 @@ fn a_join_replaces_what_a_node_said_before_and_of_a_member_its_endpoints_alone()
         }
         let mut other = NodeInfo::new(HostName::new("other"), endpoints(8));
         (other.rank, other.attributes.slots) = (Some(Rank(5)), 7);
-        fixture.book.join(id(2), other.clone(), None, None);
+        fixture.book.join(id(2), other.clone(), None);
         let entry = fixture.book.get(id(2)).unwrap();
         assert_eq!(entry.node.endpoints, endpoints(8));
         assert_eq!(entry.node == other, !is_member);

@@ -111,43 +111,13 @@ fn a_call_begins_afresh_when_too_few_nodes_were_left() {
 }
 
 #[test]
-fn the_call_ends_before_a_members_time_is_up_even_where_not_all_seeds_were_asked() {
-    for searches in [false, true] {
-        let mut leader = elastic_of("3:5", &[2], |config| config.searches = searches);
-        leader.join_patient(3, 4000);
-        assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((ms(4000), 3)));
+fn the_call_ends_before_the_leaders_time_is_up() {
+    for (members, seconds, ends) in
+        [(&[2, 3][..], 13, Some((ms(12_000), 3))), (&[2, 3], 4, Some((ms(3500), 3))), (&[2], 13, None)]
+    {
+        let mut leader = elastic_of("3:5", members, |config| config.timeout = Some(Time::from_secs(seconds)));
+        assert_eq!(prepares(&mut leader, Time::from_secs(30)), ends, "{seconds} s");
     }
-    let mut few = elastic("4:5", &[2]);
-    few.join_patient(3, 4000);
-    assert_eq!(prepares(&mut few, Time::from_secs(30)), None);
-}
-
-#[test]
-fn a_member_that_has_left_ends_no_call() {
-    let mut leader = elastic("3:5", &[2, 4]);
-    leader.join_patient(3, 4000);
-    leader.close(3);
-    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((CALL, 3)));
-}
-
-#[test]
-fn no_call_is_over_before_each_seed_was_looked_up_asked_and_had_time_to_answer() {
-    let mut leader = elastic_of("3:4", &[2, 3], |config| config.searches = true);
-    assert_eq!(prepares(&mut leader, Time::from_secs(30)), None);
-    leader.node.handle_seeds(leader.now, (1..=300).map(|port| ([10, 9, 9, 9], port).into()).collect());
-    leader.node.handle_searched(leader.now);
-    let (at, _) = prepares(&mut leader, Time::from_secs(60)).expect("all were asked");
-    assert!(at >= Time::from_secs(31) && at < Time::from_secs(33), "{at:?}");
-}
-
-#[test]
-fn a_seed_that_is_found_as_the_call_ends_has_the_time_to_answer() {
-    let mut leader = elastic_of("3:4", &[2, 3], |config| config.searches = true);
-    leader.node.handle_searched(leader.now);
-    assert_eq!(prepares(&mut leader, ms(14_900)), None);
-    leader.node.handle_seeds(leader.now, vec![([10, 9, 9, 9], 29500).into()]);
-    let (at, _) = prepares(&mut leader, CALL + ms(3000)).expect("it was asked");
-    assert!(at >= CALL + ms(900), "{at:?}");
 }
 
 #[test]

@@ -84,15 +84,7 @@ impl Leader {
     fn join_with(&mut self, from: u8, traits: &Traits, change: impl FnOnce(&mut NodeInfo)) -> Vec<Output> {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{from}")), endpoints(from));
         change(&mut node);
-        let join = Join { world: self.world, node, traits: encode_traits(traits), patience: None };
-        self.hear(from, &Said::Join(Box::new(join)))
-    }
-
-    /// A node joins that waits no longer than so many milliseconds.
-    fn join_patient(&mut self, from: u8, patience: u32) -> Vec<Output> {
-        let node = NodeInfo::new(HostName::new(&format!("host-{from}")), endpoints(from));
-        let traits = encode_traits(&Traits::default());
-        let join = Join { world: self.world, node, traits, patience: Some(patience) };
+        let join = Join { world: self.world, node, traits: encode_traits(traits) };
         self.hear(from, &Said::Join(Box::new(join)))
     }
 

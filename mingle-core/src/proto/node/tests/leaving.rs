@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear, hear_datagram, hear_from,
-    here, join, joined, leading, patient, rounds, running, said, says, sent, to_all,
+    LEADER, ME, announce, broken, candidate, config, deadline, failure, hand, hear, hear_from, here, join,
+    joined, leading, patient, rounds, running, said, says, sent, to_all,
 };
 use crate::model::{BrokenPath, Fault, HostName, NodeId, Peer, Rank};
 use crate::proto::report::{Cause, Failure, Report};
 use crate::proto::tests::{Hand, codec, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Ending, Event, Node, Output};
-use crate::wire::{Candidate, Header, Message, Refusal, Said, Solicit, Trouble, Welcome};
+use crate::wire::{Header, Message, Refusal, Said, Solicit, Trouble, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -182,21 +182,4 @@ fn a_node_that_may_not_lead_forms_no_world_of_its_own_when_its_time_is_up() {
     let mut node = hand(config);
     let all = node.run(Time::from_secs(5));
     assert_eq!(deadline(&all).rank, Some(Rank(1)));
-}
-
-#[test]
-fn a_member_of_a_world_of_several_sizes_says_how_long_it_waits() {
-    for (world, patience) in [("2:4", Some(4375)), ("4", None)] {
-        let mut node = hand(limited(world));
-        let better = Candidate { world: world.parse().unwrap(), ..candidate(LEADER, 1, true) };
-        let mut all = hear_datagram(&mut node, 1, &announce(better));
-        let now = node.shared.now;
-        node.open(now, 1, &all);
-        all.extend(node.outputs());
-        let joins = said(&all).into_iter().filter_map(|(_, said)| match said {
-            Said::Join(join) => Some(join.patience),
-            _ => None,
-        });
-        assert_eq!(joins.collect::<Vec<_>>(), [patience], "{world}");
-    }
 }

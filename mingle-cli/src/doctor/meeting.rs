@@ -2,20 +2,19 @@
 //! passes between them, and tell that to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::proto::JobTag;
 use mingle_core::rdma::Machine;
 use mingle_core::tools::{self, Cast, Station, host_name};
-use mingle_core::{Assignment, Formed, Network, Paths};
+use mingle_core::{Assignment, Formed, JobId, Network, Paths};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::board::Board;
-use super::notice::{BrokenWay, HEARD, Heard, Message, Record, decode, encode};
+use super::notice::{BrokenWay, HEARD, Heard, Hello, LARGEST, RAILS, Record, decode, encode};
 use super::transfer::{self, Link};
 use super::{exchange, rails, rates, route};
 use crate::config::{LONGEST, Settings};
@@ -24,8 +23,10 @@ use crate::exit::Stop;
 use crate::join;
 use crate::signals::{ENDING, Signals};
 
-/// The pause between two hellos of a host.
+/// The pause between two hellos of a host or a port.
 const PERIOD: Duration = Duration::from_millis(200);
+/// When a port that could not be opened is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long after the world has formed hosts and their ports for RDMA are listened to.
 const GRACE: Duration = Duration::from_secs(3);
 /// How often to look whether all is heard.
@@ -49,11 +50,24 @@ pub(super) struct HeardSoFar {
 }
 
 impl HeardSoFar {
-    /// Notes a host. A stranger can make up any number, and keeps no host of the world from being heard.
-    fn hear(&mut self, heard: Heard) {
-        let is_new = || self.hosts.iter().all(|other| other.id != heard.id);
-        if self.hosts.len() < HEARD || self.members.contains(&heard.id) && is_new() {
-            self.hosts.insert(heard);
+    /// Notes what has arrived, at this port for RDMA or by all interfaces. A stranger can make up any number,
+    /// and keeps no host of the world from being heard.
+    fn hear(&mut self, at: Option<&str>, hello: Hello, address: IpAddr) {
+        let Hello { id, host, port } = hello;
+        match (at, port) {
+            (None, None) => {
+                let is_new = || self.hosts.iter().all(|other| other.id != id);
+                if self.hosts.len() < HEARD || self.members.contains(&id) && is_new() {
+                    self.hosts.insert(Heard { id, host, address });
+                }
+            }
+            (Some(at), Some(port)) => {
+                let heard = self.rails.entry(at.to_owned()).or_default();
+                if heard.len() < LARGEST as usize * RAILS {
+                    heard.insert((id, port));
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -82,11 +96,10 @@ impl Meeting {
         let (job, network) = (&rendezvous.job, &rendezvous.network);
         let ears = Ears::default();
         for rail in rails::of_host(&machine, network) {
-            tokio::spawn(rails::listen(rail.by, id, job.clone(), network.clone(), Arc::clone(&ears)));
+            tokio::spawn(listen(Some(rail.by), id, job.clone(), network.clone(), Arc::clone(&ears)));
         }
         if network.multicast {
-            let station = Station::of_observer(job, network).map_err(Stop::Rendezvous)?;
-            tokio::spawn(listen(station, id, job.tag(), Arc::clone(&ears)));
+            tokio::spawn(listen(None, id, job.clone(), network.clone(), Arc::clone(&ears)));
         }
         let listener = if transfers {
             // Both families, where there are both.
@@ -200,23 +213,33 @@ impl Meeting {
     }
 }
 
-/// Tells all hosts of this one again and again, and notes the others.
-async fn listen(mut station: Station, id: u32, tag: JobTag, ears: Ears) {
-    let mut ticks = interval(PERIOD);
+/// Tells all hosts again and again of this one, or of this port of it, and notes what is heard there. What
+/// cannot be opened yet, such as a port without a link or address, is tried again.
+async fn listen(port: Option<String>, id: u32, job: JobId, network: Network, ears: Ears) {
+    let open = || match &port {
+        None => Station::of_observer(&job, &network),
+        Some(port) => Station::of_port(&job, &network, port),
+    };
+    let (tag, mut ticks, mut opened) = (job.tag(), interval(PERIOD), open());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let own = encode(tag, &Hello { id, host: host_name(), port: port.clone() });
     loop {
+        let Ok(station) = &mut opened else {
+            sleep(AGAIN).await;
+            opened = open();
+            continue;
+        };
         tokio::select! {
             (from, cast, bytes) = station.receive() => {
-                let Some(Message::Hello(other, host)) = decode(tag, &bytes) else { continue };
-                if cast == Cast::Multicast && other != id {
-                    let address = from.ip().to_canonical();
-                    ears.lock().await.hear(Heard { id: other, host, address });
+                // A port hears itself, too, unless this host drops multicast.
+                let counts = |hello: &Hello| cast == Cast::Multicast && (port.is_some() || hello.id != id);
+                if let Some(hello) = decode(tag, &bytes).filter(counts) {
+                    ears.lock().await.hear(port.as_deref(), hello, from.ip().to_canonical());
                 }
             }
-            _ = ticks.tick() => {
-                // The test of the own multicast has reported interfaces that cannot send.
-                let _ = station.send_to_all(&encode(tag, &Message::Hello(id, host_name())));
-            }
+            // The test of the own multicast has reported interfaces that cannot send, and a port that cannot
+            // is heard by nobody, which the others say.
+            _ = ticks.tick() => drop(station.send_to_all(&own)),
         }
     }
 }
@@ -232,7 +255,7 @@ mod tests {
         let mut ears = HeardSoFar::default();
         let hear = |ears: &mut HeardSoFar, id, name: u32| {
             let host = HostName::new(&format!("node{name}"));
-            ears.hear(Heard { id, host, address: [10, 0, 0, 1].into() });
+            ears.hear(None, Hello { id, host, port: None }, [10, 0, 0, 1].into());
         };
         (1000..2000).for_each(|id| hear(&mut ears, id, id));
         ears.members = (1..33).collect();

@@ -9,7 +9,7 @@ use mingle_core::tools::{Cast, Interface, Station, host_name};
 use tokio::time::{Instant, timeout_at};
 
 use super::finding::{Finding, Severity};
-use super::notice::{Message, decode, encode};
+use super::notice::{Hello, decode, encode};
 use crate::advice;
 
 /// How long to wait for this host's own multicast, which comes back within microseconds or never.
@@ -27,7 +27,7 @@ struct Trial {
 /// come back, each from an address of its interface. The findings on that, and on the interfaces that could
 /// not join the group or send to it.
 pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadcasts: bool) -> Vec<Finding> {
-    let failed = station.send_to_all(&encode(tag, &Message::Hello(me, host_name())));
+    let failed = station.send_to_all(&encode(tag, &Hello { id: me, host: host_name(), port: None }));
     let mut tried = Vec::new();
     for by in station.interfaces() {
         let has_ipv4 = by.addresses.iter().any(|own| own.addr().is_ipv4());
@@ -44,7 +44,7 @@ pub(super) async fn examine(station: &mut Station, tag: JobTag, me: u32, broadca
     let deadline = Instant::now() + BACK;
     while tried.iter().any(|trial| !trial.came_back) {
         let Ok((from, cast, bytes)) = timeout_at(deadline, station.receive()).await else { break };
-        let is_own = matches!(decode(tag, &bytes), Some(Message::Hello(id, _)) if id == me);
+        let is_own = decode(tag, &bytes).is_some_and(|heard| heard.id == me);
         for trial in tried.iter_mut().filter(|_| is_own) {
             let way = if trial.to.is_some() { Cast::Multicast } else { Cast::Broadcast };
             let is_its = trial.by.addresses.iter().any(|own| own.addr() == from.ip());

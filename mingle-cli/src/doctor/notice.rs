@@ -20,15 +20,16 @@ pub(super) const RAILS: usize = 32;
 /// The most broken paths from a host to each other host that are told.
 pub(super) const WAYS: usize = 8;
 /// Magic and version of the doctor's own datagrams, which a rendezvous ignores.
-const HEAD: [u8; 8] = *b"MNGD\x06\0\0\0";
+const HEAD: [u8; 8] = *b"MNGD\x07\0\0\0";
 
 /// A datagram to all hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Message {
-    /// A host that runs the doctor, and the number of this run.
-    Hello(u32, HostName),
-    /// The host, and its port for RDMA that has sent this.
-    Rail(u32, String),
+pub(super) struct Hello {
+    /// The number of this run of the doctor.
+    pub(super) id: u32,
+    pub(super) host: HostName,
+    /// The port for RDMA that has sent this; none where the host has sent it by all its interfaces.
+    pub(super) port: Option<String>,
 }
 
 /// A host whose multicast was heard, with the address from which its hello has come.
@@ -99,18 +100,15 @@ impl Record {
     }
 }
 
-/// The message with its head.
-pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
-    [&HEAD[..], &tag.0, &to_bytes(message)].concat()
+/// The hello with its head.
+pub(super) fn encode(tag: JobTag, hello: &Hello) -> Vec<u8> {
+    [&HEAD[..], &tag.0, &to_bytes(hello)].concat()
 }
 
-/// The message, if a host of this job may send it.
-pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
+/// The hello, if a host of this job may send it.
+pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Hello> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    from_bytes(body).filter(|message| match message {
-        Message::Hello(..) => true,
-        Message::Rail(_, port) => is_name(port),
-    })
+    from_bytes(body).filter(|hello: &Hello| hello.port.as_deref().is_none_or(is_name))
 }
 
 /// Whether a name of an interface means nothing else to a shell.
@@ -134,17 +132,18 @@ mod tests {
 
     #[test]
     fn a_datagram_that_no_host_sends_is_dropped() {
-        let hello = Message::Hello(7, HostName::new("node7"));
+        let hello = Hello { id: 7, host: HostName::new("node7"), port: None };
         let bytes = encode(tag(), &hello);
+        let of_port = |port: &str| Hello { port: Some(port.to_owned()), ..hello.clone() };
+        assert_eq!(decode(tag(), &encode(tag(), &of_port("enp1s0"))), Some(of_port("enp1s0")));
+        assert_eq!(decode(tag(), &encode(tag(), &of_port("$(reboot)"))), None);
         assert_eq!(decode(tag(), &bytes), Some(hello));
-        assert_eq!(decode(tag(), &encode(tag(), &Message::Rail(7, "$(reboot)".to_owned()))), None);
         assert_eq!(decode(JobTag([0; 16]), &bytes), None);
         assert!((0..bytes.len()).all(|cut| decode(tag(), &bytes[..cut]).is_none()));
         // A host's name is cleaned.
         let at = bytes.windows(5).position(|part| part == b"node7").unwrap();
         let hostile = [&bytes[..at], b"$(re)", &bytes[at + 5..]].concat();
-        let Some(Message::Hello(7, host)) = decode(tag(), &hostile) else { panic!() };
-        assert_eq!(host.as_str(), "__re_");
+        assert_eq!(decode(tag(), &hostile).unwrap().host.as_str(), "__re_");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The ports of this host for RDMA over Ethernet, and which ports of other hosts each of them hears.
+//! The ports of this host for RDMA over Ethernet.
 //!
-//! Each port multicasts its number in the group of the job, and listens there by itself. So a datagram
+//! Each port multicasts its name in the group of the job, and listens there by itself. So a datagram
 //! arrives on the port at the other end of the cable and on no other port: a multicast needs no ARP, which
 //! Linux answers on every interface for every address of the host, and from a link-local address of IPv6 no
 //! route back, which a strict reverse-path filter asks for (arp_ignore and rp_filter in
@@ -8,20 +8,12 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
+use mingle_core::Network;
 use mingle_core::rdma::{LinkLayer, Machine, NodeType, Relation};
-use mingle_core::tools::{Cast, Interface, Station, interfaces};
-use mingle_core::{JobId, Network};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use mingle_core::tools::{Interface, interfaces};
 
-use super::meeting::Ears;
-use super::notice::{LARGEST, Message, RAILS, Rail, decode, encode, is_name};
-
-/// The pause between two multicasts of a port.
-const PERIOD: Duration = Duration::from_millis(200);
-/// When a port that could not be opened is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+use super::notice::{RAILS, Rail, is_name};
 
 /// The ports for RDMA over Ethernet that have a network interface in this namespace and are not excluded;
 /// none with `--multicast off`. Ports with an address come first: of very many virtual functions the rest is
@@ -65,38 +57,4 @@ fn networks(interface: &Interface) -> Vec<String> {
     let is_everywhere = |address| matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let nets = interface.addresses.iter().filter(|net| !is_everywhere(net.addr()));
     nets.take(RAILS).map(|net| net.trunc().to_string()).collect()
-}
-
-/// Sends the hello of this port again and again, and notes what the port hears. A port that has no link or
-/// address yet is tried again.
-pub(super) async fn listen(port: String, me: u32, job: JobId, network: Network, ears: Ears) {
-    let mut ticks = interval(PERIOD);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let tag = job.tag();
-    let hello = encode(tag, &Message::Rail(me, port.clone()));
-    let mut opened = Station::of_port(&job, &network, &port);
-    loop {
-        let Ok(station) = &mut opened else {
-            sleep(AGAIN).await;
-            opened = Station::of_port(&job, &network, &port);
-            continue;
-        };
-        tokio::select! {
-            (_, cast, bytes) = station.receive() => {
-                // A port hears itself, too, unless this host drops multicast.
-                if cast == Cast::Multicast
-                    && let Some(Message::Rail(id, there)) = decode(tag, &bytes)
-                {
-                    let mut ears = ears.lock().await;
-                    let heard = ears.rails.entry(port.clone()).or_default();
-                    // A stranger can make up any number.
-                    if heard.len() < LARGEST as usize * RAILS {
-                        heard.insert((id, there));
-                    }
-                }
-            }
-            // A port that cannot send is heard by nobody, which the others say.
-            _ = ticks.tick() => drop(station.send_to_all(&hello)),
-        }
-    }
 }

@@ -325,6 +325,16 @@ fn the_hosts_that_have_come_are_compared_where_others_are_missing() {
 }
 
 #[test]
+fn where_every_fifth_packet_is_lost_all_hosts_know_what_all_have_found() {
+    let Some(lab) = Options::nodes(4).with_names().with_filters().start() else { return };
+    lab.set(&Policy { loss: 20, ..Policy::default() });
+    for report in together(&lab, "--timeout 60s") {
+        let ways = report.ends_with(0).document["matrix"].as_array().unwrap();
+        assert!(ways.iter().all(|way| way["path"]["works"] == true), "{}", report.rendered);
+    }
+}
+
+#[test]
 fn docker0_with_the_same_address_on_all_hosts_is_no_finding() {
     let Some(lab) = Options::nodes(2).with_names().with_docker0().start() else { return };
     for report in together(&lab, "") {

@@ -1,7 +1,6 @@
 //! All hosts tell rank 0 what they have found, which tells all of it to each. They connect to the port of
 //! rank 0 that each of them has reached before the world formed.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -12,8 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::notice::Record;
 
@@ -24,9 +22,8 @@ pub(super) type Token = [u8; 16];
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// The pause before a connection is opened or accepted again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often a host opens another connection on which rank 0 may hear it sooner, and how many it has at most.
-const AGAIN: Duration = Duration::from_millis(500);
-const TRIES: usize = 8;
+/// How long a connection may take to open: where packets are lost, the next may open sooner.
+const OPEN: Duration = Duration::from_secs(1);
 /// The most connections that are served at once.
 const VISITORS: usize = 256;
 /// The longest record, and the longest list of records, in bytes: each of many ports for RDMA names all that
@@ -73,72 +70,50 @@ pub(super) async fn collect(
 ) -> Records {
     let Ok(listener) = TcpListener::from_std(listener) else { return records };
     let (sender, mut told) = mpsc::channel(VISITORS);
-    let (answer, answers) = watch::channel(Vec::new());
-    let visit = move |stream| visit(stream, sender.clone(), answers.clone());
+    let answer = Arc::new(watch::Sender::new(Vec::new()));
+    let answers = Arc::clone(&answer);
+    let visit = move |stream| visit(stream, sender.clone(), answers.subscribe());
     let serving = tokio::spawn(serve(listener, token, visit));
-    let mut readers = BTreeSet::new();
     while records.iter().any(Option::is_none) {
-        let Ok(Some((rank, said))) = timeout_at(until, told.recv()).await else { break };
-        if let (Some(place), Said::Found(record)) = (records.get_mut(rank as usize), said) {
+        let Ok(Some((rank, record))) = timeout_at(until, told.recv()).await else { break };
+        if let Some(place) = records.get_mut(rank as usize) {
             place.get_or_insert(record);
-            readers.insert(rank);
         }
     }
-    // Nobody may wait for it.
-    let _ = answer.send(to_bytes(&records));
-    // A host whose connections are lost comes again.
-    while !readers.is_empty() {
-        let Ok(Some((rank, said))) = timeout_at(until + 2 * LIMIT, told.recv()).await else { break };
-        if matches!(said, Said::HasRead) {
-            readers.remove(&rank);
-        }
-    }
+    answer.send_replace(to_bytes(&records));
     serving.abort();
+    // Until each host that has told something has read the answer, or is gone.
+    let _ = timeout_at(until + 2 * LIMIT, answer.closed()).await;
     records
-}
-
-/// What a host says on a connection.
-enum Said {
-    /// What it has found.
-    Found(Record),
-    /// It knows what all have found.
-    HasRead,
 }
 
 /// Hears what a host tells, and answers it.
 async fn visit(
     mut stream: TcpStream,
-    told: mpsc::Sender<(u32, Said)>,
+    told: mpsc::Sender<(u32, Record)>,
     mut answers: watch::Receiver<Vec<u8>>,
 ) -> io::Result<()> {
     let (rank, record): (u32, Record) = timeout(LIMIT, receive(&mut stream, RECORD)).await??;
     if !record.is_sane() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    told.send((rank, Said::Found(record))).await.map_err(io::Error::other)?;
-    stream.write_u8(1).await?;
-    answers.changed().await.map_err(io::Error::other)?;
-    let answer = with_length(&answers.borrow());
+    told.send((rank, record)).await.map_err(io::Error::other)?;
+    let answer = with_length(&answers.wait_for(|answer| !answer.is_empty()).await.map_err(io::Error::other)?);
     stream.write_all(&answer).await?;
-    stream.read_u8().await?;
-    told.send((rank, Said::HasRead)).await.map_err(io::Error::other)?;
-    // The visitor closes first, so that the master's port keeps no closed connection.
+    // The visitor closes once it has read that. It closes first, so that the master's port keeps no closed
+    // connection.
     stream.read_u8().await.map(drop)
 }
 
 /// Tells rank 0 what this host, of this rank, has found. Returns what all have found, or nothing at that
-/// time, or once rank 0 has ended.
+/// time, or once nobody listens there: rank 0 does from before the world forms until it has answered.
 pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), until: Instant) -> Records {
-    let message: Arc<[u8]> = [&token[..], &with_length(&to_bytes(&told))].concat().into();
+    let message = [&token[..], &with_length(&to_bytes(&told))].concat();
     let asked = async {
         loop {
-            let Some(mut stream) = open(to, &message).await else { break Records::new() };
-            match receive(&mut stream, RECORDS).await {
-                Ok(records) => {
-                    // Rank 0 waits for it, and not for ever.
-                    let _ = stream.write_u8(1).await;
-                    break records;
-                }
+            match ask(to, &message).await {
+                Ok(records) => break records,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break Records::new(),
                 Err(error) => tracing::debug!(%error, "rank 0 does not answer"),
             }
             sleep(PAUSE).await;
@@ -147,28 +122,11 @@ pub(super) async fn tell(to: SocketAddr, token: Token, told: (u32, &Record), unt
     timeout_at(until, asked).await.unwrap_or_default()
 }
 
-/// A connection on which rank 0 has heard the message. On a network that loses packets another may be faster.
-/// None if nobody listens there: rank 0 does from before the world forms until it has answered.
-async fn open(to: SocketAddr, message: &Arc<[u8]>) -> Option<TcpStream> {
-    let (mut tries, mut again) = (JoinSet::new(), interval(AGAIN));
-    loop {
-        tokio::select! {
-            _ = again.tick(), if tries.len() < TRIES => {
-                let message = Arc::clone(message);
-                tries.spawn(timeout(LIMIT, async move {
-                    let mut stream = TcpStream::connect(to).await?;
-                    stream.write_all(&message).await?;
-                    stream.read_u8().await.map(|_| stream)
-                }));
-            }
-            Some(tried) = tries.join_next() => match tried {
-                Ok(Ok(Ok(stream))) => return Some(stream),
-                Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ConnectionRefused => return None,
-                // An end of the connection, or five seconds without an answer.
-                _ => {}
-            },
-        }
-    }
+/// Tells rank 0 on a connection, and waits for its answer.
+async fn ask(to: SocketAddr, message: &[u8]) -> io::Result<Records> {
+    let mut stream = timeout(OPEN, TcpStream::connect(to)).await??;
+    stream.write_all(message).await?;
+    receive(&mut stream, RECORDS).await
 }
 
 /// A message with its length before it.
@@ -213,18 +171,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rank_0_that_closes_all_first_connections_is_told_on_the_next_and_its_end_is_noticed() {
+    async fn a_rank_0_that_closes_the_first_connections_is_told_on_the_next_and_its_end_is_noticed() {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let (at, token) = (listener.local_addr().unwrap(), [7; 16]);
         let until = Instant::now() + Duration::from_secs(60);
         let telling = tokio::spawn(async move { tell(at, token, (1, &Record::default()), until).await });
         let busy = TcpListener::from_std(listener.try_clone().unwrap()).unwrap();
-        let mut open = Vec::new();
-        while open.len() < TRIES {
-            open.push(busy.accept().await.unwrap());
+        for _ in 0..3 {
+            drop(busy.accept().await.unwrap());
         }
-        drop((open, busy));
+        drop(busy);
         let own = vec![Some(Record::default()), None];
         let all = collect(listener, token, own, until).await;
         assert_eq!((telling.await.unwrap(), all.len()), (all, 2));
@@ -241,12 +198,15 @@ mod tests {
         let record = Record::default();
         let own = vec![Some(record.clone()), None, None];
         let collected = tokio::spawn(collect(listener, token, own, until));
-        let message: Arc<[u8]> = [&token[..], &with_length(&to_bytes(&(1_u32, &record)))].concat().into();
-        drop(open(at, &message).await.unwrap());
+        let message = [&token[..], &with_length(&to_bytes(&(1_u32, &record)))].concat();
+        let mut lost = TcpStream::connect(at).await.unwrap();
+        lost.write_all(&message).await.unwrap();
+        drop(lost);
+        let again = record.clone();
+        let again = tokio::spawn(async move { tell(at, token, (1, &again), until).await });
         let all = tell(at, token, (2, &record), until).await;
-        assert_eq!(all, vec![Some(record.clone()); 3]);
-        assert_eq!(tell(at, token, (1, &record), until).await, all);
-        assert_eq!(collected.await.unwrap(), all);
+        assert_eq!(all, vec![Some(record); 3]);
+        assert_eq!((again.await.unwrap(), collected.await.unwrap()), (all.clone(), all));
         assert!(Instant::now() < until, "rank 0 knows that all have read");
     }
 }

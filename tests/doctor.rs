@@ -224,7 +224,7 @@ fn a_port_that_another_program_has_is_named_with_the_command_that_shows_the_prog
     let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "21000"]);
     holder.expect_stderr("looking for");
-    let cures = ["21000", "taken by another program", "sport = :21000", "--master-port"];
+    let cures = ["port 21000 is taken on this host", "ss -lptun 'sport = :21000'", "--master-port"];
     alone(&lab, 0, "-p 21000").ends_with(5).names("problem master port", &cures);
 }
 

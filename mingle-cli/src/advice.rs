@@ -145,14 +145,20 @@ fn join(fact: impl Display, advice: Option<String>) -> String {
 pub(crate) fn about_error(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
-        Error::PortTaken { .. } => "choose another --master-port, or leave it out".to_owned(),
+        Error::PortTaken { port, .. } => format!(
+            "end the program that has it (root sees it by ss -lptun 'sport = :{port}'), choose another --master-port, or leave \
+             it out"
+        ),
         Error::TooFewPorts { wanted, safe, .. } if safe < wanted => {
             "keep the kernel from them by 'sysctl -w net.ipv4.ip_local_reserved_ports=20000-29399', in a container by \
              its --sysctl"
                 .to_owned()
         }
         Error::TooFewPorts { .. } => "'ss -tanp' shows which programs have the others".to_owned(),
-        Error::DiscoveryPortTaken { .. } => "choose another port, such as by --multicast :29498".to_owned(),
+        Error::DiscoveryPortTaken { port, .. } => format!(
+            "end the program that has it (root sees it by ss -lpun 'sport = :{port}'), or choose another port on every node, such \
+             as by --multicast :29498"
+        ),
         Error::Failed(failure) => return about_failure(failure),
         _ => return None,
     })
@@ -411,7 +417,8 @@ mod tests {
         let taken = Error::PortTaken { port: 29500, source: io::Error::other("in use") };
         assert_eq!(
             error(&taken),
-            "port 29500 is taken on this host: in use; choose another --master-port, or leave it out"
+            "port 29500 is taken on this host: in use; end the program that has it (root sees it by ss -lptun 'sport = :29500'), \
+             choose another --master-port, or leave it out"
         );
         let socket =
             Error::Socket { what: "cannot listen on port 1".to_owned(), source: io::Error::other("no") };

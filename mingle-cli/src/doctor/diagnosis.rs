@@ -79,9 +79,19 @@ fn untold(board: &Board) -> Option<Finding> {
     (!names.is_empty()).then(|| Finding::new(Severity::Problem, "hosts", looked, seen, cure))
 }
 
-/// The finding where no world has formed.
+/// The finding where the sockets of a rendezvous cannot be opened, or no world has formed.
 pub(super) fn explain(error: &Error) -> Finding {
-    let check = if matches!(error, Error::Failed(Failure::Deadline(_))) { "hosts" } else { "rendezvous" };
+    let (world, again) = ("a world of these hosts", "start the doctor on the others at the same time");
+    let (sockets, choose) = (
+        "the sockets of a rendezvous",
+        "choose another port by --master-port or --multicast, or one of the interfaces above by --interface",
+    );
+    let (check, looked, otherwise) = match error {
+        Error::Failed(Failure::Deadline(_)) => ("hosts", world, again),
+        Error::Failed(_) => ("rendezvous", world, again),
+        Error::PortTaken { .. } => ("master port", sockets, choose),
+        _ => ("sockets", sockets, choose),
+    };
     let advice = advice::about_error(error).map(|advice| advice.replace("; see 'mingle doctor'", ""));
     let cure = match error {
         Error::Failed(Failure::Deadline(report)) if report.cause() == Cause::NobodyHeard => {
@@ -90,9 +100,9 @@ pub(super) fn explain(error: &Error) -> Finding {
             format!("{}; and {addresses}", advice.unwrap_or_default())
         }
         Error::Failed(Failure::OutcomeUnknown { .. }) => "run the doctor again on all hosts".to_owned(),
-        _ => advice.unwrap_or_else(|| "start the doctor on the others at the same time".to_owned()),
+        _ => advice.unwrap_or_else(|| otherwise.to_owned()),
     };
-    Finding::new(Severity::Problem, check, "a world of these hosts", advice::fact(error), cure)
+    Finding::new(Severity::Problem, check, looked, advice::fact(error), cure)
 }
 
 /// What keeps packets from the hosts that were heard, and have formed no world with this one.

@@ -21,7 +21,6 @@ mod kernel;
 mod meeting;
 mod multicast;
 mod notice;
-mod ports;
 mod rails;
 mod rates;
 mod route;
@@ -44,7 +43,6 @@ use crate::config::values::world_size;
 use crate::config::{Reader, Settings};
 use crate::events::{self, Journal};
 use crate::exit::Stop;
-use crate::host::HERE;
 use crate::nccl_conf::environment_or_files;
 use crate::prepare::prepare;
 use crate::runtime::runtime;
@@ -220,12 +218,13 @@ fn visit(id: u32, job: &JobId, network: &Network, runtime: &Runtime) -> Result<(
     let opens = opened.is_ok();
     match opened {
         Ok(mut station) => {
-            let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
-            findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
+            let is_given = network.master_port.is_some();
+            let seen = if is_given { "free" } else { "free, the first free port of this job" };
+            findings.push(Finding::ok("master port", format!("port {}", station.port()), seen));
             let tried = multicast::examine(&mut station, job.tag(), id, network.broadcast);
             findings.extend(runtime.block_on(tried));
         }
-        Err(error) => findings.push(ports::failed(&error)),
+        Err(error) => findings.push(diagnosis::explain(&error)),
     }
     findings.extend(surroundings::examine(&all));
     Ok((findings, opens))

@@ -40,7 +40,8 @@ fn mistaken(lab: &Lab, slow: usize) -> Option<String> {
             .collect();
         let ways = report.document["matrix"].as_array().unwrap();
         let is_measured = ways.iter().all(|way| way["mbit_per_s"].as_f64().is_some_and(|rate| rate > 0.0));
-        named == [&name] && report.bad() == ["warning bandwidth"] && is_measured
+        // It sends slowly, and receives slowly.
+        named == [&name; 2] && report.bad() == ["warning bandwidth"; 2] && is_measured
     };
     measure(lab).into_iter().find(|report| !is_right(report)).map(|report| report.rendered)
 }
@@ -68,7 +69,7 @@ fn hosts_of_the_same_speed_have_no_finding_and_all_must_take_part() {
     let Some(lab) = hosts(3, None) else { return };
     for report in measure(&lab) {
         assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
-        report.names("ok bandwidth", &["none is slow; their median is "]);
+        report.names("ok bandwidth", &["none is slow"]);
     }
     let line = |more| format!("--job-id some --world 3 --timeout 12s {more}");
     let all: Vec<Proc> = ["--bandwidth", "--bandwidth", ""]

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use mingle_core::tools::Judged;
 use mingle_core::{Formed, HostName, Member, Network};
 
 use super::notice::{BrokenWay, Heard, Record};
@@ -139,30 +138,11 @@ impl Board {
         for (host, record) in self.hosts.iter_mut().zip(records) {
             host.record = record.filter(Record::is_sane).or(host.record.take());
         }
-        let mtus: Vec<u32> =
-            self.hosts.iter().map(|host| host.record.as_ref().map_or(0, |record| record.mtu)).collect();
-        let addresses: Vec<IpAddr> = self.hosts.iter().map(|host| host.address).collect();
-        for (host, from) in self.hosts.iter_mut().zip(&mtus) {
-            for BrokenWay { to, path, .. } in host.record.iter_mut().flat_map(|record| &mut record.broken) {
-                // Of another address of that host the MTU is not known.
-                let at = addresses.iter().position(|address| *address == path.to.address.ip());
-                if path.mtus.1 == 0 && at == Some(*to as usize) {
-                    path.mtus = (*from, mtus[*to as usize]);
-                }
-            }
-        }
     }
 
     /// All that any host has heard.
     pub(super) fn heard(&self) -> BTreeSet<&Heard> {
         self.hosts.iter().filter_map(|host| host.record.as_ref()?.heard.as_ref()).flatten().collect()
-    }
-
-    /// The MTU of the interface with this host's address.
-    pub(super) fn own_mtu(&self, all: &[Judged]) -> u32 {
-        let own = self.host(self.own).address;
-        let is_at = |judged: &&Judged| judged.interface.addresses.iter().any(|net| net.addr() == own);
-        all.iter().find(is_at).map_or(0, |judged| judged.interface.mtu)
     }
 }
 

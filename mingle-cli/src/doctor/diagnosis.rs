@@ -281,12 +281,7 @@ mod tests {
                 path: advice::silent_path(&peer(from, 29500), &peer(to, 41877), answers),
                 blocked,
             });
-            Some(Record {
-                heard: Some(heard.collect()),
-                broken: broken.collect(),
-                mtu: 1500,
-                ..Record::default()
-            })
+            Some(Record { heard: Some(heard.collect()), broken: broken.collect(), ..Record::default() })
         };
         let mut board = board_of((0..3).map(record));
         board.hosts.iter_mut().for_each(|host| host.transfers = None);

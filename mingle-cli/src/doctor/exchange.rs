@@ -155,7 +155,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let at = listener.local_addr().unwrap();
         let silent: Vec<StdStream> = (0..20).map(|_| StdStream::connect(at).unwrap()).collect();
-        let (token, of) = ([7; 16], |mtu| Record { mtu, ..Record::default() });
+        let (token, of) = ([7; 16], |rate| Record { rates: [(0, rate)].into(), ..Record::default() });
         let now = Instant::now();
         let until = now + Duration::from_secs(1);
         let own = vec![Some(of(1000)), None, None, None];

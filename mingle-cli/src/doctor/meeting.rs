@@ -206,7 +206,6 @@ impl Meeting {
         Record {
             heard: board.network.multicast.then_some(found.hosts),
             broken: broken.collect(),
-            mtu: board.own_mtu(&all),
             rates: BTreeMap::new(),
             rails,
         }

@@ -75,8 +75,6 @@ pub(super) struct Record {
     /// None of a host that neither sends multicast nor listens to it.
     pub(super) heard: Option<BTreeSet<Heard>>,
     pub(super) broken: Vec<BrokenWay>,
-    /// The MTU of the interface that the job uses.
-    pub(super) mtu: u32,
     /// The rates at which the transfers of other hosts have arrived, in kbit/s.
     pub(super) rates: BTreeMap<u32, u32>,
     /// Its ports for RDMA over Ethernet.

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// The longest examination of one host, on a busy machine.
 const QUICK: Duration = Duration::from_secs(6);
 /// The checks that depend on the machine under the lab, and not on the network of the lab.
-const MACHINE: [&str; 6] = ["shared memory", "memlock", "rdma", "rdma devices", "container", "kubernetes"];
+const MACHINE: [&str; 5] = ["shared memory", "memlock", "rdma", "container", "kubernetes"];
 
 /// A report, as a program reads it.
 struct Report {
@@ -277,6 +277,21 @@ fn a_host_that_cannot_resolve_its_own_name_is_named() {
         "warning host name",
         &["node0", "does not resolve", "device.cc", "/etc/hosts", "GLOO_SOCKET_IFNAME"],
     );
+}
+
+#[test]
+fn a_name_server_that_does_not_answer_holds_the_doctor_up_for_3_s() {
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
+    let script = r#"
+        echo "127.0.0.1 localhost" >/run/hosts.planted
+        printf "nameserver 10.77.0.%s\n" 97 98 99 >/run/resolv.planted
+        exec unshare --mount sh -c 'mount --bind /run/hosts.planted /etc/hosts
+            mount --bind /run/resolv.planted /etc/resolv.conf
+            exec "$mingle" doctor --format json'"#;
+    let started = Instant::now();
+    let report = Report::of(&lab.shell(0, "sh", script));
+    report.ends_with(0).names("warning host name", &["node0", "no answer within 3 s"]);
+    assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
 }
 
 #[test]

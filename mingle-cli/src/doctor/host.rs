@@ -1,16 +1,15 @@
 //! The parts of this host that a job meets after the rendezvous: its name, shared memory, RDMA.
 
-use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use mingle_core::rdma::{Transport, probe};
+use mingle_core::rdma::{Machine, Transport};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 
 use super::finding::{Finding, Severity};
-use crate::host::HERE;
 
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
@@ -18,10 +17,10 @@ const SHARED: u64 = 1 << 30;
 /// A resolver without an answer asks again for many seconds (resolv.conf(5): timeout, attempts).
 const ANSWER: Duration = Duration::from_secs(3);
 
-pub(super) fn examine(host: &str) -> Vec<Finding> {
+pub(super) async fn examine(host: &str, machine: &Machine) -> Vec<Finding> {
     let shared = statvfs("/dev/shm").map(|shm| shm.blocks() * shm.fragment_size());
-    let mut findings = vec![name(host, &lookup(host)), shared_memory(shared.ok())];
-    findings.extend(rdma());
+    let mut findings = vec![name(host, &lookup(host).await), shared_memory(shared.ok())];
+    findings.extend(rdma(machine));
     findings
 }
 
@@ -57,16 +56,11 @@ fn name(host: &str, lookup: &Result<Vec<IpAddr>, String>) -> Finding {
 }
 
 /// The addresses of this name, as the resolver knows it.
-fn lookup(host: &str) -> Result<Vec<IpAddr>, String> {
-    let (sender, receiver) = channel();
-    let name = host.to_owned();
-    thread::spawn(move || {
-        let found = (name.as_str(), 0).to_socket_addrs();
-        let found = found.map(|all| all.map(|at| at.ip()).collect()).map_err(|error| error.to_string());
-        // Nobody may be there to hear a late answer.
-        let _ = sender.send(found);
-    });
-    receiver.recv_timeout(ANSWER).unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())))
+async fn lookup(host: &str) -> Result<Vec<IpAddr>, String> {
+    match timeout(ANSWER, lookup_host((host, 0))).await {
+        Ok(found) => found.map(|all| all.map(|at| at.ip()).collect()).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
+    }
 }
 
 fn shared_memory(bytes: Option<u64>) -> Finding {
@@ -82,28 +76,14 @@ fn shared_memory(bytes: Option<u64>) -> Finding {
     Finding::new(Severity::Warning, check, looked, seen, cure)
 }
 
-/// What RDMA there is, and whether a program can use it: verbs need `/dev/infiniband`, and pin memory.
-fn rdma() -> Vec<Finding> {
-    let (check, looked) = ("rdma", "RDMA ('mingle rdma' shows all)");
-    let machine = match probe() {
-        Ok(machine) => machine,
-        Err(error) => {
-            let cure = "'mingle rdma' says more; --rdma off ignores RDMA";
-            return vec![Finding::new(Severity::Note, check, looked, format!("not readable: {error}"), cure)];
-        }
-    };
+/// What RDMA there is, and whether a program can pin the memory that RDMA needs.
+fn rdma(machine: &Machine) -> Vec<Finding> {
     let choice = machine.choose();
     let used = choice.used().count();
     let seen = format!("{}, {used} of {} ports", Transport::alone(&choice), choice.ports.len());
-    let mut findings = vec![Finding::ok(check, looked, seen)];
-    let has_verbs = HERE.list("/dev/infiniband").iter().any(|name| name.starts_with("uverbs"));
+    let mut findings = vec![Finding::ok("rdma", "RDMA ('mingle rdma' shows all)", seen)];
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(bytes, _)| bytes);
-    if !has_verbs && used > 0 {
-        let cure =
-            "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --rdma off";
-        let seen = "has no uverbs device, so programs cannot use RDMA";
-        findings.push(Finding::new(Severity::Note, "rdma devices", "/dev/infiniband", seen, cure));
-    } else if has_verbs && limit != RLIM_INFINITY {
+    if used > 0 && limit != RLIM_INFINITY {
         let seen = format!("{limit} bytes: RDMA pins memory, and fails with 'cannot allocate memory'");
         let cure =
             "ulimit -l unlimited (docker run --ulimit memlock=-1; LimitMEMLOCK=infinity), or --rdma off";

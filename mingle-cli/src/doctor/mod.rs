@@ -78,34 +78,45 @@ const UNUSED: [&str; 8] = [
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = args.format.as_deref() == Some("json");
-    let (transfers, started) = (args.bandwidth, events::now());
+    let transfers = args.bandwidth;
     let (mut config, meets) = settings(args)?;
     let runtime = runtime()?;
+    let examined = examine(&runtime, &mut config, meets, transfers);
+    // Looking up a name may take many seconds more, and its answer is not needed.
+    runtime.shutdown_background();
+    let (mut findings, met) = examined?;
+    // Last, since it counts the packets that were dropped meanwhile.
+    findings.extend(kernel::examine(&interfaces(&config.rendezvous.network)?));
+    report(&findings, met, meets, is_json)
+}
+
+/// Examines this host, and if it `meets` the others, what passes between them.
+fn examine(
+    runtime: &Runtime,
+    config: &mut Settings,
+    meets: bool,
+    transfers: bool,
+) -> Result<(Vec<Finding>, Option<Outcome>), Stop> {
+    let started = events::now();
     let id = tools::random().map(u32::from_be_bytes).map_err(Stop::Rendezvous)?;
     let Rendezvous { job, network, .. } = config.rendezvous.clone();
-    let (mut findings, opens) = visit(id, &job, &network, &runtime)?;
+    let machine = fabric::machine(config.fabric.root.as_ref())?;
+    let (mut findings, opens) = visit(id, &job, &network, runtime)?;
     findings.push(runtime.block_on(firewall::examine()));
-    findings.extend(host::examine(host_name().as_str()));
-    let mut met = None;
-    if meets && opens {
-        let machine = fabric::machine(config.fabric.root.as_ref())?;
-        prepare(&mut config)?;
-        let concluded = Journal::during(&mut config, started, |config, journal| {
-            runtime.block_on(async {
-                let mut meeting = Meeting::open(config, id, machine, transfers).await?;
-                let held = meeting.hold(config, journal).await;
-                conclude(held, &meeting, journal, &network).await
-            })
-        });
-        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
-        runtime.shutdown_background();
-        let (outcome, more) = concluded?;
-        findings.extend(more);
-        met = Some(outcome);
+    findings.extend(runtime.block_on(host::examine(host_name().as_str(), &machine)));
+    if !meets || !opens {
+        return Ok((findings, None));
     }
-    // Last, since it counts the packets that were dropped meanwhile.
-    findings.extend(kernel::examine(&interfaces(&network)?));
-    report(&findings, met, meets, is_json)
+    prepare(config)?;
+    let (outcome, more) = Journal::during(config, started, |config, journal| {
+        runtime.block_on(async {
+            let mut meeting = Meeting::open(config, id, machine, transfers).await?;
+            let held = meeting.hold(config, journal).await;
+            conclude(held, &meeting, journal, &network).await
+        })
+    })?;
+    findings.extend(more);
+    Ok((findings, Some(outcome)))
 }
 
 /// What has become of a meeting: what the hosts have found, and the exit code if hosts are missing; or the

@@ -8,8 +8,8 @@ const CHECK: &str = "interface";
 /// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths.
 const SHOWN: usize = 24;
 
-/// A finding for each interface, and a problem where none can be used. Loopback alone is no problem where the
-/// user has `chosen` it.
+/// A finding for each interface, and a problem where none can be used, or loopback alone, unless the user has
+/// `chosen` it.
 pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
     let used = || all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface);
     let count = used().count();
@@ -18,17 +18,14 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
         let cure =
             "bring one up and give it an address (ip link set eth0 up), or choose one with --interface";
         findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", "none can be used", cure));
-    } else if used().all(|nic| nic.kind == Kind::Loopback) {
-        let status = if chosen { Severity::Note } else { Severity::Problem };
+    } else if !chosen && used().all(|nic| nic.kind == Kind::Loopback) {
         let seen = "only loopback can be used, which no other host can reach";
-        let cure = if chosen {
-            "right if all nodes are on this host; for several hosts name an interface that they share with --interface"
-        } else if all.iter().any(|nic| nic.needs_seeds) {
+        let cure = if all.iter().any(|nic| nic.needs_seeds) {
             "give --seed with the address of another node: an interface without multicast is used then"
         } else {
             "bring a NIC up and give it an address, unless all nodes are on this host"
         };
-        findings.push(Finding::new(status, CHECK, "network interfaces", seen, cure));
+        findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", seen, cure));
     }
     findings.extend(used().enumerate().map(|(at, nic)| in_use(nic, at + 1, count)));
     let refused = all.iter().filter_map(|nic| Some((&nic.interface, nic.refused.as_deref()?)));
@@ -57,12 +54,9 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
 
 fn not_in_use(nic: &Interface, why: &str) -> Finding {
     let name = &nic.name;
-    let cure = if nic.up {
-        format!(
-            "if the job needs it, give it an address (IPv4, or IPv6 that is not link-local), or choose it with --interface {name}"
-        )
-    } else {
-        format!("if the job needs it, bring it up (ip link set {name} up) and check its cable or peer")
-    };
+    let cure = format!(
+        "if the job needs it, bring it up (ip link set {name} up) and check its cable or peer, give it an address (IPv4, or \
+         IPv6 that is not link-local), or choose it with --interface {name}"
+    );
     Finding::new(Severity::Note, CHECK, format!("interface {name}"), format!("not used: {why}"), cure)
 }

@@ -9,6 +9,7 @@ use crate::host::HERE;
 /// The filter accepts only the interface of the best route back.
 const STRICT: u8 = 1;
 
+/// A warning for each interface with a strict filter, if a filter has dropped packets.
 pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
     let drops = HERE.text("/proc/net/netstat").and_then(|text| dropped(&text)).unwrap_or(0);
     let filter = |name: &str| -> u8 {
@@ -16,29 +17,20 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
     };
     let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface);
-    let names: Vec<&str> =
-        used.filter(|nic| nic.kind != Kind::Loopback).map(|nic| nic.name.as_str()).collect();
+    let names = used.filter(|nic| nic.kind != Kind::Loopback).map(|nic| nic.name.as_str());
     // The kernel uses the larger of both.
-    let strict = names.iter().filter(|name| filter("all").max(filter(name)) == STRICT);
-    strict.filter_map(|name| judge(name, names.len() > 1, drops)).collect()
+    let strict = names.filter(|name| drops > 0 && filter("all").max(filter(name)) == STRICT);
+    strict.map(|name| judge(name, drops)).collect()
 }
 
-fn judge(name: &str, has_others: bool, drops: u64) -> Option<Finding> {
-    let (status, seen) = if drops > 0 {
-        let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
-        (Severity::Warning, seen)
-    } else if has_others {
-        let seen = "strict (1): packets are dropped here if the route back to their sender goes by another interface";
-        (Severity::Note, seen.to_owned())
-    } else {
-        return None;
-    };
+fn judge(name: &str, drops: u64) -> Finding {
     let looked = format!("reverse-path filter of {name}");
+    let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
     let cure = format!(
         "sysctl -w net.ipv4.conf.{name}.rp_filter=2 (loose), or route the answer by {name}, or choose one network with \
          --interface"
     );
-    Some(Finding::new(status, "reverse path", looked, seen, cure))
+    Finding::new(Severity::Warning, "reverse path", looked, seen, cure)
 }
 
 /// How many packets the filter has dropped: `IPReversePathFilter` of `TcpExt` in `/proc/net/netstat`, of
@@ -59,9 +51,7 @@ mod tests {
         let netstat =
             "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 7\nIpExt: InNoRoutes\nIpExt: 1\n";
         assert_eq!((dropped(netstat), dropped("")), (Some(7), None));
-        let found = judge("eth0", false, 7).unwrap();
+        let found = judge("eth0", 7);
         assert!(found.status == Severity::Warning && found.seen.contains("dropped 7 packets"), "{found:?}");
-        assert_eq!(judge("eth0", true, 0).unwrap().status, Severity::Note);
-        assert_eq!(judge("eth0", false, 0), None);
     }
 }

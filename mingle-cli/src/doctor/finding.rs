@@ -73,16 +73,6 @@ fn line(text: &str) -> String {
     text.replace('\n', "\\n")
 }
 
-/// `2 problems, 1 warning`; empty where there is neither.
-pub(super) fn count(findings: &[Finding]) -> String {
-    let of = |status: Severity| findings.iter().filter(|finding| finding.status == status).count();
-    let parts = [(of(Severity::Problem), "problem"), (of(Severity::Warning), "warning")];
-    let parts = parts.iter().filter(|(count, _)| *count > 0);
-    let words: Vec<String> =
-        parts.map(|(count, name)| format!("{count} {name}{}", if *count == 1 { "" } else { "s" })).collect();
-    words.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +85,5 @@ mod tests {
         ];
         let expected = "ok       port 1: free\nproblem  eth0\\nfake: down\n         -> plug it in\n";
         assert_eq!(text(&found), expected);
-        assert_eq!(count(&found), "1 problem");
-        assert_eq!(count(&found[..1]), "");
     }
 }

@@ -255,8 +255,6 @@ fn report(findings: &[Finding], met: Option<Outcome>, meets: bool, is_json: bool
         _ => (5, "a world cannot form"),
     };
     let board = met.as_ref().and_then(|met| met.as_ref().ok()).map(|(board, _)| board);
-    let count = finding::count(findings);
-    let summary = if count.is_empty() { verdict.to_owned() } else { format!("{verdict}; {count}") };
     if is_json {
         Stdout::json(&json!({
             "code": code,
@@ -268,11 +266,11 @@ fn report(findings: &[Finding], met: Option<Outcome>, meets: bool, is_json: bool
     } else {
         let matrix = board.map(|board| format!("\n{}{}", table::text(board), Wiring::of(board).text()));
         let matrix = matrix.unwrap_or_default();
-        let text = format!("{}{matrix}\n{summary}\n", finding::text(findings));
+        let text = format!("{}{matrix}\n{verdict}\n", finding::text(findings));
         Stdout::print(&printable(&text))?;
     }
     match NonZeroU8::new(code) {
         None => Ok(()),
-        Some(code) => Err(Stop::Findings { code, summary }),
+        Some(code) => Err(Stop::Findings { code, summary: verdict.to_owned() }),
     }
 }

@@ -6,22 +6,25 @@ use crate::lab::proc::Proc;
 use crate::lab::world::{assert_ended, finish_all};
 use crate::lab::{Lab, MINGLE, Options, plain, sleep_until};
 
-/// Another program holds the lock of the file /run/hosts until there is a file /run/free.
+/// The files /run/hosts1 and so on. Another program holds their locks until there is a file /run/free.
 fn locked(lab: &Lab) -> Proc {
     let mut command = lab.command(0, "sh");
-    let script = "touch /run/hosts
-        exec flock /run/hosts sh -c 'echo held; until [ -e /run/free ]; do sleep 0.01; done'";
+    let script = "touch /run/hosts1 /run/hosts2 /run/hosts3 /run/hosts4
+        exec flock /run/hosts1 flock /run/hosts2 flock /run/hosts3 flock /run/hosts4 \
+        sh -c 'echo held; until [ -e /run/free ]; do sleep 0.01; done'";
     command.args(["-c", script]);
     let lock = lab.start(0, command);
     lock.expect_stdout("held");
     lock
 }
 
-/// Starts `mingle run` with a script on one node, which gets so far that it waits for that lock, as it does
-/// for 5 s.
-fn waiting_for_the_lock(lab: &Lab, node: usize, more: &[&str]) -> Proc {
-    let more = [&["--output", "hosts=/run/hosts", "--events", "/run/events"], more].concat();
-    let proc = run(lab, node, &more, "echo started");
+/// Starts `mingle run` with a script on one node, which gets so far that it waits for those locks, as it does
+/// for 1 s each.
+fn waiting_for_the_locks(lab: &Lab, node: usize, more: &[&str]) -> Proc {
+    let outputs = "hosts=/run/hosts1,hosts=/run/hosts2,hosts=/run/hosts3,hosts=/run/hosts4";
+    let mut args = vec!["--events", "/run/events"];
+    args.extend(outputs.split(',').flat_map(|output| ["--output", output]));
+    let proc = run(lab, node, &[&args, more].concat(), "echo started");
     lab.shell(node, "sh", "until grep -q '\"event\":\"formed\"' /run/events; do sleep 0.01; done");
     proc
 }
@@ -106,8 +109,8 @@ fn a_file_in_path_that_cannot_be_executed_hides_no_program_in_a_later_folder() {
 fn a_signal_that_has_arrived_when_the_files_are_written_starts_no_command() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let lock = locked(&lab);
-    let node = waiting_for_the_lock(&lab, 0, &[]);
-    // When it goes on, the lock is free and the signal is there.
+    let node = waiting_for_the_locks(&lab, 0, &[]);
+    // When it goes on, the locks are free and the signal is there.
     node.signal("STOP");
     node.signal("TERM");
     lab.shell(0, "sh", "touch /run/free");
@@ -122,7 +125,7 @@ fn a_node_that_is_drained_before_its_command_has_started_leaves_and_has_not_fail
     let Some(lab) = Options::nodes(2).start() else { return };
     let _lock = locked(&lab);
     let other = run(&lab, 0, &["--max-restarts", "1"], "sleep 1000");
-    let drained = waiting_for_the_lock(&lab, 1, &["--max-restarts", "1"]);
+    let drained = waiting_for_the_locks(&lab, 1, &["--max-restarts", "1"]);
     drained.signal("TERM");
     let outcome = drained.finish();
     assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(143), ""), "{}", outcome.render());
@@ -410,20 +413,21 @@ fn a_command_that_mingle_becomes_gets_the_addresses_of_all_nodes_and_the_events_
 }
 
 #[test]
-fn a_world_that_is_over_before_a_command_has_started_says_why_there_as_well() {
+fn a_world_that_ends_while_a_node_writes_its_files_says_why_there_as_well() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let lock = locked(&lab);
     let script = "[ $MINGLE_GENERATION = 1 ] && exit 0
         until [ -e /run/fail ]; do sleep 0.02; done; exit 5";
     let other = run(&lab, 0, &["--max-restarts", "1"], script);
-    let waits = waiting_for_the_lock(&lab, 1, &["--max-restarts", "1"]);
+    let waits = waiting_for_the_locks(&lab, 1, &["--max-restarts", "1"]);
     lab.shell(0, "sh", ">/run/fail");
-    waits.expect_stderr("failed: exit code 5; all commands restart, 1 of 1");
+    other.expect_stderr("the command has failed here (exit code 5)");
     lab.shell(0, "sh", ">/run/free");
     lock.finish();
+    waits.expect_stderr("failed: exit code 5; all commands restart, 1 of 1");
     let outcomes = finish_all(vec![other, waits]);
     assert_ended(&outcomes, 0);
-    assert_eq!(outcomes[1].stdout, "started\n", "{}", outcomes[1].render());
+    assert!(outcomes[1].stdout.ends_with("started\n"), "{}", outcomes[1].render());
     let events = lab.shell(1, "sh", "cat /run/events").stdout;
     assert!(events.contains("\"event\":\"over\"") && events.contains("\"code\":5"), "{events}");
 }

@@ -342,7 +342,7 @@ fn a_hosts_file_that_is_a_mount_point_is_written_in_place() {
         "{}",
         outcome.render()
     );
-    assert!(stdout.ends_with("\n10.77.0.10 node0\n# mingle x end"), "{}", outcome.render());
+    assert!(stdout.ends_with("\n10.77.0.10 node0\n# mingle x end\n"), "{}", outcome.render());
 }
 
 /// Forms two worlds of two nodes in one shell, first over eth0 and then over loopback.

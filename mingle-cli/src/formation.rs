@@ -72,7 +72,7 @@ impl<'a> Formation<'a> {
     }
 
     /// Writes the files of --output.
-    pub(crate) async fn write_outputs(&self) -> Result<(), Stop> {
+    pub(crate) fn write_outputs(&self) -> Result<(), Stop> {
         let mut facts = self.facts();
         // Other users may read the files.
         facts.secret = None;
@@ -81,7 +81,7 @@ impl<'a> Formation<'a> {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
             let text = formed_text(output.format, facts, &variables, self.timings)?;
-            output.write(&text).await.map_err(|error| {
+            output.write(&text).map_err(|error| {
                 let path = output.path.display();
                 let what = format!("the world has formed, but {path} of --output cannot be written: {error}");
                 Stop::Other("output", what)

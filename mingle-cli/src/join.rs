@@ -1,8 +1,6 @@
 //! The session of a node with its job: runs it, shows what happens, and ends it early on a signal.
 
-use std::pin::pin;
-
-use mingle_core::{Assignment, Change, End, Event, Happening, Session};
+use mingle_core::{Assignment, End, Event, Happening, Session};
 
 use crate::config::Settings;
 use crate::doctor;
@@ -18,17 +16,13 @@ use crate::{advice, stderr};
 pub(crate) fn join_and_then<T>(
     config: &Settings,
     journal: &mut Journal,
-    then: impl AsyncFnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
+    then: impl FnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
 ) -> Result<T, Stop> {
     block_on(config, async {
         let mut signals = Signals::new(&ENDING)?;
         let mut session = config.session();
         let assignment = meet(&mut session, config, journal, &mut signals).await?;
-        let done = tokio::select! {
-            biased;
-            done = then(assignment, journal) => done?,
-            signal = signals.ending() => return Err(Stop::Signal(signal)),
-        };
+        let done = then(assignment, journal)?;
         signals.arrived().await.map_or(Ok(done), |signal| Err(Stop::Signal(signal)))
     })
 }
@@ -73,29 +67,6 @@ pub(crate) async fn meet(
                 return Ok(*assignment);
             }
             other => tell(session, &other, config, progress.journal),
-        }
-    }
-}
-
-/// Begins what this node does in the world, and collects what happens to the world meanwhile. It ends before
-/// that if the world is over, so a node whose output waits for a reader holds up no other node; or with a
-/// signal.
-pub(crate) async fn unless_over<T>(
-    begun: impl Future<Output = Result<T, Stop>>,
-    session: &mut Session,
-    signals: &mut Signals,
-) -> Result<(Option<T>, Vec<Happening>), Stop> {
-    let mut begun = pin!(begun);
-    let mut early = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            begun = &mut begun => return Ok((Some(begun?), early)),
-            happening = session.next() => early.push(happening?),
-            signal = signals.ending() => return Err(Stop::Signal(signal)),
-        }
-        if matches!(early.last(), Some(Happening::Running(Change::Over(_)))) {
-            return Ok((None, early));
         }
     }
 }

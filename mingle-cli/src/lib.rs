@@ -142,12 +142,12 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
 /// Waits for the world, and prints it.
 fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
-    let formed = join::join_and_then(config, journal, async |assignment, journal| {
+    let formed = join::join_and_then(config, journal, |assignment, journal| {
         let timings = journal.timings;
         let formation = Formation::new(config, &found, &assignment, timings);
         let variables = formation.variables(config.format)?;
         let text = formation.text(config.format, &variables)?;
-        formation.write_outputs().await?;
+        formation.write_outputs()?;
         Ok((assignment, timings, variables, text))
     });
     let (assignment, timings, variables, text) = formed?;

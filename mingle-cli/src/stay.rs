@@ -14,7 +14,6 @@
 //! A word is one packet; see [`join`](crate::embed::join). While this node looks for others, every word makes
 //! it leave at once: the caller says none then but `fail` and `leave`.
 
-use std::future::ready;
 use std::io;
 
 use mingle_core::env::Format;
@@ -43,33 +42,16 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
             let mut assignment = join::meet(&mut session, config, journal, &mut signals).await?;
             let (listener, generation) = (assignment.listener.take(), session.generation());
             let formation = Formation::new(config, &found, &assignment, journal.timings);
-            let written = async {
-                let variables = formation.variables(Format::JSON)?;
-                formation.write_outputs().await?;
-                Ok(variables)
-            };
-            let stays = config.rendezvous.stays;
-            let (variables, early) = match join::unless_over(written, &mut session, &mut signals).await {
-                Ok(told) => told,
-                // The others learn by the caller's word how its part ends.
-                Err(Stop::Signal(_)) if stays => {
-                    return attend(config, (&mut session, Vec::new()), &words, journal).await.map(drop);
-                }
+            let written = formation.write_outputs().and_then(|()| formation.variables(Format::JSON));
+            let variables = match written {
+                Ok(variables) => variables,
                 Err(stop) => {
                     session.leave(End::Exited(stop.code().get())).await;
                     return Err(stop);
                 }
             };
-            let Some(variables) = variables else {
-                // It was over before the caller could hear of it.
-                for happening in &early {
-                    join::tell(&session, happening, config, journal);
-                }
-                session.stopped();
-                continue;
-            };
             formation.tell(&variables, generation, listener);
-            if !stays || !attend(config, (&mut session, early), &words, journal).await? {
+            if !config.rendezvous.stays || !attend(config, &mut session, &words, journal).await? {
                 return Ok(());
             }
         }
@@ -79,15 +61,13 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
 /// Stays with the world until the caller starts again, and returns whether it does.
 async fn attend(
     config: &Settings,
-    (session, early): (&mut Session, Vec<Happening>),
+    session: &mut Session,
     words: &UnixStream,
     journal: &mut Journal,
 ) -> Result<bool, Stop> {
-    let mut early = early.into_iter();
     loop {
         let happening = tokio::select! {
             biased;
-            Some(happening) = ready(early.next()) => happening,
             happening = session.next() => happening?,
             (word, code) = next(words) => {
                 match word.as_str() {

@@ -18,13 +18,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use mingle_core::env::{Format, Template};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc::O_NONBLOCK;
-use tokio::time::{Instant, sleep};
 
 use crate::config::values;
 use crate::stdout::Stdout;
@@ -32,8 +32,8 @@ pub(crate) use file::beside;
 
 /// How often to try again while another process has the lock.
 const AGAIN: Duration = Duration::from_millis(20);
-/// How long to wait for the lock of a file such as /etc/hosts.
-const LOCKED: Duration = Duration::from_secs(5);
+/// How often at most: for a second in all, since this node answers no other node meanwhile.
+const TRIES: usize = 50;
 
 /// A file for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl OutputFile {
 
     /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
     /// first and the last line of the text.
-    pub(crate) async fn write(&self, text: &str) -> io::Result<()> {
+    pub(crate) fn write(&self, text: &str) -> io::Result<()> {
         match fs::metadata(&self.path) {
             // A device takes the text as it is; opening a folder is an error. A pipe that was made since the
             // check must not block this node.
@@ -79,7 +79,7 @@ impl OutputFile {
                 let opened = OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&self.path);
                 opened?.write_all(text.as_bytes())
             }
-            _ if self.format == Format::HOSTS => write_block(&self.path, text, Instant::now() + LOCKED).await,
+            _ if self.format == Format::HOSTS => write_block(&self.path, text, TRIES),
             _ => file::replace(&self.path, text.as_bytes()),
         }
     }
@@ -88,7 +88,8 @@ impl OutputFile {
 /// Changes one block of a file that other jobs change as well, under a lock that all of them take. A job
 /// holds it for milliseconds. Any user who can read the file can hold it for ever, so in the end the block is
 /// written without it.
-async fn write_block(path: &Path, block: &str, until: Instant) -> io::Result<()> {
+#[expect(clippy::disallowed_methods, reason = "between two tries")]
+fn write_block(path: &Path, block: &str, mut tries: usize) -> io::Result<()> {
     loop {
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         // A file that this user may only read can be locked and replaced as well.
@@ -103,11 +104,12 @@ async fn write_block(path: &Path, block: &str, until: Instant) -> io::Result<()>
                 true
             }
         };
-        if is_locked || Instant::now() >= until {
+        if is_locked || tries == 0 {
             return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
         }
         drop(lock);
-        sleep(AGAIN).await;
+        tries -= 1;
+        thread::sleep(AGAIN);
     }
 }
 

@@ -1,10 +1,8 @@
 //! The parent of a command. When the command of one node fails, the commands of all nodes restart.
 
-use std::future::ready;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use mingle_core::env::Variables;
 use mingle_core::{Assignment, End, Error, Failure, Session};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -89,14 +87,8 @@ async fn attend(
     journal: &mut Journal,
 ) -> Result<After, Stop> {
     let formation = Formation::new(run.config, run.found, assignment, journal.timings);
-    let begun = begin(run, &formation, session.generation());
-    let (crew, early) = match join::unless_over(begun, session, signals).await {
-        Ok((Some((crew, variables)), early)) => {
-            formation.report(&variables);
-            (crew, early)
-        }
-        // It was over before its commands could start.
-        Ok((None, early)) => (Crew::start(Vec::new(), &run.mark, |error| run.command.failed(error))?, early),
+    let crew = match begin(run, &formation, session.generation(), signals).await {
+        Ok(crew) => crew,
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
             let is_asked = matches!(stop, Stop::Signal(_));
@@ -109,13 +101,11 @@ async fn attend(
     }
 
     let mut attended = Attended::new(session, crew, run);
-    let mut early = early.into_iter();
     // What was left behind may have ended while this world formed, when nothing listened to that.
     attended.on_signal(Signal::SIGCHLD, journal);
     loop {
         tokio::select! {
             biased;
-            Some(happening) = ready(early.next()) => attended.hear(&happening, journal),
             happening = attended.session.next(), if attended.ended.is_none() => {
                 attended.hear(&happening?, journal);
             }
@@ -135,10 +125,18 @@ async fn attend(
     }
 }
 
-/// The command, started in this world.
-async fn begin(run: &Run<'_>, formation: &Formation<'_>, generation: u32) -> Result<(Crew, Variables), Stop> {
+/// The command, started in this world, unless a signal has arrived before.
+async fn begin(
+    run: &Run<'_>,
+    formation: &Formation<'_>,
+    generation: u32,
+    signals: &mut Signals,
+) -> Result<Crew, Stop> {
     let variables = formation.variables(run.config.format)?;
-    formation.write_outputs().await?;
+    formation.write_outputs()?;
+    if let Some(signal) = signals.arrived().await {
+        return Err(Stop::Signal(signal));
+    }
     let member = |worker| {
         let command = run.command.in_world(formation, &variables, Some(generation), worker)?;
         Ok::<_, Stop>((command, worker))
@@ -152,5 +150,6 @@ async fn begin(run: &Run<'_>, formation: &Formation<'_>, generation: u32) -> Res
     };
     let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
-    Ok((crew, variables))
+    formation.report(&variables);
+    Ok(crew)
 }

@@ -11,7 +11,7 @@
 //! prepare             what a node does before it waits for others
 //! runtime, join, signals
 //!                     the rendezvous, which a signal ends early; progress and stderr show it
-//! output              the result in files; process: what proc(5) says of one
+//! output              the result in files
 //! formation           the world, as it is printed and handed on
 //! stdout, or exit     the result, or why there is none; columns: tables
 //! advice              exit codes, and what a user can do about each failure and warning
@@ -49,7 +49,6 @@ mod nccl_conf;
 mod network;
 mod output;
 mod prepare;
-mod process;
 mod progress;
 mod rdma;
 mod run;

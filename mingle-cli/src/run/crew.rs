@@ -6,19 +6,18 @@
 //! continues each, and each may read from the terminal, even as a part of a pipeline. Without a terminal each
 //! has a group of its own, so that a signal reaches it once: from this process.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{self, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use mingle_core::End;
+use mingle_core::{End, tools};
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::{Pid, getpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, tcgetpgrp};
 use rustix::process::{WaitOptions, wait};
 
 use super::relay::Relay;
 use crate::exit::Stop;
-use crate::process::{Stat, all};
 
 /// The variable that marks all processes that a command has started.
 const MARK: &str = "MINGLE_RUN_ID";
@@ -57,10 +56,8 @@ pub(super) struct Crew {
 }
 
 impl Mark {
-    /// A mark that is unique on this host since it booted: the ID of this process and its start time.
-    pub(super) fn own() -> Self {
-        let start = Stat::of("self").map_or(0, |stat| stat.start);
-        Self(format!("{}-{start}", process::id()))
+    pub(super) fn random() -> Result<Self, Stop> {
+        Ok(Self(format!("{:016x}", u64::from_be_bytes(tools::random()?))))
     }
 
     /// The processes that have it, in any process group and session. A process that has cleared its
@@ -72,7 +69,9 @@ impl Mark {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
         };
-        all().filter(is_ours).map(Pid::from_raw).collect()
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        all.filter(is_ours).map(Pid::from_raw).collect()
     }
 }
 
@@ -84,7 +83,7 @@ impl Crew {
         mark: &Mark,
         failed: impl Fn(io::Error) -> Stop,
     ) -> Result<Self, Stop> {
-        let is_apart = !Stat::of("self").is_some_and(Stat::has_terminal);
+        let is_apart = foreground().is_none();
         let are_workers = members.iter().any(|(_, worker)| worker.is_some());
         let relay = are_workers.then(Relay::new).transpose()?;
         let mut crew = Self { running: Vec::new(), failure: None, is_apart, mark: mark.clone(), relay };
@@ -127,8 +126,7 @@ impl Crew {
     pub(super) fn forward(&self, signal: Signal) {
         let is_from_keys = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
         // For a key the terminal signals the whole process group in the foreground.
-        let has_arrived =
-            is_from_keys && !self.is_apart && Stat::of("self").is_some_and(Stat::is_in_foreground);
+        let has_arrived = is_from_keys && !self.is_apart && foreground() == Some(getpgrp());
         if !has_arrived {
             self.signal(signal);
         }
@@ -142,8 +140,7 @@ impl Crew {
         }
         if !self.is_apart && self.runs() {
             // In the shared group, only the processes of the command.
-            let own = getpgrp().as_raw();
-            let of_group = |pid: &Pid| Stat::of(pid.as_raw()).is_some_and(|stat| stat.group == own);
+            let of_group = |pid: &Pid| getpgid(Some(*pid)) == Ok(getpgrp());
             let others =
                 self.mark.processes().into_iter().filter(|pid| self.running.iter().all(|(of, _)| of != pid));
             signal_all(&others.filter(of_group).collect::<Vec<_>>(), signal);
@@ -183,4 +180,9 @@ pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {
         let _ = kill(*pid, signal);
     }
+}
+
+/// The process group in the foreground of the terminal that controls this process; none without a terminal.
+fn foreground() -> Option<Pid> {
+    tcgetpgrp(File::open("/dev/tty").ok()?).ok()
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
         held?;
         let found = prepare(config)?;
         if config.rendezvous.stays {
-            let run = Run { config, found: &found, command: &command, workers, mark: Mark::own() };
+            let run = Run { config, found: &found, command: &command, workers, mark: Mark::random()? };
             return parent::supervise(&run, journal);
         }
         become_it(config, &found, &command, journal)

@@ -15,7 +15,7 @@ pub use crate::caller::Told;
 use crate::args::{Action, JoinArgs, LowArgs, RunArgs};
 use crate::config::{Settings, check_split};
 use crate::events::Journal;
-use crate::exit::{self, Stop};
+use crate::exit::Stop;
 use crate::nccl_conf::environment_or_files;
 use crate::{caller, events, stay, usage};
 
@@ -62,7 +62,7 @@ pub fn join(
         Journal::during(&mut config, started, stay::all_worlds)
     };
     caller::during(told, ends, || {
-        if let Err(stop) = exit::contain(work) {
+        if let Err(stop) = work() {
             let mut what = stop.document();
             what["facts"] = facts(&stop);
             caller::tell("failed", || what, None);

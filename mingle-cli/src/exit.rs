@@ -1,11 +1,8 @@
 //! How a run ends without a world: the exit code, the message for people, the kind for programs.
 
-use std::any::Any;
-use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io;
 use std::num::NonZeroU8;
-use std::panic::{self, AssertUnwindSafe};
 
 use mingle_core::env::Unfit;
 use mingle_core::{End, Error, Outlook};
@@ -35,8 +32,6 @@ pub(crate) enum Stop {
     System(&'static str, io::Error),
     /// Another failure: its kind for programs, and the message.
     Other(&'static str, String),
-    /// A bug. The panic hook has printed the message already.
-    Panic(String),
 }
 
 impl Stop {
@@ -68,14 +63,13 @@ impl Stop {
             Self::Stdout(_) => (advice::OTHER, "stdout"),
             Self::System(..) => (advice::OTHER, "system"),
             Self::Other(kind, _) => (advice::OTHER, kind),
-            Self::Panic(_) => (advice::OTHER, "bug"),
         }
     }
 
     /// Prints the message on stderr.
     pub(crate) fn report(&self) {
         match self {
-            Self::Panic(_) | Self::Ended(_, None) => {}
+            Self::Ended(_, None) => {}
             Self::Rendezvous(error) if stderr::is_live() => {
                 stderr::say(format_args!("error: {}", advice::error_in_parts(error)));
             }
@@ -87,10 +81,9 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message)
-            | Self::Other(_, message)
-            | Self::Panic(message)
-            | Self::Findings { summary: message, .. } => f.write_str(message),
+            Self::Usage(message) | Self::Other(_, message) | Self::Findings { summary: message, .. } => {
+                f.write_str(message)
+            }
             Self::Rendezvous(error) => f.write_str(&advice::error(error)),
             Self::Signal(signal) => {
                 let what = match signal {
@@ -139,48 +132,11 @@ impl From<Unfit> for Stop {
     }
 }
 
-/// Runs `work`, and turns a panic in it into an error like every other. Without this the process would end
-/// with code 101, and the script that a shell is about to evaluate would not fail.
-pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
-    panic::set_hook(Box::new(|info| {
-        let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
-        let backtrace = Backtrace::capture();
-        let backtrace = match backtrace.status() {
-            BacktraceStatus::Captured => format!("\n{backtrace}"),
-            _ => String::new(),
-        };
-        stderr::say(format_args!("error: {}{place}{backtrace}", bug(info.payload())));
-    }));
-    contain(work)
-}
-
-/// As [`catch`], for a part of the work after whose failure the process has something left to do.
-pub(crate) fn contain<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
-    // The state that `work` leaves behind is not used again: the process ends.
-    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Stop::Panic(bug(panic.as_ref()))))
-}
-
-fn bug(payload: &dyn Any) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    format!("this is a bug in mingle, please report it: {}", text.unwrap_or("no message"))
-}
-
 #[cfg(test)]
 mod tests {
     use mingle_core::env::Format;
 
     use super::*;
-
-    #[test]
-    fn a_panic_ends_like_every_other_failure() {
-        let ended: Result<(), Stop> = catch(|| panic!("number {}", 7));
-        // The hook is the process's, and so would be the other tests'.
-        drop(panic::take_hook());
-        let stop = ended.unwrap_err();
-        assert_eq!((stop.code().get(), stop.class().1), (1, "bug"));
-        assert!(stop.to_string().ends_with("number 7"), "{stop}");
-    }
 
     #[test]
     fn the_exit_codes_are_those_of_the_help() {

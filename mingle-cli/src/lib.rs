@@ -95,7 +95,7 @@ pub fn main() -> ExitCode {
     }
     let variable = std::env::var_os("MINGLE_FORMAT");
     let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
-    let Err(stop) = exit::catch(|| run(args, started, intent)) else { return ExitCode::SUCCESS };
+    let Err(stop) = run(args, started, intent) else { return ExitCode::SUCCESS };
     stop.report();
     if let Err(error) = Stdout::failed(intent, &stop) {
         // A failure of stdout itself has been reported above.

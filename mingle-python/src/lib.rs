@@ -66,7 +66,7 @@ impl Joining {
     fn finish(&self, py: Python<'_>) {
         py.detach(|| {
             let thread = lock(&self.thread).take();
-            // A panic of the thread was an error already.
+            // After a panic, Python has seen that the thread has ended.
             thread.map(JoinHandle::join);
             self.queue.close();
         });

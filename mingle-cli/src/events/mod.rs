@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::Settings;
-use crate::exit::{self, Stop};
+use crate::exit::Stop;
 use crate::stdout::{self, Stdout};
 use crate::{advice, caller, stderr};
 use goodput::Goodput;
@@ -59,7 +59,7 @@ pub(crate) struct Timings {
 }
 
 impl Journal {
-    /// Writes the events of `work`, its failure included, even a panic.
+    /// Writes the events of `work`, its failure included.
     pub(crate) fn during<T>(
         config: &mut Settings,
         started: Instant,
@@ -70,8 +70,7 @@ impl Journal {
         let mut facts = json!({ "job": job.as_str(), "host": host_name(), "pid": std::process::id() });
         add_world(&mut facts, Some(*world));
         journal.write("started", facts);
-        exit::contain(|| work(config, &mut journal))
-            .inspect_err(|stop| journal.write("failed", stop.document()))
+        work(config, &mut journal).inspect_err(|stop| journal.write("failed", stop.document()))
     }
 
     fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {

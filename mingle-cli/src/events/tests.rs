@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use mingle_core::{Warning, World};
 
 use super::*;
-use crate::args::JoinArgs;
-use crate::config::Settings;
 
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("mingle-events-{}-{name}", std::process::id()))
@@ -172,26 +170,6 @@ fn each_phase_has_its_time_with_a_file_or_without() {
     assert_eq!(phases(&journal), (true, false), "others have to come again");
     journal.restart(1);
     assert_eq!(journal.timings, Timings::default());
-}
-
-#[test]
-fn a_bug_is_reported_like_every_other_failure() {
-    let path = scratch("bug");
-    let low = JoinArgs {
-        job_id: Some("foo".to_owned()),
-        world: Some("2".to_owned()),
-        events: Some(path.display().to_string()),
-        ..JoinArgs::default()
-    };
-    let mut config = Settings::scheduled(low, &|_| None).unwrap();
-    #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
-    let ended: Result<(), Stop> = Journal::during(&mut config, Instant::now(), |_, _| panic!("number {}", 7));
-    assert_eq!(ended.unwrap_err().document()["kind"], "bug");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["event"], &last["code"], &last["kind"]), (&json!("failed"), &json!(1), &json!("bug")));
-    assert!(last["message"].as_str().unwrap().ends_with("number 7"), "{last}");
 }
 
 #[test]

@@ -192,18 +192,16 @@ fn under_mingle_run_commands_start_with_a_warning_and_with_require_same_none_sta
 #[test]
 fn bad_pairs_are_refused_with_what_to_do() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let many = |count: usize| (0..count).map(|n| format!("--same k{n}=1")).collect::<Vec<_>>().join(" ");
     for (more, fact) in [
-        ("--same image".to_owned(), "write KEY=VALUE, such as image=v7"),
-        ("--same =1".to_owned(), "must be 1 to 32 of A-Z a-z 0-9 . _ -"),
-        (format!("--same {}=1", "k".repeat(33)), "must be 1 to 32 of A-Z a-z 0-9 . _ -"),
-        ("--same a=1 --same a=2".to_owned(), "a is \"1\" already; give each key once"),
-        (format!("--same a={}", "v".repeat(257)), "the value has 257 bytes, and may have 256"),
-        (many(33), "this is key 33, and there may be 32"),
+        ("--same image", "write KEY=VALUE, such as image=v7"),
+        ("--same =1", "write KEY=VALUE, such as image=v7"),
+        ("--same a=1 --same a=2", "a is \"1\" already; give each key once"),
     ] {
-        lab.spawn(0, &line_with("bad", 1, &more)).finish().failed(2, &[fact]);
+        lab.spawn(0, &line_with("bad", 1, more)).finish().failed(2, &[fact]);
     }
-    let fits = format!("{} --same k1=1", many(32));
+    let many: Vec<String> =
+        (0..40).map(|n| format!("--same {}{n}={}", "k".repeat(60), "v".repeat(300))).collect();
+    let fits = format!("{} --same a=1 --same a=1", many.join(" "));
     assert_eq!(lab.spawn(0, &line_with("good", 1, &fits)).finish().status.code(), Some(0));
     let mut command = lab.command(0, MINGLE);
     command.args(line_with("variable", 1, "")).env("MINGLE_SAME", "a=1,a=2");

@@ -1,6 +1,6 @@
 //! Where a command looks for other nodes: its options and their variables, read into one [`Network`].
 
-use mingle_core::Network;
+use mingle_core::{Network, Seed};
 
 use crate::args::{AirArgs, NetworkArgs};
 use crate::config::{Reader, values};
@@ -12,7 +12,7 @@ impl NetworkArgs {
         let mut network = self.air.read(reader)?;
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
         network.master_port = reader.read(self.master_port, "master-port", values::port)?;
-        network.seeds = reader.seeds(self.seed)?;
+        network.seeds = reader.list(self.seed, "seed", |_| false, Seed::list)?.concat();
         network.seed_dir = reader.read(self.seed_dir, "seed-dir", str::parse)?;
         if network.master_port == Some(network.discovery_port) {
             return Err(Stop::Usage(format!(
@@ -29,7 +29,8 @@ impl AirArgs {
     /// The settings of an observer. The variables of options that it lacks are not read.
     pub(crate) fn read(self, reader: &Reader<'_>) -> Result<Network, Stop> {
         let mut network = reader.read(self.multicast, "multicast", multicast)?.unwrap_or_default();
-        network.interfaces = reader.interfaces(self.interface)?;
+        network.interfaces =
+            reader.list(self.interface, "interface", |_| true, |part| part.trim().parse())?;
         network.broadcast = reader.flag(self.broadcast, "broadcast")?;
         Ok(network)
     }

@@ -152,8 +152,7 @@ pub(crate) struct JoinArgs {
     /// Compare KEY=VALUE with the other nodes; repeatable
     ///
     /// mingle compares drivers, GPUs and variables for NCCL. Add what else your job may hang on, such as
-    /// --same image=v7 or --same "code=$(git rev-parse HEAD)". At most 32 keys of A-Z a-z 0-9 . _ -, and 256
-    /// characters a value. In MINGLE_SAME, separate several with commas.
+    /// --same image=v7 or --same "code=$(git rev-parse HEAD)". In MINGLE_SAME, separate several with commas.
     #[arg(long, value_name = "KEY=VALUE", help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) same: Vec<String>,
 

@@ -1,7 +1,6 @@
 //! The configuration: the second step, in which text from arguments and environment is checked.
 
 mod reader;
-mod same;
 pub(crate) mod values;
 
 use std::collections::BTreeMap;

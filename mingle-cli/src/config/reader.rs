@@ -1,16 +1,15 @@
 //! Reads each value from its argument, or else from its variable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mingle_core::{Filter, JobId, Secret, Seed, User};
+use mingle_core::{JobId, Secret, User};
 use nix::unistd::{self, geteuid};
 
-use super::same;
 use super::values::{flag, job_argument, job_variable, rdma, timeout};
 use crate::advice;
 use crate::args::JoinArgs;
@@ -21,6 +20,9 @@ use crate::scheduler::Environment;
 
 /// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;
+
+/// A list with commas is in the variable alone.
+const IN_VARIABLE: fn(&Given) -> bool = |given| given.is_variable;
 
 /// The environment, for values without an argument.
 pub(crate) struct Reader<'a>(pub(crate) Environment<'a>);
@@ -98,7 +100,16 @@ impl Reader<'_> {
     /// The pairs of `--same`, by their keys.
     pub(crate) fn same(&self, arguments: Vec<String>) -> Result<BTreeMap<String, String>, Stop> {
         let mut pairs = BTreeMap::new();
-        self.each(arguments, "same", |part| same::add(&mut pairs, part))?;
+        self.list(arguments, "same", IN_VARIABLE, |part| {
+            let pair = part.split_once('=').filter(|(key, _)| !key.is_empty());
+            let (key, value) = pair.ok_or("write KEY=VALUE, such as image=v7")?;
+            match pairs.insert(key.to_owned(), value.to_owned()) {
+                Some(other) if other != value => {
+                    Err(format!("{key} is {other:?} already; give each key once"))
+                }
+                _ => Ok(()),
+            }
+        })?;
         Ok(pairs)
     }
 
@@ -117,57 +128,40 @@ impl Reader<'_> {
         Ok((Some(secret), Vec::new()))
     }
 
-    /// All `--seed` arguments, or else what MINGLE_SEED lists.
-    pub(crate) fn seeds(&self, arguments: Vec<String>) -> Result<Vec<Seed>, Stop> {
-        let all = self.all(arguments, "seed")?;
-        let lists = all.iter().map(|given| given.parse(Seed::list)).collect::<Result<Vec<_>, Stop>>()?;
-        Ok(lists.concat())
-    }
-
-    /// All values of a repeatable option, or else the value of its variable.
-    pub(crate) fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
-        let mut all: Vec<Given> =
-            arguments.into_iter().map(|text| Given { option, text, is_variable: false }).collect();
-        if all.is_empty() {
-            all.extend(self.given(None, option)?);
-        }
-        Ok(all)
-    }
-
-    /// Takes each value of a repeatable option, or else those that its variable lists with commas.
-    fn each(
-        &self,
-        arguments: Vec<String>,
-        option: &'static str,
-        mut take: impl FnMut(&str) -> Result<(), String>,
-    ) -> Result<(), Stop> {
-        for given in self.all(arguments, option)? {
-            let parts = if given.is_variable { given.text.split(',').collect() } else { vec![&*given.text] };
-            parts.into_iter().try_for_each(|part| given.parse(|_| take(part)))?;
-        }
-        Ok(())
-    }
-
     /// All `--output` arguments, or else what MINGLE_OUTPUT lists.
     pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<OutputFile>, Stop> {
-        let mut outputs: Vec<OutputFile> = Vec::new();
-        self.each(arguments, "output", |part| {
+        let mut paths = BTreeSet::new();
+        self.list(arguments, "output", IN_VARIABLE, |part| {
             let output = OutputFile::parse(part)?;
-            if outputs.iter().any(|other| other.path == output.path) {
+            if !paths.insert(output.path.clone()) {
                 let path = output.path.display();
                 return Err(format!("{path} is written twice; give each format a file of its own"));
             }
-            outputs.push(output);
-            Ok(())
-        })?;
-        Ok(outputs)
+            Ok(output)
+        })
     }
 
-    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may be a list with commas.
-    pub(crate) fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
-        let all = self.all(arguments, "interface")?;
-        let parts = all.iter().flat_map(|given| given.text.split(',').map(move |part| (given, part)));
-        parts.map(|(given, part)| given.parse(|_| part.trim().parse())).collect()
+    /// All values of a repeatable option, or else those of its variable. `splits` says whether what was given
+    /// is a list with commas.
+    pub(crate) fn list<T, E: fmt::Display>(
+        &self,
+        arguments: Vec<String>,
+        option: &'static str,
+        splits: impl Fn(&Given) -> bool,
+        mut parse: impl FnMut(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>, Stop> {
+        let of_argument = |text| Given { option, text, is_variable: false };
+        let mut all: Vec<Given> = arguments.into_iter().map(of_argument).collect();
+        if all.is_empty() {
+            all.extend(self.given(None, option)?);
+        }
+        let mut values = Vec::new();
+        for given in &all {
+            for part in given.text.split(|c| c == ',' && splits(given)) {
+                values.push(given.parse(|_| parse(part))?);
+            }
+        }
+        Ok(values)
     }
 }
 

@@ -386,6 +386,7 @@ fn every_quoted_message_is_in_the_code() {
         "bob",
         "image",
         "--rank",
+        "are",
     ];
     let mut wrong = Vec::new();
     for (place, block) in blocks(&documents(), Kind::Quoted) {

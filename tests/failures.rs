@@ -399,7 +399,7 @@ fn a_leader_that_dies_when_members_are_ready_leaves_the_outcome_unknown() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let [zero, one, two, three] = unfinished_round(&lab, "unknown");
     for proc in [&one, &three] {
-        proc.expect_stderr("all nodes are here");
+        proc.expect_stderr("proving that each node reaches the others");
     }
     zero.signal("KILL");
     for proc in [one, three] {
@@ -416,7 +416,7 @@ fn under_max_restarts_a_node_joins_again_where_the_outcome_is_unknown() {
     let line = [&["run".to_owned()], &options[..], &command].concat();
     let [zero, one, two, three] = unfinished_round_of(&lab, &line);
     for proc in [&one, &three] {
-        proc.expect_stderr("all nodes are here");
+        proc.expect_stderr("proving that each node reaches the others");
     }
     zero.signal("KILL");
     for proc in [&one, &three] {

@@ -1,13 +1,11 @@
 //! The lines that a waiting user sees: one for each change, and on a terminal one that is redrawn.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use mingle_core::error::{Cause, RankRange};
 use mingle_core::proto::Progress;
-use mingle_core::tools::host_name;
-use mingle_core::{Event, HostName, JobId, Warning, WorldSize};
+use mingle_core::{Event, Rendezvous, Warning, WorldSize};
 
 use crate::advice;
 use crate::config::Settings;
@@ -18,7 +16,7 @@ use crate::stderr::{self, printable};
 #[derive(Debug)]
 pub(crate) struct ProgressView<'a> {
     pub(crate) journal: &'a mut Journal,
-    lines: EventLines,
+    shown: Shown,
     config: &'a Settings,
     /// The line that is redrawn every second, for the time in it.
     live: Option<ProgressBar>,
@@ -27,10 +25,8 @@ pub(crate) struct ProgressView<'a> {
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
-        let mut lines = EventLines::new(config.rendezvous.job.clone(), config.rendezvous.world, host_name());
-        lines.may_be_small |= config.rendezvous.tries;
         let live = if journal.timings.formed_ms.is_some() { None } else { live(config) };
-        Self { journal, lines, config, live }
+        Self { journal, shown: Shown { joined: 1, line: String::new() }, config, live }
     }
 
     /// All nodes restart: the pause before is over.
@@ -42,7 +38,7 @@ impl<'a> ProgressView<'a> {
     /// Shows what happened.
     pub(crate) fn show(&mut self, event: &Event) {
         self.journal.event(event);
-        let Some(line) = self.lines.describe(event) else { return };
+        let Some(line) = self.shown.describe(event, &self.config.rendezvous) else { return };
         match &self.live {
             _ if self.config.quiet => {}
             // Progress is redrawn in place; lines that may explain a failure later stay on the screen.
@@ -71,35 +67,21 @@ fn live(config: &Settings) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// Turns events into lines; remembers the last one, so that only changes are shown.
+/// What was shown last, so that only changes are shown.
 #[derive(Debug)]
-struct EventLines {
-    job: JobId,
-    world: WorldSize,
-    /// Whether the world may form without some of the nodes.
-    may_be_small: bool,
-    /// This host, which is not told that it has joined.
-    host: HostName,
-    /// It has joined a leader, which has not announced it yet.
-    joins: bool,
+struct Shown {
+    /// How many nodes were here; 0 where this node has just joined them.
     joined: u32,
-    last: String,
+    line: String,
 }
 
-impl EventLines {
-    fn new(job: JobId, world: WorldSize, host: HostName) -> Self {
-        let may_be_small = world.is_range();
-        Self { job, world, may_be_small, host, joins: false, joined: 1, last: String::new() }
-    }
-
+impl Shown {
     /// The line for an event, unless it is the same as the last one.
-    fn describe(&mut self, event: &Event) -> Option<String> {
+    fn describe(&mut self, event: &Event, Rendezvous { job, world, .. }: &Rendezvous) -> Option<String> {
         let line = match event {
-            Event::Leading => {
-                format!("1 of {} of job {} here; looking for others", nodes(self.world), self.job)
-            }
+            Event::Leading => format!("1 of {} of job {job} here; looking for others", nodes(*world)),
             Event::Following(leader) => {
-                self.joins = true;
+                self.joined = 0;
                 format!("joined {leader}")
             }
             Event::LostLeader(leader) => format!("lost the leader {leader}; looking for another"),
@@ -111,13 +93,8 @@ impl EventLines {
                 warning.to_string()
             }
             Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
-            Event::Preparing { .. } if self.world.max().get() == 1 => return None,
-            Event::Preparing { round: 1 } if self.may_be_small => {
-                "the world forms of those who are here; proving that each reaches the others".to_owned()
-            }
-            Event::Preparing { round: 1 } => {
-                "all nodes are here; proving that each reaches the others".to_owned()
-            }
+            Event::Preparing { .. } if world.max().get() == 1 => return None,
+            Event::Preparing { round: 1 } => "proving that each node reaches the others".to_owned(),
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving that each node reaches the others, round {round}"),
@@ -126,45 +103,28 @@ impl EventLines {
             // versions are not known.
             _ => return None,
         };
-        if line == self.last {
-            return None;
-        }
-        self.last.clone_from(&line);
-        Some(line)
+        let last = std::mem::replace(&mut self.line, line);
+        (last != self.line).then(|| self.line.clone())
     }
 
     /// `3 of 4 nodes here (node-b joined), missing rank 2`.
     fn progress(&mut self, progress: &Progress) -> String {
-        let new = progress.joined.saturating_sub(self.joined);
-        let gone = self.joined.saturating_sub(progress.joined);
-        self.joined = progress.joined;
-
-        let mut line = format!("{} of {} nodes here", progress.joined, progress.world);
-        // Writing to a string cannot fail.
-        let new = usize::try_from(new).unwrap_or(usize::MAX);
-        let mut newest: Vec<&HostName> = progress.newest.iter().take(new).collect();
-        // Of several nodes on this host, one is this node itself.
-        let own = newest.iter().rposition(|host| **host == self.host).filter(|_| self.joins);
-        let new = new - own.iter().count();
-        if let Some(own) = own {
-            newest.remove(own);
-            self.joins = false;
-        }
-        let names: Vec<&str> = newest.into_iter().map(HostName::as_str).collect();
-        if gone > 0 {
-            let _ = write!(line, " ({gone} left)");
-        } else if !names.is_empty() {
-            let others = match new.saturating_sub(names.len()) {
-                0 => String::new(),
-                others => format!(" and {others} more"),
-            };
-            let _ = write!(line, " ({}{others} joined)", names.join(", "));
-        }
+        let Progress { joined, world, newest, missing, .. } = progress;
+        let was = std::mem::replace(&mut self.joined, *joined);
+        let change = match newest.first() {
+            _ if *joined < was => format!(" ({} left)", was - joined),
+            Some(host) if was > 0 && *joined == was + 1 => format!(" ({host} joined)"),
+            Some(host) if was > 0 && *joined > was => {
+                format!(" ({host} and {} more joined)", joined - was - 1)
+            }
+            _ => String::new(),
+        };
         // A node that has waited takes the rank of a node that is missing.
-        if !progress.missing.is_empty() && progress.joined < progress.world.max().get() {
-            let _ = write!(line, ", missing {}", RankRange::list(&progress.missing));
-        }
-        line
+        let missing = match &missing[..] {
+            [_, ..] if *joined < world.max().get() => format!(", missing {}", RankRange::list(missing)),
+            _ => String::new(),
+        };
+        format!("{joined} of {world} nodes here{change}{missing}")
     }
 }
 
@@ -174,12 +134,15 @@ fn nodes(world: WorldSize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::HostName;
     use mingle_core::proto::Peer;
 
     use super::*;
 
-    fn lines() -> EventLines {
-        EventLines::new("foo".parse().unwrap(), "8".parse().unwrap(), HostName::new("own"))
+    fn lines() -> impl FnMut(&Event) -> Option<String> {
+        let rendezvous = Rendezvous::new("foo".parse().unwrap(), "8".parse::<WorldSize>().unwrap());
+        let mut shown = Shown { joined: 1, line: String::new() };
+        move |event| shown.describe(event, &rendezvous)
     }
 
     fn leader() -> Peer {
@@ -202,35 +165,35 @@ mod tests {
         for (event, line) in [
             (Event::Leading, "1 of 8 nodes of job foo here; looking for others"),
             (Event::Following(leader()), "joined node-a (10.0.0.1:29503)"),
+            (here(2, &["own"], &[]), "2 of 8 nodes here"),
             (Event::LostLeader(leader()), "lost the leader node-a (10.0.0.1:29503); looking for another"),
-            (here(1, &[], &[]), "1 of 8 nodes here"),
+            (here(1, &[], &[]), "1 of 8 nodes here (1 left)"),
             (here(2, &["b"], &[(2, 2)]), "2 of 8 nodes here (b joined), missing rank 2"),
             (
                 here(4, &["d", "c", "b"], &[(1, 1), (4, 7)]),
-                "4 of 8 nodes here (d, c joined), missing ranks 1, 4-7",
+                "4 of 8 nodes here (d and 1 more joined), missing ranks 1, 4-7",
             ),
             (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
-            (here(4, &["own", "d"], &[]), "4 of 8 nodes here"),
             // A node that has waited takes the rank of a node that is missing.
-            (here(8, &["8", "7"], &[(2, 2)]), "8 of 8 nodes here (8, 7 and 2 more joined)"),
+            (here(8, &["8", "7"], &[(2, 2)]), "8 of 8 nodes here (8 and 4 more joined)"),
             (
                 Event::Warning(Warning::Unconnectable { endpoint: leader().address, elsewhere: None }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
                  not lead; in the firewall of this host, accept UDP 29499, TCP and UDP 29500-29999 (or those of --multicast and \
                  --master-port), and TCP 32768-60999 from the other nodes",
             ),
-            (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the others"),
+            (Event::Preparing { round: 1 }, "proving that each node reaches the others"),
             (Event::Preparing { round: 2 }, "proving that each node reaches the others, round 2"),
         ] {
-            assert_eq!(lines.describe(&event).as_deref(), Some(line));
+            assert_eq!(lines(&event).as_deref(), Some(line));
         }
     }
 
     #[test]
     fn a_line_is_not_repeated() {
         let mut lines = lines();
-        assert!(lines.describe(&here(2, &[], &[])).is_some());
-        assert_eq!(lines.describe(&here(2, &[], &[])), None);
-        assert!(lines.describe(&here(2, &[], &[(7, 7)])).is_some());
+        assert!(lines(&here(2, &[], &[])).is_some());
+        assert_eq!(lines(&here(2, &[], &[])), None);
+        assert!(lines(&here(2, &[], &[(7, 7)])).is_some());
     }
 }

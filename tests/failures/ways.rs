@@ -437,8 +437,8 @@ ways! {
 
     the_leader_vanishes: "The leader vanishes", 4, |lab| {
         let [zero, one, two, three] = unfinished_round(lab, "foo");
-        one.expect_stderr("all nodes are here");
-        three.expect_stderr("all nodes are here");
+        one.expect_stderr("proving that each node reaches the others");
+        three.expect_stderr("proving that each node reaches the others");
         zero.signal("KILL");
         (vec![one, three], vec![two])
     };

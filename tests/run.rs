@@ -157,7 +157,7 @@ fn without_restarts_left_all_end_with_the_code_of_the_failed_command() {
     assert_ended(&outcomes, 9);
     for outcome in &outcomes {
         assert_eq!(outcome.stdout, "0\n1\n", "{}", outcome.render());
-        assert!(outcome.stderr.contains("no restart is left of --max-restarts 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("no restart is left of 1"), "{}", outcome.render());
         assert!(outcome.stderr.contains("the commands ran for "), "{}", outcome.render());
     }
 }
@@ -483,7 +483,7 @@ fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_al
             "all commands restart, 1 of 3\n",
             "all commands restart in 300 ms, 2 of 3\n",
             "all commands restart in 600 ms, 3 of 3\n",
-            "no restart is left of --max-restarts 3",
+            "no restart is left of 3",
         ] {
             assert!(outcome.stderr.contains(told), "no {told:?}: {}", outcome.render());
         }
@@ -588,7 +588,7 @@ fn a_replacement_counts_the_restarts_before_it() {
     let outcomes = finish_all(procs);
     assert_ended(&outcomes, 8);
     for outcome in &outcomes {
-        assert!(outcome.stderr.contains("no restart is left of --max-restarts 2"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("no restart is left of 2"), "{}", outcome.render());
     }
 }
 

@@ -104,11 +104,6 @@ pub(crate) fn fact(error: &Error) -> String {
     fact
 }
 
-/// A sentence of the library about restarts, with the option that sets their number.
-pub(crate) fn name_options(sentence: &str) -> String {
-    sentence.replace("no restart is left of ", "no restart is left of --max-restarts ")
-}
-
 /// The text of a warning: the fact and the advice.
 pub(crate) fn warning(warning: &Warning) -> String {
     join(warning, about_warning(warning))
@@ -199,31 +194,15 @@ pub(crate) fn about_failure(failure: &Failure) -> Option<String> {
 
 /// The advice for broken paths.
 pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
-    // One look at the firewalls between two nodes is enough for both directions.
-    let is_way_back = |path: &BrokenPath, before: &BrokenPath| {
-        (&before.from.host, &before.to.host) == (&path.to.host, &path.from.host)
-            && is_between(path)
-            && is_between(before)
-    };
-    let is_told = |at: usize| paths[..at].iter().any(|before| is_way_back(&paths[at], before));
-    let told = (0..paths.len()).filter(|at| !is_told(*at));
-    let cures: BTreeSet<String> = told.map(|at| cure(&paths[at])).collect();
+    let cures: BTreeSet<String> = paths.iter().map(cure).collect();
     let cures = cures.into_iter().collect::<Vec<_>>().join("; ");
     if paths.iter().all(|path| path.to_master) {
         return cures;
     }
-    let aside = if paths.iter().any(|path| path.to_master) {
-        "--paths master on all nodes leaves the others out"
-    } else {
-        "--paths master on all nodes leaves these paths out"
-    };
-    format!("{cures}; if your job uses neither NCCL nor Gloo, {aside}")
-}
-
-/// Whether nothing tells on which side of a path the fault is.
-fn is_between(path: &BrokenPath) -> bool {
-    let is_blocked = matches!(path.fault, Fault::Silent | Fault::Refused | Fault::Unreachable);
-    is_blocked && path.answers.is_none() && !path.to_master
+    format!(
+        "{cures}; if your job uses neither NCCL nor Gloo, --paths master on all nodes leaves out all paths but those to \
+         rank 0"
+    )
 }
 
 /// The advice for a broken path.
@@ -252,14 +231,17 @@ fn cure(path: &BrokenPath) -> String {
         Fault::Unanswered => {
             "check that no two hosts have the same address, and for a proxy between them".to_owned()
         }
-        _ => format!(
-            "check the firewalls between {} and {}; if the job should not use {}, choose an --interface, change your own \
-             NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or give that address a label (`ip address add ... label eth0:1`): \
-             NCCL and Gloo take the first address of an interface that has none",
-            from.host,
-            to.host,
-            to.address.ip()
-        ),
+        _ => {
+            // One look at the firewalls between two nodes is enough for both directions.
+            let mut hosts = [from.host.as_str(), to.host.as_str()];
+            hosts.sort_unstable();
+            format!(
+                "check the firewalls between {}; if the job should not use these addresses, choose an --interface, change \
+                 your own NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or give them a label (`ip address add ... label \
+                 eth0:1`): NCCL and Gloo take the first address of an interface that has none",
+                hosts.join(" and ")
+            )
+        }
     }
 }
 

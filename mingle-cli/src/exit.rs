@@ -107,7 +107,7 @@ impl From<Error> for Stop {
         let Error::Ended(ended) = &error else { return Self::Rendezvous(error) };
         // The node that failed ends with the same exit code, and has said why.
         let is_told = ended.is_own && ended.outlook != Outlook::GivesSeat;
-        let text = (!is_told).then(|| advice::name_options(&error.to_string()));
+        let text = (!is_told).then(|| error.to_string());
         Self::Ended(NonZeroU8::new(of_command(ended.over.end)).unwrap_or(NonZeroU8::MIN), text)
     }
 }

@@ -83,6 +83,6 @@ pub(crate) fn tell(session: &Session, happening: &Happening, config: &Settings, 
         _ => session.sentence(happening),
     };
     if let Some(sentence) = sentence.filter(|_| !config.quiet) {
-        stderr::say(format_args!("{}", advice::name_options(&sentence)));
+        stderr::say(format_args!("{sentence}"));
     }
 }

@@ -212,8 +212,7 @@ impl<'a> Attended<'a> {
                 let what = format!("{what} has failed here ({end})");
                 journal.lost(&what);
                 if !self.run.config.quiet {
-                    let sentence = format!("{what}; {}", self.session.outlook());
-                    stderr::say(format_args!("{}", advice::name_options(&sentence)));
+                    stderr::say(format_args!("{what}; {}", self.session.outlook()));
                 }
             }
         }

@@ -245,7 +245,7 @@ mod tests {
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },
             "differences": [],
-            "timings": { "found_ms": null, "joined_ms": null, "formed_ms": null },
+            "timings": { "formed_ms": null },
             "roster": [
                 {
                     "rank": 0, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-a",

@@ -1,5 +1,4 @@
-//! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase
-//! took.
+//! `--events`: the events of a run, a line of JSON each, for a launcher to follow.
 
 mod goodput;
 
@@ -25,6 +24,9 @@ use crate::stdout::{self, Stdout};
 use crate::{advice, caller, stderr};
 use goodput::Goodput;
 
+/// How many characters of a message fit, whatever they are: each is 12 bytes at most. The other fields of a
+/// line with a message are short.
+const CUT: usize = 300;
 /// The most warnings that are kept.
 const WARNINGS: usize = 32;
 
@@ -41,20 +43,14 @@ pub(crate) struct Journal {
     missing: Vec<RankRange>,
     /// The first warnings.
     pub(crate) warnings: Vec<Warning>,
-    /// How long the phases of the last formation took.
+    /// How long the last formation took.
     pub(crate) timings: Timings,
     goodput: Goodput,
 }
 
-/// When each phase of a formation had ended, in milliseconds since its start.
+/// How long a formation took, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the names in the document say the unit")]
 pub(crate) struct Timings {
-    /// This node has joined a leader, or another node has joined it.
-    found_ms: Option<u64>,
-    /// All nodes have joined.
-    joined_ms: Option<u64>,
-    /// All nodes have proved their paths.
     pub(crate) formed_ms: Option<u64>,
 }
 
@@ -99,12 +95,9 @@ impl Journal {
                 self.meet(None);
                 self.write("leading_ended", json!({}));
             }
-            Event::Following(leader) => {
-                self.timings.found_ms.get_or_insert(since(self.begun));
-                if self.leader.as_ref() != Some(leader) {
-                    self.meet(Some(leader.clone()));
-                    self.write("leader_changed", json!({ "leader": peer(leader) }));
-                }
+            Event::Following(leader) if self.leader.as_ref() != Some(leader) => {
+                self.meet(Some(leader.clone()));
+                self.write("leader_changed", json!({ "leader": peer(leader) }));
             }
             Event::LostLeader(leader) => {
                 self.meet(None);
@@ -119,10 +112,7 @@ impl Journal {
                 }
                 self.write("warning", json!({ "message": advice::warning(warning) }));
             }
-            Event::Preparing { round } => {
-                self.timings.joined_ms.get_or_insert(since(self.begun));
-                self.write("preparing", json!({ "round": round }));
-            }
+            Event::Preparing { round } => self.write("preparing", json!({ "round": round })),
             Event::FirstCause(over) => self.write("cause", end(over)),
             // The caller writes the end.
             _ => {}
@@ -134,14 +124,10 @@ impl Journal {
         self.leader = leader;
         self.joined = 0;
         self.missing.clear();
-        self.timings.joined_ms = None;
     }
 
     fn progress(&mut self, progress: &Progress) {
         let Progress { joined, world, newest, missing, .. } = progress;
-        if *joined > 1 {
-            self.timings.found_ms.get_or_insert(since(self.begun));
-        }
         let was = std::mem::replace(&mut self.joined, *joined);
         let has_moved = *missing != std::mem::replace(&mut self.missing, missing.clone());
         let (new, gone) = (joined.saturating_sub(was), was.saturating_sub(*joined));
@@ -245,8 +231,11 @@ impl Journal {
         facts["time"] = utc().into();
         let text = |facts: &Value| stdout::ascii(&facts.to_string()) + "\n";
         let mut line = text(&facts);
-        if line.len() > PIPE_BUF {
-            shorten(&mut facts, line.len() - PIPE_BUF);
+        // A pipe takes a line of this length as a whole or not at all, and of a longer one a part.
+        if line.len() > PIPE_BUF
+            && let Some(Value::String(message)) = facts.get_mut("message")
+        {
+            *message = message.chars().take(CUT).collect::<String>() + "...";
             line = text(&facts);
         }
         match file.write_all(line.as_bytes()) {
@@ -278,22 +267,6 @@ fn open(path: &Path) -> Result<File, Stop> {
         return Err(wrong(what.to_owned()));
     }
     Ok(file)
-}
-
-/// Cuts the message of a line by this many bytes, so that the line is not longer than PIPE_BUF: a pipe takes
-/// such a line as a whole or not at all, and a nearly full pipe takes the beginning of a longer one. All
-/// other fields are short.
-fn shorten(facts: &mut Value, excess: usize) {
-    const MARK: &str = "...";
-    let Some(Value::String(message)) = facts.get_mut("message") else { return };
-    let mut excess = excess + MARK.len();
-    while excess > 0
-        && let Some(last) = message.pop()
-    {
-        // The length of the character in JSON, without the quotation marks.
-        excess = excess.saturating_sub(stdout::ascii(&json!(last).to_string()).len() - 2);
-    }
-    *message += MARK;
 }
 
 /// Why a world ended.

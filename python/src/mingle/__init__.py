@@ -109,7 +109,7 @@ class Assignment:
     ``digest``: a hash of everything that the nodes agreed on, the same on every node
     ``env``, ``unset``: the variables that the program prints, and the names that it removes; see :meth:`export`
     ``fabric``, ``differences``: what all ranks use for RDMA, and texts about ranks that differ
-    ``timings``: milliseconds from the start to each step
+    ``timings``: ``formed_ms``, the milliseconds from the start until the world had formed
     ``listener``: on rank 0 a descriptor that listens on the port of ``master``, so no other program can take the port;
     None on other ranks
 

@@ -53,22 +53,21 @@ fn an_mtu_that_differs_on_one_rank_is_named_on_every_rank() {
 #[test]
 fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let gpu = |machine: &Machine, device: &str| {
-        write(machine, "nvidia_gpus/0000:1b:00.0/information", "Model: x\nDevice Minor: \t 0\n");
-        write(machine, "bus/pci/devices/0000:1b:00.0/vendor", "0x10de\n");
-        write(machine, "bus/pci/devices/0000:1b:00.0/device", device);
+    let gpu = |machine: &Machine| {
+        let text = "Model: \t NVIDIA H100\nDevice Minor: \t 0\n";
+        write(machine, "nvidia_gpus/0000:1b:00.0/information", text);
         write(machine, "dev/nvidia0", "");
     };
     let usual = Machine::like("none", "same-usual");
     write(&usual, "cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n");
     write(&usual, "module/nvidia/version", "570.86.15\n");
-    gpu(&usual, "0x2330\n");
+    gpu(&usual);
     let odd = |name: &str, file: &str, text: &str| {
         let machine = Machine::like("none", name);
         for file in ["cpuinfo", "module/nvidia/version"] {
             write(&machine, file, &fs::read_to_string(usual.0.join(file)).unwrap());
         }
-        gpu(&machine, "0x2330\n");
+        gpu(&machine);
         write(&machine, file, text);
         Node::on(machine.0)
     };
@@ -87,9 +86,9 @@ fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
         ),
         (
             "gpu",
-            "bus/pci/devices/0000:1b:00.0/device",
-            "0x2335\n",
-            "GPUs differs: \"1 x 10de:2335\" on rank 2, \"1 x 10de:2330\" on the others",
+            "nvidia_gpus/0000:1b:00.0/information",
+            "Model: \t NVIDIA H200\nDevice Minor: \t 0\n",
+            "GPUs differs: \"1 x NVIDIA H200\" on rank 2, \"1 x NVIDIA H100\" on the others",
         ),
     ] {
         let mut nodes = vec![Node::on(usual.0.clone()); 4];
@@ -101,7 +100,7 @@ fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
     fs::remove_file(hidden.root.join("dev/nvidia0")).unwrap();
     let mut nodes = vec![Node::on(usual.0.clone()); 4];
     nodes[0] = hidden;
-    warned(&lab, "hidden", &nodes, &["GPUs differs: none on rank 0, \"1 x 10de:2330\" on the others"]);
+    warned(&lab, "hidden", &nodes, &["GPUs differs: none on rank 0, \"1 x NVIDIA H100\" on the others"]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn ctrl_z_while_the_world_forms_stops_mingle_and_fg_goes_on() {
     terminal.line("fg");
     terminal.expect("--max-restarts");
     // A second Ctrl-C may find the shell in the foreground, which then gives up the rest of its line.
-    terminal.keys_until("\x03", "interrupted; this node has left the world");
+    terminal.keys_until("\x03", "ended by SIGINT; this node has left the world");
     terminal.line("echo \"code $?\"");
     terminal.expect("code 130");
 }

@@ -56,10 +56,7 @@ impl Stop {
             Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => (127, "command"),
             Self::Command(..) => (126, "command"),
             // As of a shell, for a process that the signal has killed: 128 and the signal's number.
-            Self::Signal(Signal::SIGINT) => (130, "signal"),
-            Self::Signal(Signal::SIGTERM) => (143, "signal"),
-            Self::Signal(Signal::SIGHUP) => (129, "signal"),
-            Self::Signal(_) => (131, "signal"),
+            Self::Signal(signal) => (128 + *signal as u8, "signal"),
             Self::Stdout(_) => (advice::OTHER, "stdout"),
             Self::System(..) => (advice::OTHER, "system"),
             Self::Other(kind, _) => (advice::OTHER, kind),
@@ -85,15 +82,7 @@ impl fmt::Display for Stop {
                 f.write_str(message)
             }
             Self::Rendezvous(error) => f.write_str(&advice::error(error)),
-            Self::Signal(signal) => {
-                let what = match signal {
-                    Signal::SIGINT => "interrupted",
-                    Signal::SIGTERM => "terminated by SIGTERM",
-                    Signal::SIGHUP => "the terminal is gone",
-                    _ => "asked to quit",
-                };
-                write!(f, "{what}; this node has left the world")
-            }
+            Self::Signal(signal) => write!(f, "ended by {signal}; this node has left the world"),
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
             Self::Command(name, error) => write!(f, "cannot start {name}: {error}"),
             Self::Ended(_, message) => f.write_str(message.as_deref().unwrap_or("the command has ended")),

@@ -4,7 +4,7 @@ use std::io;
 
 use clap::{Args, Command, CommandFactory as _};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Roff, roman};
 
 use crate::args::LowArgs;
 use crate::exit::Stop;
@@ -46,7 +46,7 @@ fn page(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let man = Man::new(command.clone()).title(title.to_uppercase()).source(version).manual("User Commands");
     man.render_title(text)?;
     man.render_name_section(text)?;
-    synopsis(command, text)?;
+    man.render_synopsis_section(text)?;
     man.render_description_section(text)?;
     man.render_options_section(text)?;
     if command.has_subcommands() {
@@ -56,16 +56,6 @@ fn page(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
         sections(&more.to_string()).to_writer(text)?;
     }
     Ok(())
-}
-
-/// The usage of the help: clap_mangen would list every option here.
-fn synopsis(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
-    let usage = command.clone().render_usage().to_string();
-    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
-    let mut roff = Roff::new();
-    roff.control("SH", ["SYNOPSIS"]);
-    roff.text([bold(usage)]);
-    roff.to_writer(text)
 }
 
 /// A section for each paragraph, whose first line is the heading.

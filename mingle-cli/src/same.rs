@@ -72,22 +72,19 @@ fn of_host(host: &Host) -> Vec<Trait> {
     [cpu, driver("nvidia"), driver("amdgpu"), gpus].into_iter().flatten().collect()
 }
 
-/// The PCI IDs of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
+/// The models of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
 fn nvidia(host: &Host) -> Vec<String> {
     let id = |address: String| {
         let about = host.text(&format!("{NVIDIA}/{address}/information"))?;
-        let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
+        let field = |name| Some(about.lines().find_map(|line| line.strip_prefix(name))?.trim());
+        let minor = field("Device Minor:")?;
         may_open(host, &format!("/dev/nvidia{minor}")).then_some(())?;
-        let part = |file: &str| {
-            let text = host.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
-            Some(text.trim_start_matches("0x").to_owned())
-        };
-        Some(format!("{}:{}", part("vendor")?, part("device")?))
+        Some(field("Model:")?.to_owned())
     };
     host.list(NVIDIA).into_iter().filter_map(id).collect()
 }
 
-/// The same of AMD's.
+/// The PCI IDs of AMD's, which have no names in files.
 fn amd(host: &Host) -> Vec<String> {
     let id = |node: String| {
         let about = host.text(&format!("{AMD}/{node}/properties"))?;
@@ -118,7 +115,7 @@ fn vendor(cpuinfo: &str) -> Option<String> {
     field("vendor_id").or_else(|| field("CPU implementer"))
 }
 
-/// How often each is there: `8 x 10de:2330`.
+/// How often each is there: `8 x NVIDIA H100 80GB HBM3`.
 fn counted(all: impl IntoIterator<Item = String>, between: &str) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for one in all {

@@ -338,6 +338,8 @@ fn every_exit_code_is_in_the_reference() {
     let (_, advice) = code.iter().find(|(path, _)| path == "mingle-cli/src/advice.rs").unwrap();
     let constants = advice.split(": u8 = ").skip(1).map(|rest| rest.split(';').next().unwrap());
     defined.extend(constants.map(|constant| constant.parse::<u8>().unwrap()));
+    // Those of the signals that ask for an end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+    defined.extend([1, 2, 3, 15].map(|signal| 128 + signal));
     same(&listed, &defined.iter().map(u8::to_string).collect(), "exit codes");
 }
 

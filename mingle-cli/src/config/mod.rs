@@ -324,14 +324,12 @@ fn slots_of_host(fabric: &Wanted, environment: Environment<'_>) -> u32 {
 
 /// What is missing: the job, the world, or both.
 fn missing(job: bool, world: bool) -> Stop {
-    const JOB: &str = "--job-id is missing: give all nodes of one job the same name, such as --job-id foo";
-    const WORLD: &str = "--world is missing: say how many nodes there are, such as --world 4";
-    let (what, variables) = match (job, world) {
-        (true, true) => (&*format!("{JOB}; {WORLD}"), "MINGLE_JOB_ID and MINGLE_WORLD"),
-        (true, false) => (JOB, "MINGLE_JOB_ID"),
-        (false, _) => (WORLD, "MINGLE_WORLD"),
-    };
-    Stop::Usage(format!("{what} (or set {variables}); see mingle --help"))
+    const JOB: &str = "--job-id is missing: give all nodes of one job the same name, such as --job-id foo (or set \
+                       MINGLE_JOB_ID)";
+    const WORLD: &str =
+        "--world is missing: say how many nodes there are, such as --world 4 (or set MINGLE_WORLD)";
+    let texts: Vec<&str> = [job.then_some(JOB), world.then_some(WORLD)].into_iter().flatten().collect();
+    Stop::Usage(format!("{}; see mingle --help", texts.join("; ")))
 }
 
 #[cfg(test)]

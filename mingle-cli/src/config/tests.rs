@@ -377,7 +377,7 @@ fn a_wrong_variable_is_an_error_with_a_cure() {
 #[test]
 fn a_missing_job_or_world_is_an_error_with_examples() {
     let both = config(&[], &[]).unwrap_err();
-    for wanted in ["--job-id foo", "--world 4", "MINGLE_JOB_ID and MINGLE_WORLD", "mingle --help"] {
+    for wanted in ["--job-id foo", "--world 4", "MINGLE_JOB_ID", "MINGLE_WORLD", "mingle --help"] {
         assert!(both.contains(wanted), "{both}");
     }
     let world = config(&["-j", "foo"], &[]).unwrap_err();

@@ -90,9 +90,8 @@ impl<'a> Scheduler<'a> {
         let world = world.max();
         let mut provided = Vec::new();
         for source in SOURCES.iter().filter(|source| source.rank.is_some()) {
-            let size = self.size(source)?;
-            let is_unknown = size.is_none() && source.rank_needs_world;
-            if is_unknown || size.is_some_and(|size| size.value != world) {
+            let is_of_world = self.size(source)?.map(|size| size.value == world);
+            if !is_of_world.unwrap_or(source.world.is_none()) {
                 continue;
             }
             let Some(Provided { variable, value }) = self.number_of(source, source.rank)? else { continue };

@@ -5,8 +5,6 @@ pub(super) struct SchedulerVariables {
     /// The variables count only where this one is set: their names are not the scheduler's alone.
     pub(super) needs: Option<&'static str>,
     pub(super) rank: Option<Number>,
-    /// Whether the rank counts only where the size of the world is known.
-    pub(super) rank_needs_world: bool,
     pub(super) world: Option<Number>,
     pub(super) job: Option<JobParts>,
     /// The addresses of other nodes, which are seeds.
@@ -57,14 +55,8 @@ pub(super) const OF_TASKS: &str = "VC_";
 pub(super) const NUMBER: &str = "_NUM";
 pub(super) const HOSTS: &str = "_HOSTS";
 
-const NONE: SchedulerVariables = SchedulerVariables {
-    needs: None,
-    rank: None,
-    rank_needs_world: false,
-    world: None,
-    job: None,
-    hosts: None,
-};
+const NONE: SchedulerVariables =
+    SchedulerVariables { needs: None, rank: None, world: None, job: None, hosts: None };
 
 /// All schedulers. Where several provide a job or hosts, the first one is named.
 pub(super) const SOURCES: [SchedulerVariables; 13] = [
@@ -90,7 +82,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // the size and the hosts of every task. The index is the rank where the job has one task.
     SchedulerVariables {
         rank: Some(Number::Variable("VC_TASK_INDEX")),
-        rank_needs_world: true,
         world: Some(Number::OfTask),
         hosts: Some(Hosts::OfTasks),
         ..NONE
@@ -123,7 +114,6 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     SchedulerVariables {
         needs: Some("PRIMARY_ADDR"),
         rank: Some(Number::Variable("NODE_RANK")),
-        rank_needs_world: true,
         world: Some(Number::Variable("NUM_NODES")),
         hosts: Some(Hosts::Address("PRIMARY_ADDR")),
         ..NONE

@@ -87,7 +87,7 @@ fn schedulers_that_disagree_are_an_error_that_names_both() {
         "SLURM_NNODES=2 and OMPI_COMM_WORLD_SIZE=16 disagree on the number of nodes; give --world N (or \
          MINGLE_WORLD)"
     );
-    let ranks = [("SLURM_NODEID", "1"), ("PMI_RANK", "0")];
+    let ranks = [("SLURM_NODEID", "1"), ("SLURM_NNODES", "4"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")];
     let error = refused(scheduler(&ranks).rank("4".parse().unwrap()));
     assert!(error.starts_with("SLURM_NODEID=1 and PMI_RANK=0 disagree on the rank; give --rank"), "{error}");
     let jobs = [("SLURM_JOB_ID", "1"), ("SKYPILOT_TASK_ID", "a")];
@@ -99,7 +99,7 @@ fn schedulers_that_disagree_are_an_error_that_names_both() {
 fn a_variable_that_is_not_a_number_is_named() {
     let four: WorldSize = "4".parse().unwrap();
     for value in ["x", "-1", "1.5", "99999999999", "1 "] {
-        let environment = [("SLURM_NODEID", value)];
+        let environment = [("SLURM_NODEID", value), ("SLURM_NNODES", "4")];
         let error = refused(scheduler(&environment).rank(four));
         assert!(error.starts_with(&format!("SLURM_NODEID={value}: not a number")), "{error}");
     }
@@ -113,8 +113,9 @@ fn a_variable_that_is_not_a_number_is_named() {
 
 #[test]
 fn a_rank_counts_only_in_a_world_of_the_schedulers_size() {
-    let alone = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "1")];
-    assert_eq!(scheduler(&alone).rank("4".parse().unwrap()).unwrap(), None);
+    for other in [&[("SLURM_NODEID", "0"), ("SLURM_NNODES", "1")][..], &[("SLURM_NODEID", "0")]] {
+        assert_eq!(scheduler(other).rank("4".parse().unwrap()).unwrap(), None, "{other:?}");
+    }
 }
 
 #[test]

@@ -180,7 +180,7 @@ class Plugin(unittest.TestCase):
     def test_a_node_that_never_reaches_the_store_ends_at_its_timeout(self):
         module, now, tries = importlib.import_module("mingle.torch"), time.monotonic(), []
 
-        def fails(_, patience, **__):
+        def fails(_, patience, *more, **options):
             tries.append(patience.total_seconds())
             self.assertLessEqual(len(tries), 6, "it tries for ever")
             raise RuntimeError("no connection")

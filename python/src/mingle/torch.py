@@ -52,21 +52,13 @@ def rendezvous(url, timeout=timedelta(minutes=10), **_):
         # All in a URL is text.
         raise UsageError(f"{url}: {error}", 2, "usage") from None
     _export(assignment)
-    end = time.monotonic() + timeout.total_seconds()
-    while True:
-        try:
-            store = _store(assignment, timeout, use_libuv)
-            break
-        except RuntimeError as error:
-            # Where the store takes no socket, rank 0 closes its own first, also for connections that came too early.
-            if TAKES_SOCKET or "reset by peer" not in str(error) or time.monotonic() > end:
-                raise
-        time.sleep(0.05)
+    # Nothing but the timeout ends the wait.
+    store = open_store(assignment, time.sleep, timeout, use_libuv)
     yield store, assignment.rank, assignment.world
     raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
 
 
-def open_store(assignment, is_over, timeout):
+def open_store(assignment, is_over, timeout, use_libuv=None):
     """The store of a world, once all nodes have reached it; None if the world is over before.
 
     ``is_over`` waits for the end of the world, at most this many seconds, and returns whether the world is over.
@@ -76,7 +68,7 @@ def open_store(assignment, is_over, timeout):
     while True:
         try:
             # A new server each time: torch would find the keys of an earlier one on the same port.
-            store = _store(assignment, patience, wait_for_workers=False)
+            store = _store(assignment, patience, use_libuv, wait_for_workers=False)
             break
         except FAILED:
             # Rank 0 is gone, or it has not come so far.
@@ -103,7 +95,7 @@ def open_store(assignment, is_over, timeout):
         step = 0
 
 
-def _store(assignment, timeout, use_libuv=None, **more):
+def _store(assignment, timeout, use_libuv, **more):
     """The store of a world. Rank 0 gives it the socket that has listened since the world formed, and the store closes it."""
     if TAKES_LIBUV:
         more["use_libuv"] = (use_libuv or os.environ.get("USE_LIBUV", "1")) == "1"

@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 
     from ._options import StayOptions
 
-from . import LOOK, Assignment, Error, Member, UsageError, _arguments, _error, _held, _log
+from . import LOOK, Assignment, Error, UsageError, _arguments, _error, _held, _log
 from ._mingle import Joining, options as options_of
 
 # The states in which nothing more happens.
 ENDED = ("finished", "left", "failed")
-
-# The object's own sayings, and how a world that is over has ended for a member that is lost.
-LOST = ("gone", "left")
 
 
 class Over(SimpleNamespace):
@@ -117,26 +114,10 @@ class RunningWorld:
         return self._over
 
     @property
-    def gone(self) -> tuple[Member, ...]:
-        """The members that are dead or have left, as far as this node knows."""
-        return self._members(self._gone)
-
-    @property
-    def suspected(self) -> tuple[Member, ...]:
-        """The members that do not answer, and may be dead."""
-        return self._members(self._suspected)
-
-    @property
     def waiting(self) -> int:
         """How many nodes wait for a seat, by the leader's last message."""
         self._take()
         return self._waiting
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether so few other nodes answer that this node may be cut off."""
-        self._take()
-        return self._is_cut_off
 
     def fileno(self) -> int:
         """A descriptor for ``select``, which is readable when something has happened; -1 after the end."""
@@ -209,8 +190,7 @@ class RunningWorld:
 
     def _clear(self, state):
         self._state, self._over = state, None
-        self._gone, self._suspected = set(), set()
-        self._waiting, self._is_cut_off = 0, False
+        self._waiting = 0
         # Whether `next` has returned the assignment of this world.
         self._is_taken = False
         if self._assignment is not None:
@@ -220,11 +200,6 @@ class RunningWorld:
     def _forget(self):
         """In a child that ``fork`` has made: this object is the parent's."""
         self._clear("left")
-
-    def _members(self, ranks):
-        self._take()
-        roster = () if self._assignment is None else self._assignment.roster
-        return tuple(member for member in roster if member.rank in ranks)
 
     def _leave_with(self, code):
         self._hear_all()
@@ -301,7 +276,7 @@ class RunningWorld:
         self._joining.finish()
 
     def _hear(self, event):
-        kind, rank = event["event"], event.get("rank")
+        kind = event["event"]
         if kind in ("over", "cause"):
             self._cause = event["message"]
         if kind == "finished":
@@ -312,17 +287,8 @@ class RunningWorld:
             pass
         elif kind in ("over", "cause"):
             host = event["node"] and event["node"]["host"]
-            self._over = Over(how=event["end"], rank=rank, host=host, code=event["code"], text=event["message"])
-            if event["end"] in LOST and rank is not None:
-                self._gone.add(rank)
+            self._over = Over(how=event["end"], rank=event["rank"], host=host, code=event["code"], text=event["message"])
             self._state = "over"
-        elif kind == "suspected":
-            self._suspected.add(rank)
-        elif kind == "back":
-            self._suspected.discard(rank)
-            self._is_cut_off = False
-        elif kind == "cut_off":
-            self._is_cut_off = True
         elif kind == "waiting":
             self._waiting = event["nodes"]
 

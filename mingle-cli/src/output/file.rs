@@ -5,11 +5,29 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{AccessFlags, eaccess};
+
 /// How many names are tried for the new file. Runs that were killed may have left some of them.
 const NAMES: u32 = 100;
 
 /// The most symbolic links that are followed, as in the kernel.
 const LINKS: u32 = 40;
+
+/// Checks that a file can be written, by replacing it or in place.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let path = behind_links(path);
+    let folder = Path::new(".").join(path.parent().unwrap_or(Path::new("")));
+    // With a slash at its end a path is that of a folder alone.
+    match eaccess(&folder.join(""), AccessFlags::W_OK | AccessFlags::X_OK) {
+        // A file that is replaced need not be writable itself, and a device is written in place.
+        Err(_) if path.exists() => Ok(eaccess(&path, AccessFlags::W_OK)?),
+        Err(error) => Err(io::Error::other(format!("the folder {}: {}", folder.display(), error.desc()))),
+        Ok(()) => Ok(()),
+    }
+}
 
 /// Replaces the file, or writes it in place where the folder refuses that.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -23,7 +41,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The file to which symbolic links lead, whether or not it exists: the links stay.
-pub(super) fn behind_links(path: &Path) -> PathBuf {
+fn behind_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
         let Ok(next) = fs::read_link(&path) else { break };

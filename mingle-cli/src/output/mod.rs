@@ -5,14 +5,12 @@
 //! is in a container, or because its folder takes no new files, it is written in place.
 //!
 //! ```text
-//! writable    whether the file can be written, before this node waits for others
-//! file        regular files
+//! file        regular files: writing them, and whether that can be, before this node waits for others
 //! hosts       the blocks of /etc/hosts
 //! ```
 
 mod file;
 mod hosts;
-pub(crate) mod writable;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -66,7 +64,7 @@ impl OutputFile {
         if fs::metadata(&self.path).is_ok_and(|file| file.file_type().is_fifo()) {
             return Err(io::Error::other("it is a pipe, which may have no reader; give a file"));
         }
-        writable::file(&self.path)
+        file::check(&self.path)
     }
 
     /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the

@@ -254,7 +254,7 @@ fn what_can_be_written_is_known_before_the_world_has_formed() {
         ("new", None),
         ("file", None),
         ("none/new", Some("/none: No such file or directory")),
-        ("file/new", Some("/file: not a directory")),
+        ("file/new", Some("/file: Not a directory")),
         (".", Some("is a directory")),
     ] {
         let checked = folder.output("hostfile", name).check().err().map(|error| error.to_string());

@@ -5,12 +5,9 @@ use std::time::Instant;
 use crate::lab::proc::{PATIENCE, Proc};
 use crate::lab::{Lab, MINGLE, Options, plain, skip};
 
-/// A program that takes descriptors by sd_listen_fds(3), and beside that a server at a port that it knows by
-/// its number.
+/// A program with a server at each of two ports, which it knows by their numbers.
 const SERVES: &str = "import os, socket, sys
 variables = os.environ
-assert variables['LISTEN_PID'] == str(os.getpid()), variables['LISTEN_PID']
-assert (variables['LISTEN_FDS'], variables['LISTEN_FDNAMES']) == ('2', 'port1:port2'), variables
 one, two = map(int, sys.argv[1:])
 assert variables['MINGLE_PORT_LIST'] == f'{one},{two}', variables['MINGLE_PORT_LIST']
 def serve(server, port):
@@ -19,10 +16,7 @@ def serve(server, port):
             client = socket.create_connection((address, port), 5)
             server.accept()
 serve(socket.create_server(('', one)), one)
-given = socket.socket(fileno=4)
-assert given.getsockname()[1] == two
-given.listen()
-serve(given, two)
+serve(socket.create_server(('::', two), family=socket.AF_INET6, dualstack_ipv6=True), two)
 print('served')";
 
 /// A lab of one node with a Python.
@@ -43,7 +37,7 @@ fn run(lab: &Lab, more: &[&str], command: &[&str]) -> Proc {
 }
 
 #[test]
-fn a_command_serves_at_its_ports_by_number_and_by_descriptor() {
+fn a_command_serves_at_its_ports() {
     let Some(lab) = lab() else { return };
     for (more, line) in
         [(&[][..], "served\n"), (&["--max-restarts", "1"], "served\n"), (&["--workers", "1"], "[0] served\n")]
@@ -55,23 +49,23 @@ fn a_command_serves_at_its_ports_by_number_and_by_descriptor() {
 }
 
 #[test]
-fn the_first_worker_has_the_descriptors_and_all_know_the_numbers() {
+fn all_workers_of_a_node_know_the_numbers() {
     let Some(lab) = lab() else { return };
-    let script = "echo \"$LOCAL_RANK: ${LISTEN_FDS-none} $MINGLE_PORT_LIST\" | sed s/$1/one/";
+    let script = "echo \"$LOCAL_RANK: $MINGLE_PORT_LIST\" | sed s/$1/one/";
     let more = ["--workers", "2", "--ports", "1"];
     let outcome = run(&lab, &more, &["sh", "-c", script, "script", "{port1}"]).finish();
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0] 0: 1 one", "[1] 1: none one"], "{}", outcome.render());
+    assert_eq!(lines, ["[0] 0: one", "[1] 1: one"], "{}", outcome.render());
 }
 
 #[test]
-fn where_a_descriptor_is_open_already_it_stays_and_the_command_has_numbers_alone() {
+fn a_descriptor_that_is_open_already_stays() {
     let Some(lab) = lab() else { return };
     let line = "echo kept >/run/kept; exec 3</run/kept
-        $mingle run -j serve -w 1 --ports 1 -- sh -c 'cat <&3; echo ${LISTEN_FDS-none} ${MINGLE_PORT_LIST:+known}'";
+        $mingle run -j serve -w 1 --ports 1 -- sh -c 'cat <&3; echo ${MINGLE_PORT_LIST:+known}'";
     let outcome = lab.shell(0, "sh", line);
-    assert_eq!(outcome.stdout, "kept\nnone known\n", "{}", outcome.render());
+    assert_eq!(outcome.stdout, "kept\nknown\n", "{}", outcome.render());
 }
 
 #[test]
@@ -81,8 +75,7 @@ fn a_node_has_the_same_ports_after_a_restart_whatever_the_command_did_with_them(
 port = int(sys.argv[1])
 print(port)
 if os.environ['MINGLE_GENERATION'] == '0':
-    given = socket.socket(fileno=3)
-    given.listen()
+    given = socket.create_server(('', port))
     waiting = socket.create_connection(('127.0.0.1', port), 5)
     sys.stdout.flush()
     os._exit(1)

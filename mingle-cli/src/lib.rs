@@ -88,11 +88,6 @@ pub fn main() -> ExitCode {
         run::guard::guard(args.get(1..).unwrap_or_default());
         return ExitCode::SUCCESS;
     }
-    if args.first().is_some_and(|name| name == run::command::LISTENER) {
-        let stop = run::command::become_listener(args.get(1..).unwrap_or_default());
-        stop.report();
-        return ExitCode::from(stop.code().get());
-    }
     let variable = std::env::var_os("MINGLE_FORMAT");
     let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
     let Err(stop) = run(args, started, intent) else { return ExitCode::SUCCESS };
@@ -134,12 +129,12 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
     if config.outputs.is_empty() {
         Stdout::check()?;
     }
-    let held = config.hold_ports();
-    Journal::during(&mut config, started, |config, journal| held.and_then(|()| form(config, journal)))
+    Journal::during(&mut config, started, form)
 }
 
 /// Waits for the world, and prints it.
 fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
+    config.hold_ports()?;
     let found = prepare(config)?;
     let formed = join::join_and_then(config, journal, |assignment, journal| {
         let timings = journal.timings;

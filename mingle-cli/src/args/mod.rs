@@ -174,8 +174,8 @@ pub(crate) struct JoinArgs {
     /// Hold N more ports on this host for the job's own use, 1 to 64 [default: 0]
     ///
     /// For servers beside MASTER_PORT. With --ports 2 mingle holds two TCP ports of 20000-29399, and passes
-    /// them to the command of 'mingle run' as {port1} and {port2}, in MINGLE_PORT_LIST and as descriptors.
-    /// Each node has its own. Without 'run', mingle releases the ports.
+    /// them to the command of 'mingle run' as {port1} and {port2} and in MINGLE_PORT_LIST. Each node has its
+    /// own. Without 'run', mingle releases the ports.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ports: Option<String>,
 

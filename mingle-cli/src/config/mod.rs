@@ -191,7 +191,7 @@ impl Settings {
         templates.try_for_each(|template| values::check_ports(template, self.port_count, "the template"))
     }
 
-    /// Holds the ports of `--ports`. Before any other descriptor is open, theirs are those from 3 on.
+    /// Holds the ports of `--ports`.
     pub(crate) fn hold_ports(&mut self) -> Result<(), Stop> {
         let Rendezvous { job, network, .. } = &self.rendezvous;
         self.held = HeldPorts::hold(self.port_count, job, network).map_err(Stop::Rendezvous)?;

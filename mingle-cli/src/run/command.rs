@@ -21,11 +21,6 @@ use crate::host::beginning;
 const ARGUMENTS: &str = "{args}";
 /// The folders in which execvp(3) looks without PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The name of this program as the process that becomes a command with descriptors; see [`become_listener`].
-pub(crate) const LISTENER: &str = "mingle-listener";
-/// The first descriptor that sd_listen_fds(3) hands on, and the variable for whom they are.
-const FIRST_LISTENING: i32 = 3;
-const LISTEN_PID: &str = "LISTEN_PID";
 /// The bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE).
 const FIRST_LINE: u64 = 256;
 
@@ -118,15 +113,9 @@ impl Command {
                 None => words.push(word.clone()),
             }
         }
-        let held = &formation.config.held;
-        let listens = held.begin_at(FIRST_LISTENING) && worker.is_none_or(|worker| worker.local_rank == 0);
-        let mut process = if listens && generation.is_some() {
-            let mut listener = process::Command::new("/proc/self/exe");
-            listener.arg0(LISTENER).args(words);
-            listener
-        } else {
-            of_words(words)
-        };
+        let mut words = words.into_iter();
+        let mut process = process::Command::new(words.next().unwrap_or_default());
+        process.args(words);
         variables.apply(&mut process);
         if let Some(worker) = worker {
             // The names of torchrun, where RANK and WORLD_SIZE count workers.
@@ -138,12 +127,6 @@ impl Command {
                 ("GROUP_RANK", formed.rank.get().into()),
             ];
             process.envs(own.map(|(name, number)| (name, number.to_string())));
-        }
-        if listens {
-            let count = held.numbers().len();
-            let names: Vec<String> = (1..=count).map(|number| format!("port{number}")).collect();
-            process.env("LISTEN_FDS", count.to_string()).env("LISTEN_FDNAMES", names.join(":"));
-            process.env(LISTEN_PID, process::id().to_string());
         }
         if let Some(generation) = generation {
             process.env("MINGLE_GENERATION", generation.to_string());
@@ -157,20 +140,6 @@ impl Command {
     pub(super) fn become_it(&self, process: &mut process::Command) -> Stop {
         self.failed(process.exec())
     }
-}
-
-/// Becomes the command of these words with the right LISTEN_PID. A program takes descriptors only if that is
-/// its own process ID (sd_listen_fds(3)), which its parent does not know before it starts.
-pub(crate) fn become_listener(words: &[OsString]) -> Stop {
-    let command = Command { words: words.to_vec(), templates: Vec::new(), format: Format::SH };
-    command.become_it(of_words(words.to_vec()).env(LISTEN_PID, process::id().to_string()))
-}
-
-fn of_words(words: Vec<OsString>) -> process::Command {
-    let mut words = words.into_iter();
-    let mut process = process::Command::new(words.next().unwrap_or_default());
-    process.args(words);
-    process
 }
 
 /// The file of a program, found in PATH as execvp(3) does; a script must name its interpreter. Looked for

@@ -10,7 +10,7 @@
 //! ```
 
 mod attended;
-pub(crate) mod command;
+mod command;
 mod crew;
 pub(crate) mod guard;
 mod parent;
@@ -53,9 +53,8 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
     config.rendezvous.attributes.wants_roster = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
-    let held = config.hold_ports();
     Journal::during(&mut config, started, |config, journal| {
-        held?;
+        config.hold_ports()?;
         let found = prepare(config)?;
         if config.rendezvous.stays {
             let run = Run { config, found: &found, command: &command, workers, mark: Mark::random()? };

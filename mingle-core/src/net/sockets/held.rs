@@ -10,14 +10,13 @@
 //! So a port is bound without SO_REUSEADDR and without listening, which keeps out everybody. When the command
 //! starts, the bound socket gets SO_REUSEADDR, which the kernel reads at each later bind. A server with
 //! SO_REUSEADDR, as nearly all set it, then binds the port by its number and listens beside the socket that
-//! is held; a server that takes descriptors listens on that socket itself. All others are still kept out. A
-//! socket that listened from the beginning would keep out the server, too.
+//! is held. All others are still kept out. A socket that listened from the beginning would keep out the
+//! server, too.
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsRawFd as _, RawFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -81,25 +80,12 @@ impl HeldPorts {
         &self.numbers
     }
 
-    /// Whether the descriptors of the sockets are `first`, `first + 1` and so on, in the order of the ports.
-    pub fn begin_at(&self, first: RawFd) -> bool {
-        !self.sockets.is_empty()
-            && self.sockets.iter().zip(first..).all(|(socket, fd)| socket.as_raw_fd() == fd)
-    }
-
-    /// Opens the ports for the command that starts next, and for the processes that the command starts. If an
-    /// earlier command has listened on the sockets themselves, the sockets stop listening, and connections
-    /// that the earlier command has not accepted are reset.
+    /// Opens the ports for the command that starts next, and for the processes that the command starts.
     ///
     /// # Errors
     /// The operating system's error.
     pub fn hand_over(&self) -> io::Result<Inherited<'_>> {
         for socket in &self.sockets {
-            if socket.is_listener()? {
-                // The socket stays bound to a port that was named (`inet_shutdown`, net/ipv4/af_inet.c, and
-                // `tcp_set_state`, net/ipv4/tcp.c).
-                socket.shutdown(Shutdown::Read)?;
-            }
             socket.set_reuse_address(true)?;
             socket.set_cloexec(false)?;
         }
@@ -149,8 +135,7 @@ fn ranges(list: &str) -> Vec<RangeInclusive<u16>> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -200,23 +185,6 @@ mod tests {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             server.accept().unwrap();
         }
-    }
-
-    #[test]
-    fn a_port_on_whose_socket_a_command_has_listened_is_as_before_for_the_next_command() {
-        let held = two("again");
-        held.sockets[0].listen(1).unwrap();
-        let port = held.numbers()[0];
-        let waiting = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        assert!(is_taken(serve(Ipv4Addr::UNSPECIFIED, port, true)));
-        drop(held.hand_over().unwrap());
-        waiting.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let reset = io::Read::read(&mut &waiting, &mut [0]).unwrap_err();
-        assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
-        assert!(is_taken(serve(Ipv4Addr::UNSPECIFIED, port, false)));
-        serve(Ipv4Addr::UNSPECIFIED, port, true).unwrap();
-        held.sockets[0].listen(1).unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn one_address_of_two_hosts_is_named_by_the_others() {
         3,
         "ip address flush dev eth0; ip address add 10.77.0.10/24 dev eth0; ip route add default dev eth0",
     );
-    for report in &together(&lab, "--timeout 4s")[1..3] {
+    for report in &together(&lab, "--timeout 8s")[1..3] {
         assert_ne!(report.code, 0, "{}", report.rendered);
         // On the way to a world of three if the third node had come by then, and else why there is none.
         let met = report.bad().contains(&"problem rendezvous".to_owned());

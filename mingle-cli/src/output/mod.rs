@@ -30,7 +30,7 @@ pub(crate) use file::beside;
 
 /// How often to try again while another process has the lock.
 const AGAIN: Duration = Duration::from_millis(20);
-/// How often at most: for a second in all, since this node answers no other node meanwhile.
+/// How often at most: for a second a file, since this node answers no other node meanwhile.
 const TRIES: usize = 50;
 
 /// A file for a result.

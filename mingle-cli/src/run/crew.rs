@@ -184,5 +184,6 @@ pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
 
 /// The process group in the foreground of the terminal that controls this process; none without a terminal.
 fn foreground() -> Option<Pid> {
-    tcgetpgrp(File::open("/dev/tty").ok()?).ok()
+    // A sandbox may have no /dev/tty.
+    File::open("/dev/tty").map_or_else(|_| tcgetpgrp(io::stdin()), tcgetpgrp).ok()
 }

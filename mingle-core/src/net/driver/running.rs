@@ -391,7 +391,8 @@ impl RunningWorld {
     /// Returns whether there may be more to read.
     fn read(&mut self) -> bool {
         let world = &mut self.world;
-        self.driver.read(try_recv_from, BATCH, |_, from, datagram| world.handle_datagram(from, datagram))
+        self.driver
+            .read(try_recv_from, BATCH, |now, from, datagram| world.handle_datagram(now, from, datagram))
     }
 
     #[cfg(test)]

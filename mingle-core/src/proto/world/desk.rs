@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rand::RngExt as _;
 
-use super::World;
+use super::{Time, World};
 use crate::model::NodeId;
 use crate::proto::report::Failure;
 use crate::wire::{Message, Refusal};
@@ -16,7 +16,7 @@ const OTHERS: usize = 4;
 
 impl World {
     /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
-    pub(crate) fn handle_datagram(&mut self, from: SocketAddr, bytes: &[u8]) {
+    pub(crate) fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
         let Ok((header, message)) = self.shared.codec.decode(bytes) else { return };
         let to_all = header.recipient == NodeId::ALL;
         let is_recipient = to_all || [NodeId::ANYONE, self.own.id].contains(&header.recipient);
@@ -26,8 +26,10 @@ impl World {
         let generation = self.reign.epoch.generation;
         match message {
             Message::Solicit(_) | Message::Announce(_) | Message::Query => {
-                self.ask_leader();
-                let members = self.plan.as_ref().map_or(1, |plan| plan.seats().len());
+                self.ask_leader(now);
+                // A node that has no seat hears the question beside all that wait.
+                let waiting = || usize::try_from(self.reign.waiting).unwrap_or(usize::MAX);
+                let members = self.plan.as_ref().map_or_else(waiting, |plan| plan.seats().len()).max(1);
                 let answers = !to_all || self.leads() || self.shared.rng.random_range(0..members) < OTHERS;
                 if let Some(leader) = self.who_knows().filter(|_| answers).cloned() {
                     let running = self.shared.running(leader.id, generation, &leader.addresses);
@@ -76,7 +78,6 @@ mod tests {
     use crate::proto::config::Config;
     use crate::proto::shared::Shared;
     use crate::proto::tests::{codec, endpoint, id, tag};
-    use crate::proto::timer::Time;
     use crate::proto::world::Action;
     use crate::wire::world::{Plan, RoundId, Terms};
     use crate::wire::{Header, Running};
@@ -111,7 +112,7 @@ mod tests {
             message: &Message,
         ) -> Vec<(SocketAddr, Message)> {
             let header = Header { sender: id(from), recipient };
-            self.handle_datagram(endpoint(from), &codec().encode(header, message));
+            self.handle_datagram(Time::ZERO, endpoint(from), &codec().encode(header, message));
             self.sent()
         }
 

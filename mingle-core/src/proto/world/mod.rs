@@ -419,9 +419,10 @@ impl World {
         if self.actions.is_empty() && std::mem::take(&mut self.is_dirty) {
             self.settle();
         }
-        let order = |world: &mut Self| world.peers.poll_order(world.shared.now).map(Action::Carry);
-        let output = |world: &mut Self| world.shared.next_output().map(Action::Output);
-        self.actions.pop_front().or_else(|| order(self)).or_else(|| output(self))
+        // What was to be done in a round comes before the word that its world has formed.
+        let output = self.shared.next_output().map(Action::Output);
+        let action = output.or_else(|| self.actions.pop_front());
+        action.or_else(|| self.peers.poll_order(self.shared.now).map(Action::Carry))
     }
 
     fn at(&mut self, now: Time) {
@@ -812,7 +813,8 @@ impl World {
     }
 
     fn enter(&mut self, plan: Arc<Plan>) {
-        if self.is_guest() {
+        if self.epoch.origin == 0 {
+            // The world has just grown by this node.
             self.grows();
         }
         let round = plan.round;

@@ -50,12 +50,12 @@ impl World {
 
     /// Somebody looks for the job. A node that waits for its first seat has nothing to say, so it does not
     /// notice that its leader is stopped: it asks whether the leader is there.
-    pub(super) fn ask_leader(&mut self) {
-        if self.is_guest()
-            && let Some(peer) = self.peers.get_mut(self.reign.leader.id)
-        {
-            peer.link.say_again(STATUS);
-            self.is_dirty = true;
+    pub(super) fn ask_leader(&mut self, now: Time) {
+        if self.is_guest() {
+            self.at(now);
+            if let Some(peer) = self.peers.get_mut(self.reign.leader.id) {
+                peer.link.say_again(STATUS);
+            }
         }
     }
 

@@ -226,16 +226,9 @@ impl Body {
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
         // roster, has no port for sessions; RoCE; nothing must be the same; paths to the master alone; no
-        // key; no user; no traits; no limit of its patience.
+        // key; no user; no traits.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8)
-            .number(0)
-            .bytes(&[1, 1, 0])
-            .bytes(&fabric)
-            .bytes(&[0, 0, 0, 0, 0])
-            .number(0)
-            .bytes(&[0])
-            .0
+        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0).0
     }
 
     /// It is in no round, and has heard no misfit.

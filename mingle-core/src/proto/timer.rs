@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     Dial,
     /// The leader has not answered, or could not be reached over TCP.
     GiveUpLeader,
+    /// The leader was not heard by multicast: others may not have found it.
+    Relay,
     /// The proofs of a round take too long.
     ProofFailed,
     /// A round may begin, or its world be committed, or a member be missed in it.

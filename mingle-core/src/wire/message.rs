@@ -39,8 +39,9 @@ impl Message {
     pub(crate) fn may_be_to(&self, recipient: NodeId) -> bool {
         match self {
             Self::Announce(_) | Self::Solicit(_) => true,
+            Self::Hint(_) => recipient != NodeId::ANYONE,
             Self::Query => recipient == NodeId::ALL,
-            Self::Hint(_) | Self::Running(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
+            Self::Running(_) => ![NodeId::ALL, NodeId::ANYONE].contains(&recipient),
         }
     }
 

@@ -172,7 +172,7 @@ fn has_sessions(phase: Phase) -> bool {
 /// permit for its kind. Every frame passes.
 fn is_well_formed(kind: u8, way: Way) -> bool {
     let Way::Datagram(recipient) = way else { return true };
-    let to_all = ["Announce", "Solicit", "Query"];
+    let to_all = ["Announce", "Solicit", "Hint", "Query"];
     match recipient {
         Recipient::All => to_all.contains(&name(kind)),
         Recipient::Anyone => ["Announce", "Solicit"].contains(&name(kind)),

@@ -43,6 +43,7 @@ pub(crate) struct Follow {
     /// How many questions were sent.
     asks: usize,
     backoff: Backoff,
+    relays: Backoff,
     /// What the leader has told last.
     pub(crate) progress: Option<Progress>,
     /// What keeps the world from forming, as the leader has told last.
@@ -75,6 +76,7 @@ impl Follow {
             heard: None,
             asks: 0,
             backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
+            relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
             trouble: None,
             part: Part::default(),
@@ -213,13 +215,30 @@ impl Follow {
         is_lost && !self.is_bound(shared)
     }
 
-    pub(crate) fn on_announce(&mut self, announce: &Announce, source: SocketAddr, multicast: bool) {
+    pub(crate) fn on_announce(
+        &mut self,
+        announce: &Announce,
+        source: SocketAddr,
+        multicast: bool,
+        shared: &mut Shared,
+    ) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
         let source = if multicast && self.has_answered() { self.leader.source } else { source };
         // An announce that was overtaken knows of fewer.
         let members = announce.candidate.members.max(self.leader.candidate.members);
         let candidate = Candidate { members, ..announce.candidate.clone() };
         self.leader = Introduction { candidate, source };
+        if multicast {
+            self.relays.reset();
+        }
+        if self.joined {
+            self.set_relay(shared);
+        }
+    }
+
+    /// Sets the timer for the next hint to the leader.
+    pub(crate) fn set_relay(&mut self, shared: &mut Shared) {
+        shared.set_repeat(Timer::Relay, &mut self.relays);
     }
 
     /// The leader has a place for this node. Returns whether that is news.
@@ -229,6 +248,7 @@ impl Follow {
             for timer in [Timer::Ask, Timer::GiveUpLeader] {
                 shared.timers.stop(timer);
             }
+            self.set_relay(shared);
             shared.event(Event::Following(self.leader.candidate.peer()));
         }
         joins
@@ -362,7 +382,7 @@ impl Follow {
     /// Leaves this leader and closes every connection to it.
     pub(crate) fn stop(mut self, shared: &mut Shared) {
         self.leave_round(shared);
-        for timer in [Timer::Ask, Timer::GiveUpLeader] {
+        for timer in [Timer::Ask, Timer::GiveUpLeader, Timer::Relay] {
             shared.timers.stop(timer);
         }
         // Whoever was not bound when it left must not be bound by a word that is written then.

@@ -33,6 +33,9 @@ impl Node {
             }
             Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
             Message::Hint(to) => {
+                if recipient == Recipient::All && self.follows(to.candidate.id) {
+                    self.seek.hear_relay(&self.shared);
+                }
                 // Somebody hears that it leads.
                 self.memory.hear(to.candidate.id, self.shared.now);
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
@@ -110,7 +113,7 @@ impl Node {
             self.seek.blocklist.answered(candidate.id);
         }
         if let Some(follow) = self.follow.as_mut().filter(|follow| follow.leader_id() == candidate.id) {
-            follow.on_announce(announce, source, recipient != Recipient::This);
+            follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
             if follow.joined {
                 self.memory.named(&announce.count.newest);
             }

@@ -349,6 +349,7 @@ impl Node {
                 Some(suspected) => self.look_at(suspected.leader_id()),
                 None => self.give_up_leader(),
             },
+            Timer::Relay => self.relay(),
             Timer::ProofFailed => {
                 self.with_follow(Follow::proof_failed);
                 self.lead.proof_failed(&mut self.shared);

@@ -139,6 +139,14 @@ impl Node {
         }
     }
 
+    /// The leader was not heard by multicast: tells all nodes of it, since others may not have found it.
+    pub(super) fn relay(&mut self) {
+        if let Some(follow) = &mut self.follow {
+            follow.set_relay(&mut self.shared);
+            self.seek.relay(follow, &mut self.shared);
+        }
+    }
+
     /// The last call may be over: the nodes that are here form the world.
     pub(super) fn on_last_call(&mut self) {
         if !self.leads() {

@@ -11,6 +11,8 @@ use crate::proto::shared::{Recipient, Shared};
 use crate::proto::timer::Timer;
 use crate::wire::Message;
 
+/// Between two hints by multicast, by any members, that a leader exists.
+const RELAY: Duration = Duration::from_secs(2);
 /// Between two announces by multicast of a leader in a large world, because newcomers announce themselves.
 const NEWCOMERS: Duration = Duration::from_millis(10);
 
@@ -70,6 +72,20 @@ impl Seek {
             Recipient::All => self.put_solicit_off(shared),
             Recipient::This => {}
         }
+    }
+
+    /// A member's leader was silent, and is asked by unicast. Others may not have found it: multicasts a hint
+    /// to it, unless another member has just done so.
+    pub(crate) fn relay(&mut self, follow: &Follow, shared: &mut Shared) {
+        if follow.waits() && self.relayed.is_none_or(|at| shared.now >= at + RELAY) {
+            self.relayed = Some(shared.now);
+            shared.multicast(&Message::Hint(follow.leader.clone()));
+        }
+    }
+
+    /// Another member has multicast a hint to this node's leader.
+    pub(crate) fn hear_relay(&mut self, shared: &Shared) {
+        self.relayed = Some(shared.now);
     }
 
     /// Another node has just asked for a leader, so that this node need not (Trickle, RFC 6206). A node that

@@ -672,7 +672,7 @@ impl World {
             self.reign = reign;
             self.follow();
         } else if self.walk.is_some() && (from == reign.leader.id || self.plan.is_none()) && !runs_beside {
-            // The own leader is lost, and this node leads; or it names its leader to a node that has no world.
+            // The own leader is lost, and that node leads; or it names its leader to a node without a world.
             self.reign = reign;
             self.follow();
         }

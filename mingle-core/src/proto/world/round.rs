@@ -112,7 +112,8 @@ impl World {
         }
     }
 
-    /// This process was stopped for so long: what the others have answered meanwhile may have yet to be heard.
+    /// This process was stopped for so long: what the others have answered meanwhile may have yet to be
+    /// heard.
     pub(super) fn forgive_proofs(&mut self, stopped: Duration) {
         if let Some(ends) = self.shared.timers.get(Timer::ProofFailed).filter(|_| stopped >= STOPPED) {
             self.shared.timers.set(Timer::ProofFailed, ends + stopped);

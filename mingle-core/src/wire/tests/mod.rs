@@ -245,6 +245,7 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.encode().0 {
             1 | 2 => (true, true, true),
+            3 => (true, false, true),
             5 => (true, false, false),
             _ => (false, false, true),
         };

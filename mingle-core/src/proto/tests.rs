@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 
 use super::{ConnId, Ending, Ends, Node, Order, Output, Time, Way};
-use crate::model::{JobId, JobTag, NodeId};
+use crate::model::{HostName, JobId, JobTag, Member, Metadata, NodeId, Rank};
 use crate::wire::{Codec, Frame, Said};
 
 pub(super) fn tag() -> JobTag {
@@ -22,6 +22,19 @@ pub(super) fn id(node: u8) -> NodeId {
 
 pub(super) fn endpoint(node: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node], 29500))
+}
+
+/// Node `node`, counted from 1, in a world in which the nodes have their ranks in the order of their numbers.
+pub(super) fn seat(node: u8) -> Member {
+    Member {
+        rank: Rank(u32::from(node) - 1),
+        id: id(node),
+        host: HostName::new("host"),
+        address: endpoint(node),
+        slots: 1,
+        metadata: Metadata::default(),
+        session_port: 41_877,
+    }
 }
 
 /// A node, and the other ends of its sessions: node `n` has the connection `n`, and acknowledges at once what

@@ -379,13 +379,8 @@ impl RunningWorld {
             // Newcomers find this node by its file.
             driver.keep_seed_file();
         }
-        self.follow_config();
-    }
-
-    /// What this node brings to its next worlds.
-    fn follow_config(&mut self) {
-        let config = self.driver.config(self.sessions.port());
-        self.world.set_config(self.driver.now(), config);
+        let config = driver.config(self.sessions.port());
+        self.world.set_config(driver.now(), config);
     }
 
     /// Returns whether there may be more to read.

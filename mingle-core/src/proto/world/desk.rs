@@ -8,6 +8,7 @@ use rand::RngExt as _;
 use super::{Time, World};
 use crate::model::NodeId;
 use crate::proto::report::Failure;
+use crate::wire::world::STATUS;
 use crate::wire::{Message, Refusal};
 
 /// Of all that hear the question of a newcomer or an observer to all, the leader answers, which may not hear
@@ -49,6 +50,17 @@ impl World {
         }
     }
 
+    /// Somebody looks for the job. A node that waits for its first seat has nothing to say, so it does not
+    /// notice that its leader is stopped: it asks whether the leader is there.
+    pub(super) fn ask_leader(&mut self, now: Time) {
+        if self.is_guest() {
+            self.at(now);
+            if let Some(peer) = self.peers.get_mut(self.reign.leader.id) {
+                peer.link.say_again(STATUS);
+            }
+        }
+    }
+
     /// Asks all nodes, and those at these addresses, who leads.
     pub(crate) fn ask(&mut self, seeds: &[SocketAddr]) {
         let solicit = self.shared.solicit();
@@ -73,27 +85,18 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, Member, Metadata, Rank, Roster};
+    use crate::model::{HostName, Lineage, Roster};
     use crate::proto::Output;
     use crate::proto::config::Config;
     use crate::proto::shared::Shared;
-    use crate::proto::tests::{codec, endpoint, id, tag};
+    use crate::proto::tests::{codec, endpoint, id, seat, tag};
     use crate::proto::world::Action;
     use crate::wire::world::{Plan, RoundId, Terms};
     use crate::wire::{Header, Running};
 
     /// Node 2 in the fourth world of its job, of so many nodes, of which `leader` leads.
     fn member(seed: u64, members: u8, leader: u8) -> World {
-        let member = |number: u8| Member {
-            rank: Rank(u32::from(number) - 1),
-            id: id(number),
-            host: HostName::new("host"),
-            address: endpoint(number),
-            slots: 1,
-            metadata: Metadata::default(),
-            session_port: 41_877,
-        };
-        let roster = Roster::new((1..=members).map(member).collect()).unwrap();
+        let roster = Roster::new((1..=members).map(seat).collect()).unwrap();
         let round = RoundId { leader: id(leader), number: 1 };
         let epoch = Lineage { generation: 3, origin: 7 };
         let plan = Plan { round, epoch, terms: Terms { roster, ..Terms::default() } };

@@ -27,7 +27,7 @@ impl Growth {
     }
 
     fn pause(self, least: Duration) -> Duration {
-        least.saturating_mul(1u32.checked_shl(self.doubled).unwrap_or(u32::MAX)).min(LONGEST)
+        least.saturating_mul(2_u32.saturating_pow(self.doubled)).min(LONGEST)
     }
 
     /// When the next growth may be.

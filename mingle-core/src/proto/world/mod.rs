@@ -64,7 +64,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// What a [`World`] asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Send this datagram.
+    /// Do what a rendezvous asks for, too: send a datagram, prove a path, report an event.
     Output(Output),
     /// Of a dial, report what comes of it by [`World::opened`] or [`World::dial_failed`].
     Carry(Order),

@@ -155,8 +155,8 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, Link, Member, Metadata, Paths, Rank, Roster};
-    use crate::proto::tests::{endpoint, id, tag};
+    use crate::model::{Lineage, Link, Paths, Roster};
+    use crate::proto::tests::{endpoint, id, seat, tag};
     use crate::proto::world::Action;
     use crate::proto::{Config, Output};
     use crate::wire::Reach;
@@ -164,18 +164,9 @@ mod tests {
 
     #[test]
     fn a_node_that_was_stopped_hears_the_answers_before_it_says_that_paths_are_broken() {
-        let member = |number: u8| Member {
-            rank: Rank(u32::from(number) - 1),
-            id: id(number),
-            host: HostName::new("host"),
-            address: endpoint(number),
-            slots: 1,
-            metadata: Metadata::default(),
-            session_port: 1,
-        };
         let link = |number: u8| Link { address: endpoint(number).ip(), prefix: 24, mtu: 1500 };
         let terms = Terms {
-            roster: Roster::new((1..=3).map(member).collect()).unwrap(),
+            roster: Roster::new((1..=3).map(seat).collect()).unwrap(),
             reached: (1..=3).map(|number| Reach::new(40_000, [link(number)])).collect(),
             paths: Paths::All,
             ..Terms::default()

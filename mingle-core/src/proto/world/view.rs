@@ -3,7 +3,7 @@
 use super::{Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
 use crate::proto::Config;
-use crate::wire::world::{Command, Contact, Phase, Reign, RoundId, STATUS, WorldSaid};
+use crate::wire::world::{Command, Contact, Phase, Reign, RoundId, WorldSaid};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -46,17 +46,6 @@ impl World {
     /// have yet to come, or be cut off, and is dialled. One that is lost may lead another part of the job.
     pub(crate) fn expects(&self, id: NodeId) -> bool {
         id == self.own.id || (self.seat_of(id).is_some() && !self.dead.contains(&id))
-    }
-
-    /// Somebody looks for the job. A node that waits for its first seat has nothing to say, so it does not
-    /// notice that its leader is stopped: it asks whether the leader is there.
-    pub(super) fn ask_leader(&mut self, now: Time) {
-        if self.is_guest() {
-            self.at(now);
-            if let Some(peer) = self.peers.get_mut(self.reign.leader.id) {
-                peer.link.say_again(STATUS);
-            }
-        }
     }
 
     /// Whether this node leads, and no other node is there.

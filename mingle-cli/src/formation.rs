@@ -1,6 +1,6 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
@@ -8,7 +8,7 @@ use mingle_core::tools::{duration, interfaces};
 use mingle_core::{Assignment, Formed};
 
 use crate::config::Settings;
-use crate::events::Timings;
+use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
@@ -20,22 +20,28 @@ use crate::{caller, stderr};
 pub(crate) struct Formation<'a> {
     pub(crate) config: &'a Settings,
     found: &'a Found,
-    pub(crate) assignment: &'a Assignment,
+    pub(crate) assignment: Assignment,
+    /// The variables of the format on stdout, and those that stay as the user has set them.
+    pub(crate) variables: Variables,
     fabric: Vec<(&'static str, String)>,
     /// The formats of the files beside the result.
     beside: Vec<Format>,
-    timings: Timings,
+    /// How long it took, in milliseconds.
+    formed_ms: Option<u64>,
 }
 
 impl<'a> Formation<'a> {
     pub(crate) fn new(
         config: &'a Settings,
         found: &'a Found,
-        assignment: &'a Assignment,
-        timings: Timings,
-    ) -> Self {
+        assignment: Assignment,
+        journal: &Journal,
+    ) -> Result<Self, Stop> {
         let (fabric, beside) = (found.variables(&assignment.formed.verdict), config.files().collect());
-        Self { config, found, assignment, fabric, beside, timings }
+        let (variables, formed_ms) = (Variables::default(), journal.formed_ms);
+        let mut formation = Self { config, found, assignment, variables, fabric, beside, formed_ms };
+        formation.variables = config.format.variables(formation.facts(), environment)?;
+        Ok(formation)
     }
 
     pub(crate) fn facts(&self) -> Facts<'_> {
@@ -50,21 +56,17 @@ impl<'a> Formation<'a> {
         facts
     }
 
-    /// The variables of a format, and those that stay as the user has set them.
-    pub(crate) fn variables(&self, format: Format) -> Result<Variables, Stop> {
-        Ok(format.variables(self.facts(), environment)?)
-    }
-
-    /// The world in a format.
-    pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<String, Stop> {
-        formed_text(format, self.facts(), variables, self.timings)
+    /// The world in the format on stdout.
+    pub(crate) fn text(&self) -> Result<String, Stop> {
+        formed_text(self.config.format, self.facts(), &self.variables, self.formed_ms)
     }
 
     /// Tells the program that holds this one of the world of this generation.
-    pub(crate) fn tell(&self, variables: &Variables, generation: u32, listener: Option<TcpListener>) {
-        self.report(variables);
+    pub(crate) fn tell(mut self, generation: u32) {
+        self.report();
+        let listener = self.assignment.listener.take();
         let told = || {
-            let mut document = document(self.facts(), variables, self.timings);
+            let mut document = document(self.facts(), &self.variables, self.formed_ms);
             document["generation"] = generation.into();
             document
         };
@@ -80,7 +82,7 @@ impl<'a> Formation<'a> {
         for output in &self.config.outputs {
             facts.template = output.template.as_ref();
             let variables = output.format.variables(facts, environment)?;
-            let text = formed_text(output.format, facts, &variables, self.timings)?;
+            let text = formed_text(output.format, facts, &variables, self.formed_ms)?;
             output.write(&text).map_err(|error| {
                 let path = output.path.display();
                 let what = format!("the world has formed, but {path} of --output cannot be written: {error}");
@@ -91,22 +93,22 @@ impl<'a> Formation<'a> {
     }
 
     /// Prints warnings about this world on stderr, and how long it took to form.
-    pub(crate) fn report(&self, variables: &Variables) {
-        for kept in variables.kept() {
+    pub(crate) fn report(&self) {
+        for kept in self.variables.kept() {
             tracing::debug!("{} is set already, and stays", kept.name);
         }
         if self.config.quiet {
             return;
         }
         if let (true, Some(interface)) =
-            (variables.interface_is_unnameable(), self.assignment.interface.as_deref())
+            (self.variables.interface_is_unnameable(), self.assignment.interface.as_deref())
         {
             stderr::say(format_args!(
                 "warning: NCCL and Gloo have no way to name the interface {interface:?}; rename it, or choose another \
                  --interface"
             ));
         }
-        if let Some(address) = self.gloos_ipv4(variables) {
+        if let Some(address) = self.gloos_ipv4() {
             stderr::say(format_args!(
                 "warning: Gloo takes the IPv4 address {address} of its interface, in a world of IPv6 too, and no path \
                  to it was proved; if Gloo cannot connect, remove that address, or let the world use IPv4"
@@ -124,8 +126,8 @@ impl<'a> Formation<'a> {
         }
         stderr::warn(self.assignment.formed.sameness.lines());
         self.found.report(&self.assignment.formed.verdict);
-        fabric::warn_of_kept(variables, &self.fabric);
-        let time = duration(Duration::from_millis(self.timings.formed_ms.unwrap_or_default()));
+        fabric::warn_of_kept(&self.variables, &self.fabric);
+        let time = duration(Duration::from_millis(self.formed_ms.unwrap_or_default()));
         let losses = self.assignment.losses();
         stderr::say(format_args!("world of {world} formed in {time}{losses}: rank {rank}, master {master}"));
     }
@@ -133,10 +135,10 @@ impl<'a> Formation<'a> {
     /// In a world of IPv6, the IPv4 address that Gloo takes instead, where mingle has named the interface:
     /// Gloo asks for any family, and the kernel lists IPv4 first (`lookupAddrForIface` in Gloo's
     /// `gloo/transport/tcp/device.cc`).
-    fn gloos_ipv4(&self, variables: &Variables) -> Option<IpAddr> {
+    fn gloos_ipv4(&self) -> Option<IpAddr> {
         let name = self.assignment.interface.as_deref().filter(|_| self.assignment.formed.local.is_ipv6())?;
         let names_it = |(variable, value): &Variable| *variable == "GLOO_SOCKET_IFNAME" && value == name;
-        variables.set().iter().find(|variable| names_it(variable))?;
+        self.variables.set().iter().find(|variable| names_it(variable))?;
         let all = interfaces(&self.config.rendezvous.network).ok()?;
         let interface = all.into_iter().find(|judged| judged.interface.name == name)?.interface;
         interface.addresses.iter().find_map(|own| Some(own.addr()).filter(IpAddr::is_ipv4))

@@ -136,17 +136,14 @@ fn run(args: Vec<OsString>, started: Instant, intent: Intent) -> Result<(), Stop
 fn form(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
     config.hold_ports()?;
     let found = prepare(config)?;
-    let formed = join::join_and_then(config, journal, |assignment, journal| {
-        let timings = journal.timings;
-        let formation = Formation::new(config, &found, &assignment, timings);
-        let variables = formation.variables(config.format)?;
-        let text = formation.text(config.format, &variables)?;
+    let (formation, text) = join::join_and_then(config, journal, |assignment, journal| {
+        let formation = Formation::new(config, &found, assignment, journal)?;
+        let text = formation.text()?;
         formation.write_outputs()?;
-        Ok((assignment, timings, variables, text))
-    });
-    let (assignment, timings, variables, text) = formed?;
+        Ok((formation, text))
+    })?;
     Stdout::print(&text)?;
-    Formation::new(config, &found, &assignment, timings).report(&variables);
+    formation.report();
     Ok(())
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct ProgressView<'a> {
 impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &'a Settings, journal: &'a mut Journal) -> Self {
-        let live = if journal.timings.formed_ms.is_some() { None } else { live(config) };
+        let live = if journal.formed_ms.is_some() { None } else { live(config) };
         Self { journal, shown: Shown { joined: 1, line: String::new() }, config, live }
     }
 

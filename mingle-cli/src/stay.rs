@@ -16,7 +16,6 @@
 
 use std::io;
 
-use mingle_core::env::Format;
 use mingle_core::{Change, End, Happening, Session};
 use tokio::net::UnixStream;
 
@@ -39,18 +38,16 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
         loop {
             // The word that was read has made the earlier ones ready.
             let mut signals = Signals::new(&[])?;
-            let mut assignment = join::meet(&mut session, config, journal, &mut signals).await?;
-            let (listener, generation) = (assignment.listener.take(), session.generation());
-            let formation = Formation::new(config, &found, &assignment, journal.timings);
-            let written = formation.write_outputs().and_then(|()| formation.variables(Format::JSON));
-            let variables = match written {
-                Ok(variables) => variables,
+            let assignment = join::meet(&mut session, config, journal, &mut signals).await?;
+            let written = Formation::new(config, &found, assignment, journal)
+                .and_then(|formation| formation.write_outputs().map(|()| formation));
+            match written {
+                Ok(formation) => formation.tell(session.generation()),
                 Err(stop) => {
                     session.leave(End::Exited(stop.code().get())).await;
                     return Err(stop);
                 }
-            };
-            formation.tell(&variables, generation, listener);
+            }
             if !config.rendezvous.stays || !attend(config, &mut session, &words, journal).await? {
                 return Ok(());
             }

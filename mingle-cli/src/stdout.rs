@@ -13,7 +13,6 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::events::Timings;
 use crate::exit::Stop;
 use crate::intent::Intent;
 
@@ -94,13 +93,13 @@ pub(crate) fn formed_text(
     format: Format,
     facts: Facts<'_>,
     variables: &Variables,
-    timings: Timings,
+    formed_ms: Option<u64>,
 ) -> Result<String, Stop> {
-    format.render(facts, variables)?.map_or_else(|| json_text(&document(facts, variables, timings)), Ok)
+    format.render(facts, variables)?.map_or_else(|| json_text(&document(facts, variables, formed_ms)), Ok)
 }
 
 /// A formed world in JSON, as docs/reference.md describes it. Scripts rely on the names of its fields.
-pub(crate) fn document(facts: Facts<'_>, variables: &Variables, timings: Timings) -> Value {
+pub(crate) fn document(facts: Facts<'_>, variables: &Variables, formed_ms: Option<u64>) -> Value {
     let formed = facts.formed;
     let node = |node: &Member| {
         json!({
@@ -133,7 +132,7 @@ pub(crate) fn document(facts: Facts<'_>, variables: &Variables, timings: Timings
             "warnings": warnings.collect::<Vec<_>>(),
         },
         "differences": formed.sameness.lines(),
-        "timings": timings,
+        "timings": { "formed_ms": formed_ms },
         // Null if the rendezvous did not collect it.
         "roster": roster,
     })
@@ -206,7 +205,7 @@ mod tests {
         let mut facts = Facts::new(&job, &formed);
         (facts.interface, facts.slots_given) = (Some("eth0"), true);
         let variables = Variables::new(facts, |_| None);
-        let printed = formed_text(Format::JSON, facts, &variables, Timings::default()).unwrap();
+        let printed = formed_text(Format::JSON, facts, &variables, None).unwrap();
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
         let expected = json!({
             "job": "it's 100%",

@@ -13,7 +13,6 @@ use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
 use mingle_core::{Assignment, Change, End, Event, Formed, HostName, Rank, Rendezvous, Warning, WorldSize};
 use nix::libc::{O_NONBLOCK, PIPE_BUF};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -43,15 +42,9 @@ pub(crate) struct Journal {
     missing: Vec<RankRange>,
     /// The first warnings.
     pub(crate) warnings: Vec<Warning>,
-    /// How long the last formation took.
-    pub(crate) timings: Timings,
-    goodput: Goodput,
-}
-
-/// How long a formation took, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Timings {
+    /// How long the last formation took, in milliseconds.
     pub(crate) formed_ms: Option<u64>,
+    goodput: Goodput,
 }
 
 impl Journal {
@@ -79,7 +72,7 @@ impl Journal {
             joined: 0,
             missing: Vec::new(),
             warnings: Vec::new(),
-            timings: Timings::default(),
+            formed_ms: None,
             goodput: Goodput::default(),
         })
     }
@@ -149,14 +142,14 @@ impl Journal {
 
     /// The world has formed.
     pub(crate) fn formed(&mut self, assignment: &Assignment) {
-        self.timings.formed_ms = Some(since(self.begun));
+        self.formed_ms = Some(since(self.begun));
         let Formed { rank, world, master, sameness, .. } = &assignment.formed;
         let mut facts = json!({
             "rank": rank.get(),
             "world": world.get(),
             "master": { "address": master.ip(), "port": master.port() },
             "differences": sameness.lines(),
-            "timings": self.timings,
+            "timings": { "formed_ms": self.formed_ms },
         });
         if let Some(lost) = self.goodput.formed(now()) {
             facts["lost"] = lost;
@@ -218,7 +211,7 @@ impl Journal {
     pub(crate) fn restart(&mut self, generation: u32) {
         self.meet(None);
         self.begun = now();
-        self.timings = Timings::default();
+        self.formed_ms = None;
         self.write("restart", json!({ "generation": generation }));
     }
 

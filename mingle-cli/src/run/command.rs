@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use mingle_core::env::{Format, Template, Variables};
+use mingle_core::env::{Format, Template};
 use nix::unistd::{AccessFlags, eaccess};
 
 use super::crew::Worker;
@@ -89,7 +89,6 @@ impl Command {
     pub(super) fn in_world(
         &self,
         formation: &Formation<'_>,
-        variables: &Variables,
         generation: Option<u32>,
         worker: Option<Worker>,
     ) -> Result<process::Command, Stop> {
@@ -116,7 +115,7 @@ impl Command {
         let mut words = words.into_iter();
         let mut process = process::Command::new(words.next().unwrap_or_default());
         process.args(words);
-        variables.apply(&mut process);
+        formation.variables.apply(&mut process);
         if let Some(worker) = worker {
             // The names of torchrun, where RANK and WORLD_SIZE count workers.
             let own = [

@@ -67,11 +67,10 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
 /// Becomes the command once the world has formed.
 fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut Journal) -> Result<(), Stop> {
     let mut process = join::join_and_then(config, journal, |assignment, journal| {
-        let formation = Formation::new(config, found, &assignment, journal.timings);
-        let variables = formation.variables(config.format)?;
+        let formation = Formation::new(config, found, assignment, journal)?;
         formation.write_outputs()?;
-        let process = command.in_world(&formation, &variables, None, None)?;
-        formation.report(&variables);
+        let process = command.in_world(&formation, None, None)?;
+        formation.report();
         Ok(process)
     })?;
     journal.command_started(std::process::id());

@@ -72,7 +72,7 @@ async fn supervised(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
     loop {
         let assignment = join::meet(&mut session, run.config, journal, &mut signals).await?;
         guard.get_or_insert_with(|| Guard::start(&run.mark, run.config.rendezvous.stop_timeout));
-        let attended = Box::pin(attend(run, (&assignment, &mut session), &mut signals, journal));
+        let attended = Box::pin(attend(run, (assignment, &mut session), &mut signals, journal));
         if let After::Ends(code) = attended.await? {
             return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, None)));
         }
@@ -82,12 +82,11 @@ async fn supervised(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
-    (assignment, session): (&Assignment, &mut Session),
+    (assignment, session): (Assignment, &mut Session),
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<After, Stop> {
-    let formation = Formation::new(run.config, run.found, assignment, journal.timings);
-    let crew = match begin(run, &formation, session.generation(), signals).await {
+    let crew = match begin(run, (assignment, session.generation()), signals, journal).await {
         Ok(crew) => crew,
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
@@ -128,17 +127,17 @@ async fn attend(
 /// The command, started in this world, unless a signal has arrived before.
 async fn begin(
     run: &Run<'_>,
-    formation: &Formation<'_>,
-    generation: u32,
+    (assignment, generation): (Assignment, u32),
     signals: &mut Signals,
+    journal: &Journal,
 ) -> Result<Crew, Stop> {
-    let variables = formation.variables(run.config.format)?;
+    let formation = Formation::new(run.config, run.found, assignment, journal)?;
     formation.write_outputs()?;
     if let Some(signal) = signals.arrived().await {
         return Err(Stop::Signal(signal));
     }
     let member = |worker| {
-        let command = run.command.in_world(formation, &variables, Some(generation), worker)?;
+        let command = run.command.in_world(&formation, Some(generation), worker)?;
         Ok::<_, Stop>((command, worker))
     };
     let slots = formation.assignment.formed.slots;
@@ -150,6 +149,6 @@ async fn begin(
     };
     let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
-    formation.report(&variables);
+    formation.report();
     Ok(crew)
 }

@@ -51,7 +51,7 @@ pub type Variable = (&'static str, String);
 /// assert!(variables.set().contains(&("RANK", "2".to_owned())));
 /// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables {
     set: Vec<Variable>,
     unset: Vec<String>,

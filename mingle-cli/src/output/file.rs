@@ -5,10 +5,8 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
+use mingle_core::tools;
 use nix::unistd::{AccessFlags, eaccess};
-
-/// How many names are tried for the new file. Runs that were killed may have left some of them.
-const NAMES: u32 = 100;
 
 /// The most symbolic links that are followed, as in the kernel.
 const LINKS: u32 = 40;
@@ -62,14 +60,19 @@ pub(super) fn is_refused(error: &io::Error) -> bool {
     )
 }
 
-/// Writes a file beside `path`, which `place` then puts there.
+/// Writes a new file in the folder of `path`, which `place` then puts there. No other file has its name,
+/// which is random: a run that was killed may have left its own, and processes of two containers may have
+/// the same ID.
 pub(crate) fn beside(
     path: &Path,
     bytes: &[u8],
     old: Option<&fs::Metadata>,
     place: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (file, new) = create_beside(path)?;
+    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.display();
+    let random = u64::from_be_bytes(tools::random().map_err(io::Error::other)?);
+    let new = path.with_file_name(format!(".{name}.mingle-{random:016x}"));
+    let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
     // Closed at its end: no process may have a program open for writing when another one executes it.
     let write = |mut file: File| {
         if let Some(old) = old {
@@ -87,19 +90,6 @@ pub(crate) fn beside(
         let _ = fs::remove_file(&new);
     }
     placed
-}
-
-/// A new file in the same folder, under a name that no other process uses.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
-    for number in 0..NAMES {
-        let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&new) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            result => return Ok((result?, new)),
-        }
-    }
-    Err(io::Error::other(format!("too many files '.{name}.mingle-*' beside it; remove them")))
 }
 
 /// Writes the file itself. Where that fails, as on a full disk, the old text stays.

@@ -90,8 +90,6 @@ fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
     fs::write(&file, "old").unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     symlink("file", &output.path).unwrap();
-    // A leftover of a killed process with the same ID.
-    fs::write(folder.0.join(format!(".file.mingle-{}-0", std::process::id())), "").unwrap();
     output.write("new").unwrap();
     assert!(fs::symlink_metadata(&output.path).unwrap().is_symlink());
     assert_eq!(fs::read_to_string(&file).unwrap(), "new");

@@ -72,7 +72,8 @@ impl<'a> Scheduler<'a> {
         let (mut counted, mut listed) = (Vec::new(), Vec::new());
         for source in &SOURCES {
             let Some(size) = self.size(source)? else { continue };
-            let is_list = matches!(source.world, Some(Number::Hosts(Hosts::File(_))));
+            let is_list =
+                matches!((source.world, source.hosts), (Some(Number::CountOfHosts), Some(Hosts::File(_))));
             let size = Provided { variable: size.variable, value: size.value.into() };
             if is_list { listed.push(size) } else { counted.push(size) }
         }
@@ -134,10 +135,9 @@ impl<'a> Scheduler<'a> {
     /// The addresses of other nodes, of the first scheduler that has some: [`SEEDS`] at most.
     pub(crate) fn seeds(&self) -> Result<Option<Provided<HostList>>, Stop> {
         for source in &SOURCES {
-            let Some(hosts) = source.hosts else { continue };
-            let Some(Provided { variable, value: mut names }) = self.hosts(hosts)? else { continue };
+            let Some(Provided { variable, value: mut names }) = self.hosts(source)? else { continue };
             // Where several jobs of one node each form one world, the list has this node alone.
-            if matches!(hosts, Hosts::List { .. }) && names.len() == 1 {
+            if matches!(source.hosts, Some(Hosts::List { .. })) && names.len() == 1 {
                 continue;
             }
             names.truncate(SEEDS);
@@ -180,11 +180,12 @@ impl<'a> Scheduler<'a> {
                 // The index counts the pods of one task, and mingle is not told of which.
                 _ => Ok(None),
             },
-            Some(Number::Hosts(list)) => Ok(self.hosts(list)?.map(counted)),
-            Some(Number::Item { own, list }) => {
-                let (own_name, hosts) = (self.text(own)?, self.hosts(Hosts::Json(list))?);
+            Some(Number::CountOfHosts) => Ok(self.hosts(source)?.map(counted)),
+            Some(Number::PlaceOf(own)) => {
+                let (own_name, hosts) = (self.text(own)?, self.hosts(source)?);
                 let (Some(own_name), Some(hosts)) = (own_name, hosts) else { return Ok(None) };
                 let Some(at) = hosts.value.iter().position(|host| *host == own_name) else {
+                    let list = hosts.variable;
                     return Err(wrong(own, &own_name, &format!("not in {list}; give --rank and --world")));
                 };
                 Ok(Some(Provided { variable: own.into(), value: u32::try_from(at).unwrap_or(u32::MAX) }))
@@ -192,8 +193,9 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The hosts of a list, each once; none where the variable is not set.
-    fn hosts(&self, hosts: Hosts) -> Result<Option<Provided<Vec<String>>>, Stop> {
+    /// The hosts that a scheduler lists, each once; none where the variable is not set.
+    fn hosts(&self, source: &SchedulerVariables) -> Result<Option<Provided<Vec<String>>>, Stop> {
+        let Some(hosts) = source.hosts else { return Ok(None) };
         let (variable, mut names): (Cow<'static, str>, Vec<String>) = match hosts {
             Hosts::Address(name) | Hosts::Json(name) | Hosts::File(name) => {
                 let Some(text) = self.text(name)? else { return Ok(None) };

@@ -15,13 +15,10 @@ pub(super) struct SchedulerVariables {
 #[derive(Clone, Copy)]
 pub(super) enum Number {
     Variable(&'static str),
-    /// The place of the host that one variable names in the JSON list of another one.
-    Item {
-        own: &'static str,
-        list: &'static str,
-    },
-    /// How many hosts these are.
-    Hosts(Hosts),
+    /// The place of the host that this variable names among the scheduler's hosts.
+    PlaceOf(&'static str),
+    /// How many hosts there are.
+    CountOfHosts,
     /// The pods of the job's one task.
     OfTask,
 }
@@ -104,8 +101,8 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     },
     // sagemaker-training-toolkit/ENVIRONMENT_VARIABLES.md.
     SchedulerVariables {
-        rank: Some(Number::Item { own: "SM_CURRENT_HOST", list: "SM_HOSTS" }),
-        world: Some(Number::Hosts(Hosts::Json("SM_HOSTS"))),
+        rank: Some(Number::PlaceOf("SM_CURRENT_HOST")),
+        world: Some(Number::CountOfHosts),
         hosts: Some(Hosts::Json("SM_HOSTS")),
         ..NONE
     },
@@ -128,14 +125,14 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // OpenPBS Reference Guide, "PBS environment variables": the file has a host once for each of its slots,
     // as Open MPI reads it (orte/mca/ras/tm/ras_tm_module.c).
     SchedulerVariables {
-        world: Some(Number::Hosts(Hosts::File("PBS_NODEFILE"))),
+        world: Some(Number::CountOfHosts),
         job: Some(JobParts { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
         hosts: Some(Hosts::File("PBS_NODEFILE")),
         ..NONE
     },
     // Using Platform LSF HPC, "Automatic generation of the job host file": a line for each slot.
     SchedulerVariables {
-        world: Some(Number::Hosts(Hosts::File("LSB_DJOB_HOSTFILE"))),
+        world: Some(Number::CountOfHosts),
         job: Some(JobParts { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
         hosts: Some(Hosts::File("LSB_DJOB_HOSTFILE")),
         ..NONE

@@ -328,9 +328,11 @@ fn row((name, source): (&str, &SchedulerVariables)) -> String {
     let number = |number: Option<Number>| match number {
         None => String::new(),
         Some(Number::Variable(name)) => format!("`{name}`"),
-        Some(Number::Item { own, list }) => format!("the place of `{own}` in `{list}`"),
-        Some(Number::Hosts(Hosts::File(file))) => format!("the hosts in the file `{file}`"),
-        Some(Number::Hosts(list)) => format!("the hosts of {}", hosts(list)),
+        Some(Number::PlaceOf(own)) => format!("the place of `{own}` in {}", source.hosts.map(hosts).unwrap()),
+        Some(Number::CountOfHosts) => match source.hosts.unwrap() {
+            Hosts::File(file) => format!("the hosts in the file `{file}`"),
+            list => format!("the hosts of {}", hosts(list)),
+        },
         Some(Number::OfTask) => format!("`{}<TASK>{}`", table::OF_TASKS, table::NUMBER),
     };
     let job = |JobParts { prefix, variable, step }: &JobParts| {

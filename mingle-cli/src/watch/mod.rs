@@ -57,8 +57,7 @@ trait Scene {
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = args.format.as_deref() == Some("json");
-    let WatchedJobs { job, secret, network, limit } =
-        WatchedJobs::read(args, &|name| std::env::var_os(name))?;
+    let (job, secret, network, limit) = subject(args, &|name| std::env::var_os(name))?;
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     runtime()?.block_on(async {
         let (opened, scene): (_, Box<dyn Scene>) = match job {
@@ -71,34 +70,26 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     })
 }
 
-/// The subject of a watch: one job, or all jobs on a link.
-#[derive(Debug)]
-struct WatchedJobs {
-    job: Option<JobId>,
-    secret: Option<Secret>,
-    network: Network,
-    limit: Option<Duration>,
-}
+/// The job to watch, or none for all, and its secret; the network, and for how long.
+type Subject = (Option<JobId>, Option<Secret>, Network, Option<Duration>);
 
-impl WatchedJobs {
-    fn read(args: WatchArgs, environment: Environment<'_>) -> Result<Self, Stop> {
-        let reader = Reader(environment);
-        let network = args.air.read(&reader)?;
-        let job = reader.job(args.job_id)?;
-        if job.is_none() && args.secret_file.is_some() {
-            return Err(Stop::Usage(
-                "--job-id is missing: a secret opens the datagrams of one job, so name the job beside --secret-file"
-                    .to_owned(),
-            ));
-        }
-        let (secret, warnings) =
-            if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
-        stderr::warn(warnings);
-        // Not the variable, which says how long a node waits.
-        let limit = |text: &str| timeout(text).map(|limit| limit.unwrap_or(LONGEST));
-        let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", limit)?;
-        Ok(Self { job, secret, network, limit })
+fn subject(args: WatchArgs, environment: Environment<'_>) -> Result<Subject, Stop> {
+    let reader = Reader(environment);
+    let network = args.air.read(&reader)?;
+    let job = reader.job(args.job_id)?;
+    if job.is_none() && args.secret_file.is_some() {
+        return Err(Stop::Usage(
+            "--job-id is missing: a secret opens the datagrams of one job, so name the job beside --secret-file"
+                .to_owned(),
+        ));
     }
+    let (secret, warnings) =
+        if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
+    stderr::warn(warnings);
+    // Not the variable, which says how long a node waits.
+    let limit = |text: &str| timeout(text).map(|limit| limit.unwrap_or(LONGEST));
+    let limit = Reader(&|_: &str| None).read(args.timeout, "timeout", limit)?;
+    Ok((job, secret, network, limit))
 }
 
 async fn watch(

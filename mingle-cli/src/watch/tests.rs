@@ -7,7 +7,7 @@ use super::*;
 fn only_the_variables_of_its_own_options_count() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        WatchedJobs::read(WatchArgs::default(), &|name| value(name).map(|(_, value)| (*value).into()))
+        subject(WatchArgs::default(), &|name| value(name).map(|(_, value)| (*value).into()))
     };
     let others = [
         ("MINGLE_SEED", "[x"),
@@ -18,9 +18,9 @@ fn only_the_variables_of_its_own_options_count() {
         ("MINGLE_TIMEOUT", "x"),
         ("MINGLE_MASTER_PORT", "29499"),
     ];
-    let watched = read(&others).unwrap();
-    assert!(watched.job.is_none() && watched.secret.is_none() && watched.limit.is_none());
-    assert_eq!(watched.network, Network::default());
+    let (job, secret, network, limit) = read(&others).unwrap();
+    assert!(job.is_none() && secret.is_none() && limit.is_none());
+    assert_eq!(network, Network::default());
     let ours = [
         ("MINGLE_JOB_ID", "foo"),
         ("MINGLE_SECRET", "a secret of many bytes"),
@@ -28,7 +28,7 @@ fn only_the_variables_of_its_own_options_count() {
         ("MINGLE_BROADCAST", "1"),
         ("MINGLE_INTERFACE", "eth*"),
     ];
-    let WatchedJobs { job, secret, network, .. } = read(&ours).unwrap();
+    let (job, secret, network, _) = read(&ours).unwrap();
     let job = job.unwrap();
     assert_eq!((job.as_str(), secret.is_some()), ("foo", true));
     assert_eq!(network.groups(&job)[0], "239.192.7.7:29498".parse().unwrap());

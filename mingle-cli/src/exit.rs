@@ -68,9 +68,9 @@ impl Stop {
         match self {
             Self::Ended(_, None) => {}
             Self::Rendezvous(error) if stderr::is_live() => {
-                stderr::say(format_args!("error: {}", advice::error_in_parts(error)));
+                stderr::insist(format_args!("error: {}", advice::error_in_parts(error)));
             }
-            _ => stderr::say(format_args!("error: {self}")),
+            _ => stderr::insist(format_args!("error: {self}")),
         }
     }
 }

@@ -97,9 +97,6 @@ impl<'a> Formation<'a> {
         for kept in self.variables.kept() {
             tracing::debug!("{} is set already, and stays", kept.name);
         }
-        if self.config.quiet {
-            return;
-        }
         if let (true, Some(interface)) =
             (self.variables.interface_is_unnameable(), self.assignment.interface.as_deref())
         {

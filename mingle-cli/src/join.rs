@@ -66,13 +66,13 @@ pub(crate) async fn meet(
                 progress.journal.formed(&assignment);
                 return Ok(*assignment);
             }
-            other => tell(session, &other, config, progress.journal),
+            other => tell(session, &other, progress.journal),
         }
     }
 }
 
 /// Tells programs and people what has happened.
-pub(crate) fn tell(session: &Session, happening: &Happening, config: &Settings, journal: &mut Journal) {
+pub(crate) fn tell(session: &Session, happening: &Happening, journal: &mut Journal) {
     match happening {
         Happening::Meeting(event) => journal.event(event),
         Happening::Running(change) => journal.change(change),
@@ -82,7 +82,7 @@ pub(crate) fn tell(session: &Session, happening: &Happening, config: &Settings, 
         Happening::Meeting(Event::Warning(warning)) => Some(format!("warning: {}", advice::warning(warning))),
         _ => session.sentence(happening),
     };
-    if let Some(sentence) = sentence.filter(|_| !config.quiet) {
+    if let Some(sentence) = sentence {
         stderr::say(format_args!("{sentence}"));
     }
 }

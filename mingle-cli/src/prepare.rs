@@ -7,15 +7,12 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::{same, stderr};
 
-/// Starts the log, prints warnings, looks at this host for what the others learn of it, and checks that its
+/// Prints warnings, looks at this host for what the others learn of it, and checks that its
 /// files can be written, before this node waits for others.
 pub(crate) fn prepare(config: &mut Settings) -> Result<Found, Stop> {
-    stderr::log(config.verbose);
-    if !config.quiet {
-        stderr::warn(&config.warnings);
-        if let Some(provenance) = &config.provenance {
-            stderr::say(format_args!("{provenance}"));
-        }
+    stderr::warn(&config.warnings);
+    if let Some(provenance) = &config.provenance {
+        stderr::say(format_args!("{provenance}"));
     }
     for output in &config.outputs {
         output.check().map_err(|error| {
@@ -27,8 +24,6 @@ pub(crate) fn prepare(config: &mut Settings) -> Result<Found, Stop> {
     if config.rendezvous.world.max().get() > 1 {
         config.rendezvous.traits = same::traits(config, found.machine.as_ref());
     }
-    if !config.quiet {
-        stderr::warn(found.machine.as_ref().and_then(rdma::unusable));
-    }
+    stderr::warn(found.machine.as_ref().and_then(rdma::unusable));
     Ok(found)
 }

@@ -40,7 +40,6 @@ impl<'a> ProgressView<'a> {
         self.journal.event(event);
         let Some(line) = self.shown.describe(event, &self.config.rendezvous) else { return };
         match &self.live {
-            _ if self.config.quiet => {}
             // Progress is redrawn in place; lines that may explain a failure later stay on the screen.
             Some(live) if matches!(event, Event::Progress(_) | Event::Preparing { .. }) => {
                 live.set_message(printable(&line).into_owned());

@@ -48,7 +48,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
                     return Err(stop);
                 }
             }
-            if !config.rendezvous.stays || !attend(config, &mut session, &words, journal).await? {
+            if !config.rendezvous.stays || !attend(&mut session, &words, journal).await? {
                 return Ok(());
             }
         }
@@ -56,12 +56,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
 }
 
 /// Stays with the world until the caller starts again, and returns whether it does.
-async fn attend(
-    config: &Settings,
-    session: &mut Session,
-    words: &UnixStream,
-    journal: &mut Journal,
-) -> Result<bool, Stop> {
+async fn attend(session: &mut Session, words: &UnixStream, journal: &mut Journal) -> Result<bool, Stop> {
     loop {
         let happening = tokio::select! {
             biased;
@@ -83,7 +78,7 @@ async fn attend(
                 return Ok(false);
             }
         };
-        join::tell(session, &happening, config, journal);
+        join::tell(session, &happening, journal);
         if matches!(happening, Happening::Running(Change::Finished)) {
             return Ok(false);
         }

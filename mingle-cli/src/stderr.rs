@@ -2,6 +2,7 @@
 //! lines.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 
@@ -9,8 +10,21 @@ use tracing::Level;
 
 use crate::caller;
 
-/// Writes `mingle: ` and the message. A closed or full stderr is ignored.
+thread_local! {
+    /// Whether the run of this thread has --quiet.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Writes `mingle: ` and the message, unless --quiet is given.
 pub(crate) fn say(message: fmt::Arguments<'_>) {
+    if !IS_QUIET.get() {
+        insist(message);
+    }
+}
+
+/// Writes `mingle: ` and the message, which is an error, also with --quiet. A closed or full stderr is
+/// ignored.
+pub(crate) fn insist(message: fmt::Arguments<'_>) {
     let text = message.to_string();
     let text = printable(&text);
     if caller::tell("line", || text.clone().into(), None) {
@@ -50,8 +64,10 @@ pub(crate) fn redraws(out: &impl IsTerminal) -> bool {
     out.is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// Starts the log with `--verbose`. Other runs save the time that this takes.
-pub(crate) fn log(verbose: u8) {
+/// Begins a run: from now on errors alone are said with `--quiet`, and with `--verbose` the log starts. Other
+/// runs save the time that this takes.
+pub(crate) fn begin(quiet: bool, verbose: u8) {
+    IS_QUIET.set(quiet);
     let level = match verbose {
         0 => return,
         1 => Level::DEBUG,

@@ -33,7 +33,6 @@ const WARNINGS: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Option<File>,
-    quiet: bool,
     /// When this process started, and when it began to look for this world.
     started: Instant,
     begun: Instant,
@@ -54,7 +53,8 @@ impl Journal {
         started: Instant,
         work: impl FnOnce(&mut Settings, &mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
+        stderr::begin(config.quiet, config.verbose);
+        let mut journal = Self::open(config.events.as_deref(), started)?;
         let Rendezvous { job, world, .. } = &config.rendezvous;
         let mut facts = json!({ "job": job.as_str(), "host": host_name(), "pid": std::process::id() });
         add_world(&mut facts, Some(*world));
@@ -62,10 +62,9 @@ impl Journal {
         work(config, &mut journal).inspect_err(|stop| journal.write("failed", stop.document()))
     }
 
-    fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {
+    fn open(path: Option<&Path>, started: Instant) -> Result<Self, Stop> {
         Ok(Self {
             file: path.map(open).transpose()?,
-            quiet,
             started,
             begun: started,
             leader: None,
@@ -169,7 +168,7 @@ impl Journal {
         if let Some(facts) = self.goodput.facts() {
             self.write("goodput", facts);
         }
-        if let Some(line) = self.goodput.line().filter(|_| !self.quiet) {
+        if let Some(line) = self.goodput.line() {
             stderr::say(format_args!("{line}"));
         }
     }
@@ -236,9 +235,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 self.file = None;
-                if !self.quiet {
-                    stderr::say(format_args!("warning: the file of --events gets no more lines: {error}"));
-                }
+                stderr::say(format_args!("warning: the file of --events gets no more lines: {error}"));
             }
             Ok(()) => {}
         }

@@ -13,7 +13,7 @@ fn scratch(name: &str) -> PathBuf {
 
 #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
 fn journal(path: Option<&Path>) -> Journal {
-    Journal::open(path, false, Instant::now()).unwrap()
+    Journal::open(path, Instant::now()).unwrap()
 }
 
 fn node(host: &str) -> Peer {
@@ -156,7 +156,7 @@ fn a_long_message_is_cut_so_that_its_line_fits_a_pipe() {
 fn a_file_that_cannot_be_appended_to_is_a_wrong_argument() {
     for path in ["/nonexistent/events", "/"] {
         #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
-        let stop = Journal::open(Some(Path::new(path)), false, Instant::now()).unwrap_err();
+        let stop = Journal::open(Some(Path::new(path)), Instant::now()).unwrap_err();
         assert_eq!(stop.code().get(), 2);
         assert!(
             stop.to_string().starts_with(&format!("--events (or MINGLE_EVENTS) {path}: cannot")),

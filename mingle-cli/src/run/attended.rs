@@ -89,7 +89,7 @@ impl<'a> Attended<'a> {
     }
 
     pub(super) fn hear(&mut self, happening: &Happening, journal: &mut Journal) {
-        join::tell(self.session, happening, self.run.config, journal);
+        join::tell(self.session, happening, journal);
         match happening {
             Happening::Running(Change::Finished) => self.ended = Some(After::Ends(0)),
             Happening::Running(Change::Notified) => self.is_notified = true,
@@ -123,9 +123,7 @@ impl<'a> Attended<'a> {
         }
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
         if signal == Signal::SIGTERM {
-            if !self.run.config.quiet {
-                stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
-            }
+            stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
             self.stop_in_time();
         }
     }
@@ -143,7 +141,7 @@ impl<'a> Attended<'a> {
             crew::signal_all(&self.crew.mark.processes(), Signal::SIGKILL);
             self.limit = Instant::now() + HANGS;
         } else {
-            stderr::say(format_args!("warning: a process that the command left behind survives SIGKILL"));
+            stderr::insist(format_args!("warning: a process that the command left behind survives SIGKILL"));
             self.ended = Some(self.after());
         }
     }
@@ -211,9 +209,7 @@ impl<'a> Attended<'a> {
                 let what = worker.map_or("the command".to_owned(), |rank| format!("worker {rank}"));
                 let what = format!("{what} has failed here ({end})");
                 journal.lost(&what);
-                if !self.run.config.quiet {
-                    stderr::say(format_args!("{what}; {}", self.session.outlook()));
-                }
+                stderr::say(format_args!("{what}; {}", self.session.outlook()));
             }
         }
     }

@@ -47,7 +47,7 @@ impl Guard {
         match command.spawn() {
             Ok(mut child) => Self(child.stdin.take()),
             Err(error) => {
-                stderr::say(format_args!(
+                stderr::insist(format_args!(
                     "warning: if mingle is killed by SIGKILL, its command goes on: cannot start a guard: {error}"
                 ));
                 Self(None)

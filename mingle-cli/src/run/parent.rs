@@ -57,9 +57,7 @@ pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop
     journal.sum();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
         // Nothing is left to do here, and that is no failure.
-        if !run.config.quiet {
-            stderr::say(format_args!("{}", Failure::JobFinished));
-        }
+        stderr::say(format_args!("{}", Failure::JobFinished));
         return Ok(());
     }
     ended

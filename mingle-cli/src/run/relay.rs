@@ -80,7 +80,7 @@ impl Relay {
                     && error.kind() != io::ErrorKind::BrokenPipe
                 {
                     lost.store(true, Ordering::Release);
-                    stderr::say(format_args!("cannot write the output of rank {rank}: {error}"));
+                    stderr::insist(format_args!("cannot write the output of rank {rank}: {error}"));
                 }
                 // Only now: whoever sees that nothing is being written also sees what was lost.
                 busy.fetch_sub(1, Ordering::AcqRel);

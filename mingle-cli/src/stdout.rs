@@ -10,7 +10,6 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use mingle_core::Member;
 use mingle_core::env::{Facts, Format, Variables};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::Stop;
@@ -62,8 +61,8 @@ impl Stdout {
     }
 
     /// Prints a document of JSON, in one line.
-    pub(crate) fn json(document: &impl Serialize) -> Result<(), Stop> {
-        Self::print(&json_text(document)?)
+    pub(crate) fn json(document: &Value) -> Result<(), Stop> {
+        Self::print(&json_text(document))
     }
 
     /// The only function that writes to stdout, except for output without an end; see [`Stdout::stream`].
@@ -84,7 +83,7 @@ impl Stdout {
         if is_reported || intent.is_command && intent.format.shell().is_some() {
             return Ok(());
         }
-        Self::print(&failed(intent.format, stop)?)
+        Self::print(&failed(intent.format, stop))
     }
 }
 
@@ -95,7 +94,8 @@ pub(crate) fn formed_text(
     variables: &Variables,
     formed_ms: Option<u64>,
 ) -> Result<String, Stop> {
-    format.render(facts, variables)?.map_or_else(|| json_text(&document(facts, variables, formed_ms)), Ok)
+    let text = format.render(facts, variables)?;
+    Ok(text.unwrap_or_else(|| json_text(&document(facts, variables, formed_ms))))
 }
 
 /// A formed world in JSON, as docs/reference.md describes it. Scripts rely on the names of its fields.
@@ -138,26 +138,19 @@ pub(crate) fn document(facts: Facts<'_>, variables: &Variables, formed_ms: Optio
     })
 }
 
-fn json_text(document: &impl Serialize) -> Result<String, Stop> {
-    let json = serde_json::to_string(document).map_err(|error| Stop::Stdout(error.into()))?;
-    Ok(ascii(&json) + "\n")
+fn failed(format: Format, stop: &Stop) -> String {
+    match format.shell() {
+        Some(shell) => shell.failure(stop.code()),
+        None if format == Format::JSON => json_text(&json!({ "error": stop.document() })),
+        None => String::new(),
+    }
 }
 
-fn failed(format: Format, stop: &Stop) -> Result<String, Stop> {
-    if let Some(shell) = format.shell() {
-        return Ok(shell.failure(stop.code()));
-    }
-    if format != Format::JSON {
-        return Ok(String::new());
-    }
-    json_text(&json!({ "error": stop.document() }))
-}
-
-/// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the
-/// text, which a terminal obeys. Outside its strings there is nothing to escape.
-pub(crate) fn ascii(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
+/// The document as a line of printable ASCII. JSON may hold C1 controls and marks that change the direction
+/// of the text, which a terminal obeys. Outside its strings there is nothing to escape.
+pub(crate) fn json_text(document: &Value) -> String {
+    let mut text = String::new();
+    for c in document.to_string().chars() {
         if c.is_ascii() && c != '\u{7f}' {
             text.push(c);
         } else {
@@ -167,7 +160,7 @@ pub(crate) fn ascii(json: &str) -> String {
             }
         }
     }
-    text
+    text + "\n"
 }
 
 #[cfg(test)]
@@ -262,7 +255,6 @@ mod tests {
     #[test]
     fn a_failure_is_printed_in_the_form_of_the_result() {
         let stop = Stop::Usage("--job-id \"\u{1b}[31m\":\nno".to_owned());
-        let printed = |format, stop: &Stop| failed(format, stop).unwrap();
         let json = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
         for format in Format::all() {
             let expected = match format.shell() {
@@ -271,8 +263,8 @@ mod tests {
                 None if format == Format::JSON => format!("{json}\n"),
                 None => String::new(),
             };
-            assert_eq!(printed(format, &stop), expected, "{format}");
+            assert_eq!(failed(format, &stop), expected, "{format}");
         }
-        assert_eq!(printed(Format::SH, &Stop::Signal(Signal::SIGTERM)), "(exit 143);\n");
+        assert_eq!(failed(Format::SH, &Stop::Signal(Signal::SIGTERM)), "(exit 143);\n");
     }
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use crate::config::Settings;
 use crate::exit::Stop;
-use crate::stdout::{self, Stdout};
+use crate::stdout::{Stdout, json_text};
 use crate::{advice, caller, stderr};
 use goodput::Goodput;
 
@@ -221,14 +221,13 @@ impl Journal {
         caller::tell("event", || facts.clone(), None);
         let Some(file) = &mut self.file else { return };
         facts["time"] = utc().into();
-        let text = |facts: &Value| stdout::ascii(&facts.to_string()) + "\n";
-        let mut line = text(&facts);
+        let mut line = json_text(&facts);
         // A pipe takes a line of this length as a whole or not at all, and of a longer one a part.
         if line.len() > PIPE_BUF
             && let Some(Value::String(message)) = facts.get_mut("message")
         {
             *message = message.chars().take(CUT).collect::<String>() + "...";
-            line = text(&facts);
+            line = json_text(&facts);
         }
         match file.write_all(line.as_bytes()) {
             // A full pipe: the line is lost, since no world waits for a reader.

@@ -9,6 +9,7 @@ use mingle_core::{Error, Failure, Network, Warning};
 
 use super::board::Board;
 use super::finding::{Finding, Severity};
+use super::interfaces::used;
 use super::notice::{BrokenWay, Heard};
 use super::route::Blocked;
 use super::wiring::Wiring;
@@ -112,11 +113,7 @@ pub(super) fn of_others<'a>(
     network: &Network,
 ) -> Vec<Finding> {
     let all = interfaces(network).unwrap_or_default();
-    let used: Vec<&str> = all
-        .iter()
-        .filter(|judged| judged.refused.is_none())
-        .map(|judged| judged.interface.name.as_str())
-        .collect();
+    let used: Vec<&str> = used(&all).map(|nic| nic.name.as_str()).collect();
     // A multicast that passes no router comes from the same link, which is known where there is only one.
     let is_on_link = network.ttl == 1;
     let by = match used[..] {

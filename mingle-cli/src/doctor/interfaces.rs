@@ -8,17 +8,21 @@ const CHECK: &str = "interface";
 /// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths.
 const SHOWN: usize = 24;
 
+/// The interfaces that a rendezvous uses.
+pub(super) fn used(all: &[Judged]) -> impl Iterator<Item = &Interface> {
+    all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface)
+}
+
 /// A finding for each interface, and a problem where none can be used, or loopback alone, unless the user has
 /// `chosen` it.
 pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
-    let used = || all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface);
-    let count = used().count();
+    let count = used(all).count();
     let mut findings = Vec::new();
     if count == 0 {
         let cure =
             "bring one up and give it an address (ip link set eth0 up), or choose one with --interface";
         findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", "none can be used", cure));
-    } else if !chosen && used().all(|nic| nic.kind == Kind::Loopback) {
+    } else if !chosen && used(all).all(|nic| nic.kind == Kind::Loopback) {
         let seen = "only loopback can be used, which no other host can reach";
         let cure = if all.iter().any(|nic| nic.needs_seeds) {
             "give --seed with the address of another node: an interface without multicast is used then"
@@ -27,7 +31,7 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
         };
         findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", seen, cure));
     }
-    findings.extend(used().enumerate().map(|(at, nic)| in_use(nic, at + 1, count)));
+    findings.extend(used(all).enumerate().map(|(at, nic)| in_use(nic, at + 1, count)));
     let refused = all.iter().filter_map(|nic| Some((&nic.interface, nic.refused.as_deref()?)));
     // The host's end of a container's veth has no address, and needs none.
     let refused = refused.filter(|(nic, _)| {

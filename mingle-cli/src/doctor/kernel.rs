@@ -4,6 +4,7 @@
 use mingle_core::tools::{Judged, Kind};
 
 use super::finding::{Finding, Severity};
+use super::interfaces::used;
 use crate::host::HERE;
 
 /// The filter accepts only the interface of the best route back.
@@ -16,8 +17,7 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
         let text = HERE.text(&format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
     };
-    let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface);
-    let names = used.filter(|nic| nic.kind != Kind::Loopback).map(|nic| nic.name.as_str());
+    let names = used(all).filter(|nic| nic.kind != Kind::Loopback).map(|nic| nic.name.as_str());
     // The kernel uses the larger of both.
     let strict = names.filter(|name| drops > 0 && filter("all").max(filter(name)) == STRICT);
     strict.map(|name| judge(name, drops)).collect()

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(12);
 const PATIENCE_WITH_RANK_0: Duration = Duration::from_secs(30);
 
 /// What this host has heard since the start.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HeardSoFar {
     pub(super) hosts: BTreeSet<Heard>,
     /// What each of its ports for RDMA hears: the numbers of hosts, and their ports.
@@ -102,11 +102,9 @@ impl Meeting {
             tokio::spawn(listen(None, id, job.clone(), network.clone(), Arc::clone(&ears)));
         }
         let listener = if transfers {
-            // Both families, where there are both.
-            let opened = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await {
-                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await,
-                opened => opened,
-            };
+            // The first is for both families, where there are both.
+            let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), Ipv4Addr::UNSPECIFIED.into()];
+            let opened = TcpListener::bind(&any.map(|address| (address, 0).into())[..]).await;
             Some(opened.map_err(|error| Stop::System("listen for transfers", error))?)
         } else {
             None
@@ -116,11 +114,10 @@ impl Meeting {
         let attributes = &mut rendezvous.attributes;
         attributes.paths = Paths::All;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port()));
-        for (key, number) in [("id", Some(id)), ("port", port.map(u32::from))] {
-            if let Some(number) = number {
-                // Two short pairs fit.
-                let _ = attributes.metadata.insert(key, &number.to_string());
-            }
+        let pairs = [Some(("id", id)), port.map(|port| ("port", port.into()))];
+        for (key, number) in pairs.into_iter().flatten() {
+            // Two short pairs fit.
+            let _ = attributes.metadata.insert(key, &number.to_string());
         }
         Ok(Self { id, machine, listener, ears })
     }
@@ -172,19 +169,18 @@ impl Meeting {
     /// Waits until all hosts of the world are heard, but at most until then, and as long where there are
     /// ports for RDMA.
     async fn listen_for(&self, board: &Board, until: Instant) -> HeardSoFar {
-        let is_heard = |ears: &HeardSoFar, id: u32| ears.hosts.iter().any(|heard| heard.id == id);
         self.ears.lock().await.members = board.hosts.iter().map(|host| host.id).collect();
         let has_rails = !rails::of_host(&self.machine, &board.network).is_empty();
         while board.network.multicast && Instant::now() < until {
             let ears = self.ears.lock().await;
-            let mut others = board.hosts.iter().filter(|host| host.id != self.id);
-            if !has_rails && others.all(|host| is_heard(&ears, host.id)) {
+            let is_heard = |id: u32| id == self.id || ears.hosts.iter().any(|heard| heard.id == id);
+            if !has_rails && board.hosts.iter().all(|host| is_heard(host.id)) {
                 break;
             }
             drop(ears);
             sleep(LOOK).await;
         }
-        std::mem::take(&mut *self.ears.lock().await)
+        self.ears.lock().await.clone()
     }
 
     /// What this host has found, but for transfers.

@@ -130,24 +130,21 @@ async fn conclude(
     journal: &Journal,
     network: &Network,
 ) -> Result<(Outcome, Vec<Finding>), Stop> {
-    let (outcome, mut findings, heard) = match held {
+    let (outcome, mut findings) = match held {
         Ok(board) => {
-            let heard = board.record(board.own).and_then(|record| record.heard.clone()).unwrap_or_default();
             let still = |warning: &&Warning| !diagnosis::is_settled(warning, &board);
             let warnings: Vec<Warning> = journal.warnings.iter().filter(still).cloned().collect();
             let findings = diagnosis::examine(&board, &warnings);
             let codes = warnings.iter().filter_map(advice::code_of);
             let code = codes.min().filter(|_| !board.is_full() && !board.is_broken());
-            (Ok((board, code.unwrap_or(advice::DEADLINE))), findings, heard)
+            (Ok((board, code.unwrap_or(advice::DEADLINE))), findings)
         }
-        Err(Stop::Rendezvous(error)) => {
-            let heard = std::mem::take(&mut meeting.ears.lock().await.hosts);
-            (Err(advice::class(&error).0), vec![diagnosis::explain(&error)], heard)
-        }
+        Err(Stop::Rendezvous(error)) => (Err(advice::class(&error).0), vec![diagnosis::explain(&error)]),
         Err(stop) => return Err(stop),
     };
     let has_come = |id| outcome.as_ref().is_ok_and(|(board, _)| board.hosts.iter().any(|host| host.id == id));
-    let others = heard.iter().filter(|heard| !has_come(heard.id));
+    let ears = meeting.ears.lock().await;
+    let others = ears.hosts.iter().filter(|heard| !has_come(heard.id));
     findings.extend(diagnosis::of_others(host_name().as_str(), others, network));
     Ok((outcome, findings))
 }
@@ -220,7 +217,7 @@ fn settings(args: DoctorArgs) -> Result<(Settings, bool), Stop> {
 fn visit(id: u32, job: &JobId, network: &Network, runtime: &Runtime) -> Result<(Vec<Finding>, bool), Stop> {
     let all = interfaces(network)?;
     let mut findings = interfaces::examine(&all, !network.interfaces.is_empty());
-    let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| nic.interface.clone()).collect();
+    let used = interfaces::used(&all).cloned().collect();
     let opened = {
         // Watching sockets needs a runtime.
         let _entered = runtime.enter();

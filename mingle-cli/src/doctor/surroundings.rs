@@ -6,6 +6,7 @@ use std::path::Path;
 use mingle_core::tools::Judged;
 
 use super::finding::{Finding, Severity};
+use super::interfaces::used;
 use crate::nccl_conf::environment;
 
 const LOOKED: &str = "surroundings";
@@ -20,9 +21,8 @@ pub(super) fn examine(all: &[Judged]) -> Option<Finding> {
     if !is_pod && !has("/.dockerenv") && !has("/run/.containerenv") {
         return None;
     }
-    let used = all.iter().filter(|nic| nic.refused.is_none());
     let mut addresses =
-        used.flat_map(|nic| nic.interface.addresses.iter().map(|own| (own.addr(), own.prefix_len())));
+        used(all).flat_map(|nic| nic.addresses.iter().map(|own| (own.addr(), own.prefix_len())));
     let names: Vec<&str> = all.iter().map(|nic| nic.interface.name.as_str()).collect();
     Some(judge(is_pod, &names, addresses.any(|(address, length)| is_bridge(address, length))))
 }

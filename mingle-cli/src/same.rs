@@ -61,12 +61,14 @@ fn of_rdma(machine: &Machine) -> Vec<Trait> {
 
 /// What the files of a host say.
 fn of_host(host: &Host) -> Vec<Trait> {
-    let cpu = host.text("/proc/cpuinfo").and_then(|text| vendor(&text));
+    let cpu = host.text("/proc/cpuinfo").unwrap_or_default();
+    // On ARM, the number of the implementer.
+    let vendor = field(&cpu, "vendor_id").or_else(|| field(&cpu, "CPU implementer"));
     let driver = |name: &str| {
         let version = host.text(&format!("/sys/module/{name}/version"));
         version.map(|version| Trait::shown(format!("{name} driver"), version))
     };
-    let cpu = cpu.map(|vendor| Trait::shown("CPU vendor", vendor));
+    let cpu = vendor.map(|vendor| Trait::shown("CPU vendor", vendor));
     let gpus: Vec<String> = nvidia(host).into_iter().chain(amd(host)).collect();
     let gpus = (!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")));
     [cpu, driver("nvidia"), driver("amdgpu"), gpus].into_iter().flatten().collect()
@@ -76,10 +78,9 @@ fn of_host(host: &Host) -> Vec<Trait> {
 fn nvidia(host: &Host) -> Vec<String> {
     let id = |address: String| {
         let about = host.text(&format!("{NVIDIA}/{address}/information"))?;
-        let field = |name| Some(about.lines().find_map(|line| line.strip_prefix(name))?.trim());
-        let minor = field("Device Minor:")?;
+        let minor = field(&about, "Device Minor")?;
         may_open(host, &format!("/dev/nvidia{minor}")).then_some(())?;
-        Some(field("Model:")?.to_owned())
+        Some(field(&about, "Model")?.to_owned())
     };
     host.list(NVIDIA).into_iter().filter_map(id).collect()
 }
@@ -88,10 +89,7 @@ fn nvidia(host: &Host) -> Vec<String> {
 fn amd(host: &Host) -> Vec<String> {
     let id = |node: String| {
         let about = host.text(&format!("{AMD}/{node}/properties"))?;
-        let number = |key: &str| {
-            let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
-            value.trim().parse::<u32>().ok().filter(|number| *number > 0)
-        };
+        let number = |key: &str| field(&about, key)?.parse::<u32>().ok().filter(|number| *number > 0);
         may_open(host, &format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
         Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
     };
@@ -103,16 +101,10 @@ fn may_open(host: &Host, device: &str) -> bool {
     access(&host.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
 }
 
-/// The vendor in the text of /proc/cpuinfo; on ARM the number of the implementer.
-fn vendor(cpuinfo: &str) -> Option<String> {
-    let field = |name: &str| {
-        let of = |line: &str| {
-            let (key, value) = line.split_once(':')?;
-            (key.trim() == name).then(|| value.trim().to_owned())
-        };
-        cpuinfo.lines().find_map(of)
-    };
-    field("vendor_id").or_else(|| field("CPU implementer"))
+/// The value behind a key in the lines of a text, with a colon or blanks between them.
+fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let value = |line: &'a str| line.strip_prefix(key).filter(|rest| rest.starts_with([':', ' ', '\t']));
+    text.lines().find_map(value).map(|value| value.trim_start_matches([':', ' ', '\t']).trim_end())
 }
 
 /// How often each is there: `8 x NVIDIA H100 80GB HBM3`.

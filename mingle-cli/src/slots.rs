@@ -42,10 +42,8 @@ fn visible_amd(count: u32, environment: impl Fn(&str) -> Option<String>) -> u32 
 
 /// The number of devices such as `nvidia0` and `nvidia1`, without `nvidiactl`.
 fn nvidia_devices(host: &Host) -> u32 {
-    count(host.list("/dev").iter().filter(|name| {
-        let number = name.strip_prefix("nvidia").unwrap_or_default();
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    }))
+    let number = |name: String| name.strip_prefix("nvidia")?.parse::<u32>().ok();
+    count(host.list("/dev").into_iter().filter_map(number))
 }
 
 /// The number of nodes that are GPUs: every processor is a node there, and the `gpu_id` of a CPU is 0.

@@ -92,11 +92,11 @@ pub fn main() -> ExitCode {
     let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
     let Err(stop) = run(args, started, intent) else { return ExitCode::SUCCESS };
     stop.report();
-    if let Err(error) = Stdout::failed(intent, &stop) {
-        // A failure of stdout itself has been reported above.
-        if !matches!(stop, Stop::Stdout(_)) {
-            error.report();
-        }
+    // A failure of stdout itself has been reported above.
+    if let Err(error) = Stdout::failed(intent, &stop)
+        && !matches!(stop, Stop::Stdout(_))
+    {
+        error.report();
     }
     ExitCode::from(stop.code().get())
 }

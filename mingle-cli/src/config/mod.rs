@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Template, is_own, job_interfaces};
+use mingle_core::env::{Format, PET_NPROC_PER_NODE, Template, job_interfaces, users_value};
 use mingle_core::tools::HeldPorts;
 use mingle_core::{Paths, RankKey, Rendezvous, Session};
 
@@ -20,7 +20,9 @@ use crate::nccl_conf::environment_or_files;
 use crate::output::OutputFile;
 use crate::scheduler::{Environment, HostList, Provided, Scheduler};
 use crate::slots;
-use values::{FORGET_RESTARTS, format, paths, port_count, restarts, slots_number, verbose, workers};
+use values::{
+    FORGET_RESTARTS, check_ports, format, paths, port_count, restarts, slots_number, verbose, workers,
+};
 
 pub(crate) use reader::Reader;
 pub(crate) use values::{LONGEST, check_split};
@@ -111,7 +113,10 @@ impl Settings {
             port_count: reader.read(low.ports, "ports", port_count)?.unwrap_or(0),
             held: HeldPorts::default(),
         };
-        config.check_conflicts()?;
+        let templates = config.outputs.iter().map(|output| &output.template).chain([&config.template]);
+        for template in templates.flatten() {
+            check_ports(template, config.port_count, "the template")?;
+        }
         Ok(config)
     }
 
@@ -182,13 +187,6 @@ impl Settings {
             )));
         }
         Ok(true)
-    }
-
-    /// Refuses options that are valid alone, but not together.
-    fn check_conflicts(&self) -> Result<(), Stop> {
-        let templates = self.outputs.iter().map(|output| &output.template);
-        let mut templates = templates.chain([&self.template]).flatten();
-        templates.try_for_each(|template| values::check_ports(template, self.port_count, "the template"))
     }
 
     /// Holds the ports of `--ports`.
@@ -316,9 +314,7 @@ impl Provenance {
 /// The number of workers in PET_NPROC_PER_NODE, where the user has set it, or else the number of GPUs.
 fn slots_of_host(fabric: &Wanted, environment: Environment<'_>) -> u32 {
     let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
-    let listed = text(MINGLE_SET).unwrap_or_default();
-    let users = text(PET_NPROC_PER_NODE).filter(|value| !is_own(&listed, PET_NPROC_PER_NODE, value));
-    let users = users.and_then(|value| slots_number(&value).ok());
+    let users = users_value(PET_NPROC_PER_NODE, text).and_then(|value| slots_number(&value).ok());
     users.unwrap_or_else(|| slots::of_host(&Host(fabric.root.clone()), text))
 }
 

@@ -89,12 +89,8 @@ impl Reader<'_> {
     }
 
     pub(crate) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
-        Ok(Wanted { rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(), root: self.root() })
-    }
-
-    /// The folder of RDMA devices to use instead of this machine's.
-    pub(crate) fn root(&self) -> Option<PathBuf> {
-        (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from)
+        let root = (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from);
+        Ok(Wanted { rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(), root })
     }
 
     /// The pairs of `--same`, by their keys.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use clap::{CommandFactory as _, Parser};
-use mingle_core::env::Variables;
+use mingle_core::env::{MINGLE_SET, Variables};
 use mingle_core::{JobId, Rank, env};
 
 use super::values::{rank_of_host, timeout};

@@ -141,10 +141,10 @@ impl Command {
     }
 }
 
-/// The file of a program, found in PATH as execvp(3) does; a script must name its interpreter. Looked for
-/// before the rendezvous, so that no other node waits or starts in vain for a node that cannot execute it;
-/// only execve(2) can tell for certain.
-pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
+/// Whether a program, found in PATH as execvp(3) does, can be executed; a script must name its interpreter.
+/// Asked before the rendezvous, so that no other node waits or starts in vain for a node that cannot execute
+/// it; only execve(2) can tell for certain.
+fn program(name: &OsStr) -> io::Result<()> {
     let folders = env::var_os("PATH").unwrap_or_else(|| PATH.into());
     let is_path = name.as_bytes().contains(&b'/');
     let paths: Vec<PathBuf> = if is_path {
@@ -181,7 +181,7 @@ pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
             "is a script that names no interpreter; begin it with #!/bin/sh or another, in the first line";
         return failed(io::ErrorKind::InvalidData, what.to_owned());
     }
-    Ok(path.clone())
+    Ok(())
 }
 
 fn executable(path: &Path) -> bool {

@@ -134,17 +134,14 @@ async fn begin(
     if let Some(signal) = signals.arrived().await {
         return Err(Stop::Signal(signal));
     }
-    let member = |worker| {
-        let command = run.command.in_world(&formation, Some(generation), worker)?;
-        Ok::<_, Stop>((command, worker))
-    };
     let slots = formation.assignment.formed.slots;
     let worker = |local_rank| Some(Worker { rank: slots.before + u64::from(local_rank), local_rank });
-    let members = if run.workers {
-        (0..slots.own).map(|local_rank| member(worker(local_rank))).collect::<Result<_, _>>()?
-    } else {
-        vec![member(None)?]
-    };
+    let workers = if run.workers { (0..slots.own).map(worker).collect() } else { vec![None] };
+    let members = workers.into_iter().map(|worker| {
+        let command = run.command.in_world(&formation, Some(generation), worker)?;
+        Ok((command, worker))
+    });
+    let members = members.collect::<Result<_, Stop>>()?;
     let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
     formation.report();

@@ -7,7 +7,6 @@ import os
 import select
 import sys
 import time
-import weakref
 from types import SimpleNamespace
 
 # As in `typing`, whose import would take milliseconds.
@@ -87,8 +86,6 @@ class RunningWorld:
         given = {"job_id": job_id, "world": world, **options}
         self._joining = Joining(_arguments(given, self._function, options_of(self._stays)), listener, self._stays)
         _held.update((self, self._joining))
-        if self._stays:
-            _worlds.add(self)
 
     _function, _stays = "RunningWorld", True
 
@@ -315,17 +312,13 @@ def _code_of(error):
     return 1 if isinstance(error, Exception) else 0
 
 
-# The worlds of this process.
-_worlds = weakref.WeakSet()
-
-
 def _end_all():
     """Tells the others the exception that ends the process, or else that this node leaves."""
     # A prompt has shown its exceptions, and gone on.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-    for world in list(_worlds):
-        world._leave_with(_code_of(error))
+    for held in list(_held):
+        if isinstance(held, RunningWorld) and held._stays:
+            held._leave_with(_code_of(error))
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_worlds.clear)

@@ -96,10 +96,9 @@ async fn next(words: &UnixStream) -> (String, u8) {
         // The socket keeps packets apart.
         let mut packet = [0; 32];
         match words.try_read(&mut packet) {
-            Ok(0) => return left,
-            Ok(length) => return (String::from_utf8_lossy(&packet[1..length]).into_owned(), packet[0]),
+            Ok(length @ 1..) => return (String::from_utf8_lossy(&packet[1..length]).into_owned(), packet[0]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return left,
+            _ => return left,
         }
     }
 }

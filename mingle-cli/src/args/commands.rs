@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueHint};
+use clap::{Args, ValueHint};
 
-use super::{AirArgs, JoinArgs, NetworkArgs, OUTPUT};
+use super::{AirArgs, JoinArgs, NetworkArgs};
 
 const COMMAND: &str = "The command";
 
@@ -76,10 +76,6 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) join: JoinArgs,
-
-    /// Print help; --help explains more than -h
-    #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
-    help: Option<bool>,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

@@ -51,10 +51,6 @@ pub(crate) struct LowArgs {
     #[command(flatten)]
     pub(crate) join: JoinArgs,
 
-    /// Print help; --help explains more than -h
-    #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
-    help: Option<bool>,
-
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OUTPUT)]
     version: Option<bool>,
@@ -206,6 +202,10 @@ pub(crate) struct JoinArgs {
     /// Log to stderr; -vv for more
     #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
+
+    /// Print help; --help explains more than -h
+    #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
+    pub(crate) help: Option<bool>,
 }
 
 /// The subcommands.

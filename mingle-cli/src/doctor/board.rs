@@ -36,26 +36,20 @@ pub(super) struct Board {
     pub(super) network: Network,
 }
 
-impl Host {
-    /// The host as a member of the world describes it: its number and its port are the metadata of that name.
-    pub(super) fn of(member: &Member) -> Self {
-        let number = |key| member.metadata.get(key).unwrap_or_default();
-        Self {
-            id: number("id").parse().unwrap_or_default(),
-            name: member.host.clone(),
-            address: member.address.ip(),
-            transfers: number("port").parse().ok(),
-            record: None,
-        }
-    }
-}
-
 impl Board {
     /// The hosts of a world that has formed, of which nothing else is known yet.
     pub(super) fn new(formed: &Formed, network: &Network) -> Self {
         let members = formed.roster.as_ref().map_or(&[][..], |roster| roster.members());
+        // The number and the port of a host are the metadata of that name.
+        let host = |member: &Member| Host {
+            id: member.metadata.get("id").and_then(|id| id.parse().ok()).unwrap_or_default(),
+            name: member.host.clone(),
+            address: member.address.ip(),
+            transfers: member.metadata.get("port").and_then(|port| port.parse().ok()),
+            record: None,
+        };
         Self {
-            hosts: members.iter().map(Host::of).collect(),
+            hosts: members.iter().map(host).collect(),
             own: formed.rank.get(),
             least: formed.asked.min().get(),
             most: formed.asked.max().get(),

@@ -87,7 +87,7 @@ impl WatchedJob {
 
     /// A node that looks for others was heard. While a world runs such nodes wait for a seat in it.
     fn observe(&mut self, id: NodeId, node: HeardNode) {
-        let now = node.last;
+        let (now, leads) = (node.last, node.leads.is_some());
         self.is_heard = true;
         if self.running(now).is_some() {
             return;
@@ -96,7 +96,8 @@ impl WatchedJob {
         if has_room(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
             self.nodes.insert(id, node);
         }
-        if let Some((leader, progress)) = self.leader(now).filter(|(leader, _)| *leader == id) {
+        // Many seek, and none of them is looked for among all others.
+        if leads && let Some((leader, progress)) = self.leader(now).filter(|(leader, _)| *leader == id) {
             self.count(leader, progress.joined, progress.newest.clone());
         }
     }

@@ -27,8 +27,6 @@ const LEADERLESS: Duration = Duration::from_secs(10);
 const BOUND: Duration = Duration::from_secs(30);
 /// How long a node whose time is up stays until the others know.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The pause between two questions of a node that others may have left behind.
-const ASK: Duration = Duration::from_secs(1);
 /// How long nothing is said of the nodes that are not back: their commands stop.
 pub(super) const QUIET: Duration = Duration::from_secs(2);
 
@@ -40,6 +38,9 @@ impl RunningWorld {
         // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
         let mut has_met = false;
         loop {
+            if self.is_lost {
+                return self.look_for_others(has_met);
+            }
             self.advance().await;
             if let Some(formed) = self.formed.take() {
                 self.driver.connections.close_all(formed.rank == Rank(0)).await;
@@ -69,11 +70,9 @@ impl RunningWorld {
             } else if self.world.is_guest() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
                 self.is_lost = true;
             }
-            self.is_lost |= self.gives_way();
             if self.is_lost {
-                return self.look_for_others(has_met);
+                continue;
             }
-            self.ask_for_others(now);
             self.say_progress(&mut said);
             if let Some(failure) = self.refused().or_else(|| self.overdue().filter(|_| !has_met)) {
                 // To the others this node has left, and is not gone.
@@ -81,25 +80,6 @@ impl RunningWorld {
                 return Err(Error::Failed(failure));
             }
             self.wait().await;
-        }
-    }
-
-    /// Whether this node has heard of another part of the job that it joins. Those that follow this node come
-    /// after it, one after the other.
-    fn gives_way(&mut self) -> bool {
-        let other = self.world.take_other();
-        other.is_some_and(|(generation, leader, _)| self.world.gives_way_to(generation, leader))
-    }
-
-    /// Others may have met without this node.
-    fn ask_for_others(&mut self, now: Instant) {
-        // Two that are alone must not ask at the same time again and again.
-        let pause = ASK + Duration::from_millis(self.world.own().id.0[0].into());
-        if !self.world.may_be_left_behind() || self.driver.settings.is_alone() {
-            self.asks = None;
-        } else if now >= *self.asks.get_or_insert(now + pause) {
-            self.asks = Some(now + pause);
-            self.world.ask(&self.driver.peers.seeds);
         }
     }
 

@@ -55,16 +55,12 @@ pub(crate) struct RunningWorld {
     pub(super) may_end: bool,
     /// How many nodes wait for a seat, as the leader has said last.
     pub(crate) waiting: u32,
-    /// When this node, which others may have left behind, asks for them again.
-    pub(super) asks: Option<Instant>,
     /// Since when this node has known that the next world is not being formed yet.
     pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
     /// The cause of the end of the last world.
     ended: Option<FirstCause>,
-    /// It was said that another world of the job runs.
-    has_warned: bool,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -118,11 +114,9 @@ impl RunningWorld {
             is_lost: false,
             may_end: false,
             waiting: 0,
-            asks: None,
             over_since: None,
             settles: None,
             ended: None,
-            has_warned: false,
         }
     }
 
@@ -133,7 +127,7 @@ impl RunningWorld {
         self.rank = Some(formed.rank);
         self.changes.clear();
         self.waiting = 0;
-        (self.asks, self.settles) = (None, None);
+        self.settles = None;
         self.driver.keep_seed_file();
         // The raised limit goes back before the command starts; but in a large world the leader has sessions
         // with all.
@@ -183,15 +177,6 @@ impl RunningWorld {
         }
         if self.settles.take_if(|settles| *settles <= clock()).is_some() {
             self.changes.push_back(Change::Notified);
-        }
-        if !self.world.is_over()
-            && let Some((generation, _, from)) = self.world.take_other()
-            && self.world.leads_commands()
-            && generation >= self.world.epoch().generation
-            && !std::mem::replace(&mut self.has_warned, true)
-        {
-            // A datagram ends no command: anybody who may join the job could send it.
-            self.driver.warn(Warning::AnotherWorld { from });
         }
         self.carry_out();
     }
@@ -264,6 +249,8 @@ impl RunningWorld {
                 let is_over = self.world.is_over() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
+            WorldChange::Asks => self.world.ask(&self.driver.peers.seeds),
+            WorldChange::AnotherWorld(from) => self.driver.warn(Warning::AnotherWorld { from }),
             WorldChange::Lost => {
                 self.is_lost = true;
                 if !self.world.is_over() {
@@ -344,7 +331,6 @@ impl RunningWorld {
             .into_iter()
             .chain(quiet)
             .chain(self.settles)
-            .chain(self.asks)
             .fold(self.driver.links.due(Duration::ZERO), Instant::min);
         tokio::select! {
             biased;
@@ -450,8 +436,6 @@ impl RunningWorld {
         }
         self.driver.connections.set_target(self.world.path_target());
         self.follow_addresses();
-        // What was heard of others while the world ran may be over.
-        self.world.take_other();
         self.world.stopped(self.driver.now());
         match Box::pin(self.meet()).await? {
             Met::World(assignment) => Ok(*assignment),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rand::RngExt as _;
 
-use super::{Time, World};
+use super::{Action, Time, World, WorldChange};
 use crate::model::NodeId;
 use crate::proto::report::Failure;
 use crate::wire::world::STATUS;
@@ -44,9 +44,22 @@ impl World {
                     && (!self.expects(running.leader) || running.generation > generation)
                     && !self.shared.config.node.attributes.user.differs(&running.user) =>
             {
-                self.other = self.other.max(Some((running.generation, running.leader, from)));
+                self.hear_of_others(running.generation, running.leader, from);
             }
             _ => {}
+        }
+    }
+
+    /// A process says that another part of the job has this generation and this leader.
+    fn hear_of_others(&mut self, generation: u32, leader: NodeId, from: SocketAddr) {
+        if self.gives_way_to(generation, leader) {
+            self.actions.push_back(Action::Report(WorldChange::Lost));
+        } else if self.leads_commands()
+            && generation >= self.epoch.generation
+            && self.other.replace(from).is_none()
+        {
+            // A datagram ends no command: anybody who may join the job could send it.
+            self.actions.push_back(Action::Report(WorldChange::AnotherWorld(from)));
         }
     }
 
@@ -68,12 +81,6 @@ impl World {
             self.shared.send(seed, NodeId::ANYONE, &solicit);
         }
         self.shared.multicast(&solicit);
-    }
-
-    /// The generation and the leader of another part of the job that was heard of since the last call, and
-    /// who has said so.
-    pub(crate) fn take_other(&mut self) -> Option<(u32, NodeId, SocketAddr)> {
-        self.other.take()
     }
 
     /// What this node learns from the reason why no world forms.
@@ -173,14 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_another_part_of_the_job_only_if_it_has_gone_on_without_this_node() {
+    fn a_leader_hears_of_another_world_only_if_one_of_its_members_has_gone_on_without_it() {
         for (generation, is_other) in [(3, false), (4, true)] {
             let (host, user) = (HostName::new("host-4"), crate::model::User::default());
             let addresses = [endpoint(3)].into_iter().collect();
             let running = Message::Running(Running { leader: id(3), generation, addresses, host, user });
-            let mut world = member(1, 4, 1);
-            world.hear_from(4, id(2), &running);
-            assert_eq!(world.take_other().is_some(), is_other, "{generation}");
+            let mut world = member(1, 4, 2);
+            let header = Header { sender: id(4), recipient: id(2) };
+            world.handle_datagram(Time::ZERO, endpoint(4), &codec().encode(header, &running));
+            let actions: Vec<Action> = std::iter::from_fn(|| world.poll_action()).collect();
+            let another = Action::Report(WorldChange::AnotherWorld(endpoint(4)));
+            assert_eq!(actions.contains(&another), is_other, "{generation}");
         }
     }
 }

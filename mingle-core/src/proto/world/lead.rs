@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LOST, Presence, Process, Time, World};
+use super::{Action, LOST, Presence, Process, Time, World, WorldChange};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
 use crate::proto::lead::{Applicant, Planned, plan_round};
 use crate::proto::scale::Scale;
@@ -42,6 +42,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// the job's.
 const MASTER_FIRST: Duration = Duration::from_secs(1);
 
+/// The pause between two questions whether others have gone on without this node.
+const ASK_OTHERS: Duration = Duration::from_secs(1);
+
 /// So many observers at once are told who the members are: what is told is as long as the world is large.
 const OBSERVERS: usize = 16;
 
@@ -57,6 +60,8 @@ pub(super) struct WorldLead {
     again: Time,
     /// When the others were last asked whether they are there.
     asked: Option<Time>,
+    /// When it is next asked whether others have gone on without this node.
+    asks_others: Time,
     /// This node is a member of the world that has formed, and its command starts when the first rank knows.
     enters: bool,
     /// The paths that were broken in a round, and until when no plan has both nodes.
@@ -122,6 +127,7 @@ impl WorldLead {
             begun: now,
             again: now,
             asked: None,
+            asks_others: Time::ZERO,
             enters: false,
             broken: BTreeMap::new(),
             trouble: None,
@@ -479,6 +485,7 @@ impl World {
         if self.has_left() {
             return None;
         }
+        self.ask_for_others(lead);
         // Members come to a new leader only now.
         let patience = self.over_since.saturating_add(self.shared.config.stop_timeout).max(lead.begun + LOST);
         let is_awaited = |member: &MemberView| match member.command {
@@ -515,6 +522,20 @@ impl World {
         self.prove(plan.clone());
         let body = WorldSaid::Plan(plan.clone()).encode();
         Some(Stage::Round(cause, Arc::new(plan), body))
+    }
+
+    /// Asks again and again whether others have gone on without this node, while they may have.
+    fn ask_for_others(&mut self, lead: &mut WorldLead) {
+        if !self.may_lack_others() {
+            return;
+        }
+        if self.shared.now >= lead.asks_others {
+            // Two that are alone must not ask at the same time again and again.
+            let pause = ASK_OTHERS + Duration::from_millis(self.own.id.0[0].into());
+            lead.asks_others = self.shared.now + pause;
+            self.actions.push_back(Action::Report(WorldChange::Asks));
+        }
+        lead.wake(self.shared.now, lead.asks_others);
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.

@@ -89,7 +89,11 @@ pub(crate) enum WorldChange {
     Trouble(Refusal),
     /// All commands have ended well.
     Released,
-    /// No node that may lead lives: look for others as at the start.
+    /// Others may have gone on without this node: ask them, by [`World::ask`].
+    Asks,
+    /// The process at this address says that another world of the job runs.
+    AnotherWorld(SocketAddr),
+    /// No node that may lead lives, or others have gone on without this one: look for them as at the start.
     Lost,
     /// The others have read that this node leaves, or that all are released, or the time for that has passed.
     MayEnd,
@@ -100,9 +104,8 @@ pub(crate) enum WorldChange {
 pub(crate) struct World {
     shared: Shared,
     own: Contact,
-    /// What this node tells of itself, and the frame that says it.
+    /// What this node tells of itself.
     arrival: Arrival,
-    arrives: Body,
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
@@ -140,9 +143,8 @@ pub(crate) struct World {
     growth: Growth,
     /// The trouble with the next world that was reported last.
     trouble: Option<Refusal>,
-    /// The generation and the leader of another part of the job, the greatest that was heard of, and who has
-    /// said so.
-    other: Option<(u32, NodeId, SocketAddr)>,
+    /// Who was reported to say that another world of the job runs.
+    other: Option<SocketAddr>,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -255,7 +257,6 @@ impl World {
         let arrival = shared.arrival();
         Self {
             own: arrival.contact(me),
-            arrives: WorldSaid::Arrival(Box::new(arrival.clone())).encode(),
             arrival,
             epoch: Lineage::default(),
             plan: None,
@@ -901,7 +902,8 @@ impl World {
         }
         let asked = self.walk.iter().flat_map(Walk::asked);
         let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
-        let (arrival, status) = (self.arrives.clone(), WorldSaid::Status(self.status()).encode());
+        let arrival = WorldSaid::Arrival(Box::new(self.arrival.clone())).encode();
+        let status = WorldSaid::Status(self.status()).encode();
         for host in hosts {
             self.peers.say(self.shared.now, host, &arrival);
             self.peers.say(self.shared.now, host, &status);

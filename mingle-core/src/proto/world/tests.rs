@@ -17,8 +17,6 @@ const ONE_WAY: Duration = Duration::from_micros(200);
 /// Linux's first interval between two SYNs, and between two copies of a segment. Both double.
 const SYN_AGAIN: Duration = Duration::from_secs(1);
 const SEGMENT_AGAIN: Duration = Duration::from_millis(200);
-/// How long a leader of too few nodes waits until it asks for others.
-const ASK: Duration = Duration::from_secs(1);
 /// When a kernel gives up a connection whose other end is silent: TCP_USER_TIMEOUT, keepalive.
 const GIVEN_UP: Duration = Duration::from_secs(10);
 /// The pause between two of a kernel's probes of a silent connection, and how many have no answer at most.
@@ -57,6 +55,8 @@ enum Event {
     /// A command that has to stop has ended, or a node whose command has failed is ready again.
     Stopped(usize, u32, Lineage),
     Trouble(Trouble),
+    /// What the others know of the job has reached a process that has asked.
+    Answers(usize, u32),
     /// A process does what follows from all that it has read.
     CarryOut(usize),
 }
@@ -96,8 +96,8 @@ struct Host {
     finished: bool,
     /// It reads, and will do what follows.
     is_busy: bool,
-    /// Since when it leads too few nodes.
-    few_since: Option<Time>,
+    /// It looks for others once its command has stopped.
+    is_lost: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -245,7 +245,7 @@ impl Net {
                 troubled: None,
                 finished: false,
                 is_busy: false,
-                few_since: None,
+                is_lost: false,
             });
         }
         let leader = net.random.random_range(0..members);
@@ -405,9 +405,23 @@ impl Net {
                     self.hosts[host].unread.push(Event::Stopped(host, life, epoch));
                     return;
                 }
+                if self.hosts[host].is_lost {
+                    return self.look_for_others(host);
+                }
                 self.with(host, |world, now| {
                     world.stopped(now);
                 });
+            }
+            Event::Answers(host, life) => {
+                if self.hosts[host].life != life {
+                    return;
+                }
+                if self.hosts[host].is_stopped {
+                    self.hosts[host].unread.push(Event::Answers(host, life));
+                } else if (0..self.hosts.len()).any(|other| self.gives_way(host, other)) {
+                    self.hosts[host].is_lost = true;
+                    self.look_for_others(host);
+                }
             }
             Event::Trouble(trouble) => self.trouble(trouble),
             Event::CarryOut(host) => {
@@ -465,14 +479,6 @@ impl Net {
         if is_void {
             self.saw("void round");
         }
-        let gives_way = self.hosts[host]
-            .world
-            .as_ref()
-            .is_some_and(|world| world.is_alone() && world.may_be_left_behind());
-        if gives_way && self.leaders().any(|other| other != host && self.passes(host, other)) {
-            // It asks for others, and hears of another part of the job.
-            return self.report(host, WorldChange::Lost);
-        }
         let due = self.hosts[host].world.as_ref().and_then(World::poll_timeout);
         if let Some(due) = due
             && self.hosts[host].timer.is_none_or(|timer| due.max(self.now) != timer)
@@ -527,22 +533,20 @@ impl Net {
                 }
             }
             WorldChange::MayEnd => self.end_process(host, false),
+            // Datagrams are not lost here.
+            WorldChange::Asks => {
+                let at = self.now + self.one_way() + self.one_way();
+                self.at(at, Event::Answers(host, life));
+            }
+            WorldChange::AnotherWorld(_) => {}
         }
     }
 
-    /// Leaders that others may have left behind ask for them after a while, and join another part of the job.
-    fn ask(&mut self) {
-        for host in 0..self.hosts.len() {
-            let asks = self.hosts[host].world.as_ref().is_some_and(World::may_be_left_behind);
-            if !asks || self.hosts[host].is_stopped {
-                self.hosts[host].few_since = None;
-                continue;
-            }
-            let since = *self.hosts[host].few_since.get_or_insert(self.now);
-            if self.now >= since + ASK && (0..self.hosts.len()).any(|other| self.gives_way(host, other)) {
-                self.hosts[host].few_since = None;
-                self.report(host, WorldChange::Lost);
-            }
+    /// A process that has heard of others looks for them, once its command has stopped.
+    fn look_for_others(&mut self, host: usize) {
+        let slot = &self.hosts[host];
+        if slot.is_lost && slot.world.is_some() && slot.command.is_none() {
+            self.report(host, WorldChange::Lost);
         }
     }
 
@@ -963,7 +967,7 @@ impl Net {
     fn restart(&mut self, host: usize) {
         let id = self.new_id();
         let slot = &mut self.hosts[host];
-        (slot.id, slot.is_on, slot.finished) = (id, true, false);
+        (slot.id, slot.is_on, slot.is_lost, slot.finished) = (id, true, false, false);
         match self.leader().filter(|leader| *leader != host) {
             Some(leader) => {
                 self.guest(host, leader);
@@ -1302,7 +1306,6 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
     }
     while net.now < calm || net.hosts.iter().any(|host| host.is_stopped) {
         net.run_until(net.now + Duration::from_millis(100));
-        net.ask();
     }
     let calm = net.now;
     while !(net.is_settled() || net.is_forgotten() || net.hosts.iter().any(|host| host.finished)) {
@@ -1310,7 +1313,6 @@ fn run(seed: u64, kind: Kind, traces: bool) -> Result<(Net, Time), String> {
             return Err(format!("not in one world after {AGAIN:?}: {} members, {}", net.size, net.state()));
         }
         net.run_until(net.now + Duration::from_millis(100));
-        net.ask();
     }
     let took = net.now.saturating_sub(calm);
     if net.is_settled() && net.most().is_some() {
@@ -2402,12 +2404,44 @@ fn members_that_were_stopped_while_others_went_on_form_no_second_world_though_th
         let left_behind = others.iter().map(|host| net.hosts[*host].id).collect::<Vec<_>>();
         while net.now < Time::from_secs(80) {
             net.run_until(net.now + Duration::from_millis(100));
-            net.ask();
         }
         assert_eq!(net.worlds.len(), 2, "seed {seed}: {}", net.state());
         asked += others.iter().filter(|host| !left_behind.contains(&net.hosts[**host].id)).count();
     }
     assert!(asked > 0, "none of them has heard of the others by asking");
+}
+
+#[test]
+fn a_member_that_was_stopped_and_a_newcomer_form_no_world_beside_that_of_the_others_when_the_leader_dies() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, "2".parse().unwrap(), 2, 1, 0.0);
+        net.run_until(Time::from_secs(10));
+        let leader = net.leader().unwrap();
+        let member = 1 - leader;
+        net.trouble(Trouble::Stop(member, Duration::from_secs(60)));
+        // Behind this word the member's process reads no other on its connection.
+        net.trouble(Trouble::Kill(2));
+        net.run_until(Time::from_secs(11));
+        net.trouble(Trouble::Start(2));
+        net.run_until(Time::from_secs(12));
+        net.trouble(Trouble::Fail(leader));
+        // It goes on with the node that has waited.
+        while net.worlds.len() == 1 {
+            net.run_until(net.now + Duration::from_millis(100));
+            assert!(net.now < Time::from_secs(50), "seed {seed}: {}", net.state());
+        }
+        net.run_until(Time::from_secs(58));
+        net.trouble(Trouble::PowerOff(leader));
+        let was = net.hosts[member].id;
+        while !net.hosts[member].world.as_ref().unwrap().leads() {
+            net.run_until(net.now + Duration::from_millis(1));
+            assert!(net.now < Time::from_secs(80), "seed {seed}: {}", net.state());
+        }
+        net.trouble(Trouble::Start(leader));
+        net.run_until(Time::from_secs(130));
+        assert_eq!(net.broken, Vec::<String>::new(), "seed {seed}");
+        assert!(net.is_settled() && net.hosts[member].id != was, "seed {seed}: {}", net.state());
+    }
 }
 
 #[test]

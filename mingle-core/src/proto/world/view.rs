@@ -3,7 +3,7 @@
 use super::{Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
 use crate::proto::Config;
-use crate::wire::world::{Command, Contact, Phase, Reign, RoundId, WorldSaid};
+use crate::wire::world::{Command, Contact, Phase, Reign, RoundId};
 
 impl World {
     pub(crate) fn own(&self) -> &Contact {
@@ -54,16 +54,16 @@ impl World {
             && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
 
-    /// Whether others of the job may have gone on without this node: it leads a world that is over, and too
+    /// Whether others of the job may have gone on without this node, whose world is over and which leads: too
     /// few nodes are back, or it leads in the place of a leader that is lost.
-    pub(crate) fn may_be_left_behind(&self) -> bool {
-        let is_over = matches!(self.reign.phase, Phase::Over(_));
-        self.lead.is_some() && is_over && (self.is_too_few() || self.reign.term > 0)
+    pub(super) fn may_lack_others(&self) -> bool {
+        self.is_too_few() || self.reign.term > 0
     }
 
-    /// Whether fewer nodes are back than a world needs.
+    /// Whether the world is over, and this node is back, and fewer are than a world needs.
     fn is_too_few(&self) -> bool {
-        self.reign.here < self.shared.config.world.min().get()
+        let is_back = matches!(self.reign.phase, Phase::Over(_)) && self.command == Command::Waits;
+        is_back && self.reign.here < self.shared.config.world.min().get()
     }
 
     /// Whether this node joins another part of the job, which has this generation and this leader. Of two
@@ -71,7 +71,8 @@ impl World {
     pub(crate) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
         let own = self.reign.epoch.generation;
         let is_few = || self.is_too_few() && (self.is_alone() || (generation, leader) > (own, self.own.id));
-        self.may_be_left_behind() && (generation > own || is_few())
+        let leads = self.lead.is_some() && matches!(self.reign.phase, Phase::Over(_));
+        leads && self.may_lack_others() && (generation > own || is_few())
     }
 
     pub(crate) fn leads(&self) -> bool {
@@ -133,11 +134,7 @@ impl World {
     pub(crate) fn set_config(&mut self, now: Time, config: Config) {
         self.at(now);
         self.shared.config = config;
-        let arrival = self.shared.arrival();
-        if arrival != self.arrival {
-            self.own = arrival.contact(self.own.id);
-            self.arrives = WorldSaid::Arrival(Box::new(arrival.clone())).encode();
-            self.arrival = arrival;
-        }
+        self.arrival = self.shared.arrival();
+        self.own = self.arrival.contact(self.own.id);
     }
 }

@@ -287,9 +287,6 @@ impl World {
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
         let is_member = self.reign.rank.is_some();
         self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
-        if self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over(lead.frees) {
-            return;
-        }
         self.lead = Some(lead);
     }
 
@@ -802,44 +799,7 @@ impl World {
         counted
     }
 
-    /// This node leaves: another one leads from now on. Returns false where there is none. If it frees those
-    /// that wait, this may replace what has said so.
-    fn hand_over(&mut self, frees: bool) -> bool {
-        let heirs = self
-            .plan
-            .iter()
-            .flat_map(|plan| plan.heirs().into_iter().chain(plan.seats().iter().map(Contact::of)));
-        let leads = |heir: &Contact| {
-            heir.id != self.own.id
-                && !self.left.contains_key(&heir.id)
-                && self.peers.get(heir.id).is_some_and(|peer| peer.link.is_there())
-        };
-        let Some(heir) = heirs.into_iter().find(leads) else { return false };
-        let rank = self.plan.as_ref().and_then(|plan| plan.rank_of(heir.id));
-        let phase = match self.reign.phase {
-            Phase::Round(cause) => Phase::Over(cause),
-            phase => phase,
-        };
-        self.reign = Reign {
-            term: self.reign.term.saturating_add(1),
-            rank,
-            leader: heir,
-            phase,
-            // The rounds of the heir, of which none is void.
-            rounds: 0,
-            ..self.reign.clone()
-        };
-        let (to_members, to_others) = (self.reign_with_heirs(false), self.reign_with_heirs(frees));
-        let all: Vec<NodeId> = self.peers.iter().map(|(id, _)| *id).collect();
-        for id in all {
-            let is_freed = self.seat_of(id).is_none() && !self.observes(id);
-            let reign = if is_freed { &to_others } else { &to_members };
-            self.peers.say(self.shared.now, id, reign);
-        }
-        true
-    }
-
-    /// Tells all that have come, and all members, what is decided.
+    /// Tells all that have come, and all members, what is decided; and then that this node leaves, if it does.
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
         let first = self.plan.as_ref().and_then(|plan| plan.seats().first()).map(|first| first.id);
@@ -848,8 +808,10 @@ impl World {
             _ => None,
         };
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
+        let leaves = self.has_left() && !matches!(lead.stage, Stage::Runs(_));
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let to_others = self.reign_with_heirs(lead.frees);
+        let status = WorldSaid::Status(self.status()).encode();
         let is_told = |id: &NodeId, peer: &Process| {
             let listens = self.seat_of(*id).is_some() || peer.arrival.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))
@@ -861,6 +823,9 @@ impl World {
             }
             let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
             self.peers.say(self.shared.now, id, reign);
+            if leaves {
+                self.peers.say(self.shared.now, id, &status);
+            }
         }
         self.tell_observers(&to_members);
     }

@@ -525,6 +525,11 @@ impl World {
         id == self.own.id || self.peers.is_there(id)
     }
 
+    /// Whether a process is known to be dead, or to leave.
+    fn is_gone(&self, id: NodeId) -> bool {
+        self.dead.contains(&id) || self.left.contains_key(&id)
+    }
+
     /// Whether this other process is there, and has read all that this node has said to it.
     fn has_read_all(&self, id: NodeId) -> bool {
         self.peers.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
@@ -682,12 +687,7 @@ impl World {
     /// Somebody says that this node leads, which it does not.
     fn hear_that_it_leads(&mut self, from: NodeId, reign: Reign) {
         let is_of_leader = from == self.reign.leader.id;
-        // The leader leaves, and names this node to follow it: it has told this node, or only others, and is
-        // lost. It may reach few nodes.
-        let is_named = reign.epoch == self.reign.epoch
-            && reign.term > self.reign.term
-            && (is_of_leader || self.walk.is_some());
-        if is_named || Standing::from(&reign) > Standing::from(&self.reign) {
+        if Standing::from(&reign) > Standing::from(&self.reign) {
             self.reign = reign;
             // An heir that was not told may lead at the term of the one that was.
             self.succeed(self.reign.term.saturating_add(1));
@@ -908,13 +908,6 @@ impl World {
             self.peers.say(self.shared.now, host, &arrival);
             self.peers.say(self.shared.now, host, &status);
         }
-        let leader = self.reign.leader.id;
-        let has_said = |said: &Reign| said.leader.id == leader;
-        let knows = self.peers.get(leader).and_then(|peer| peer.known.reign.as_ref()).is_some_and(has_said);
-        if self.reign.term > 0 && self.current_plan().is_some() && !knows {
-            // The former leader has named it, and may be gone before it has read that.
-            self.peers.say(self.shared.now, leader, &self.reign_with_heirs(false));
-        }
         // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
         if self.walk.is_none() && self.has_read_all(self.reign.leader.id) {
             let guests =
@@ -948,10 +941,7 @@ impl World {
         let Some(latest) = self.farewell else { return };
         let is_read = self.peers.iter().all(|(id, peer)| peer.link.session.is_read() || self.observes(*id));
         // A world may be so young that its members have not come to their leader yet.
-        let is_awaited = |id: &NodeId| {
-            let has_ended = *id == self.own.id || self.dead.contains(id) || self.left.contains_key(id);
-            !has_ended && !self.peers.has(*id)
-        };
+        let is_awaited = |id: &NodeId| *id != self.own.id && !self.is_gone(*id) && !self.peers.has(*id);
         let awaits = match self.lead {
             Some(_) => self.plan.iter().flat_map(|plan| plan.seats()).any(|seat| is_awaited(&seat.id)),
             None => is_awaited(&self.reign.leader.id),

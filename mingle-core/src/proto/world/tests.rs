@@ -1733,10 +1733,13 @@ fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless
             world.opened(ms(2), gone, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
         }
         let phase = Phase::Over(FirstCause { rank: Some(2), end: End::Gone });
-        let hands_over =
-            Reign { term: 1, rank: Some(1), leader: world.own.clone(), phase, ..world.reign.clone() };
-        let body = WorldSaid::Reign(hands_over).encode();
-        world.read(ms(3), ConnId(1), Frame { number: 1, read: 0, body }).unwrap();
+        let reign = Reign { phase, ..world.reign.clone() };
+        let leaves = Status { command: Command::Leaves, ..world.status() };
+        for (number, said) in [(1, WorldSaid::Reign(reign)), (2, WorldSaid::Status(leaves))] {
+            let frame = Frame { number, read: 0, body: said.encode() };
+            world.read(ms(3), ConnId(1), frame).unwrap();
+        }
+        actions(&mut world);
         assert!(world.leads());
         assert_eq!(world.dead.contains(&gone), !is_connected);
     }
@@ -1766,7 +1769,7 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
 }
 
 #[test]
-fn a_ready_member_that_the_leader_names_as_its_heir_before_it_knows_of_the_commit_leads() {
+fn a_ready_member_whose_leader_leaves_before_it_knows_of_the_commit_leads() {
     let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);
     let mut number = 0;
@@ -1787,9 +1790,9 @@ fn a_ready_member_that_the_leader_names_as_its_heir_before_it_knows_of_the_commi
     world.advance(ms(15));
     actions(&mut world);
     let phase = Phase::Over(FirstCause { rank: Some(0), end: End::Left });
-    let (own, round) = (world.own.clone(), Some(round));
-    let heir = Reign { epoch, term: 1, leader: own, round, phase, rounds: 0, ..under_way };
-    read(&mut world, WorldSaid::Reign(heir));
+    let leaves = Status { epoch, command: Command::Leaves, ..world.status() };
+    read(&mut world, WorldSaid::Reign(Reign { epoch, round: Some(round), phase, ..under_way }));
+    read(&mut world, WorldSaid::Status(leaves));
     world.advance(ms(30));
     actions(&mut world);
     assert!(world.leads() && world.epoch == epoch, "{:?}", world.reign);

@@ -38,7 +38,7 @@ impl World {
         match &self.walk {
             _ if !has_met => None,
             None => Some(&self.reign.leader),
-            Some(walk) => walk.heir(|id| !self.dead.contains(&id)),
+            Some(walk) => walk.heir(|id| !self.is_gone(id)),
         }
     }
 

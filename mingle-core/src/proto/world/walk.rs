@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{LOST, OWES, Time, World, WorldChange};
 use crate::model::NodeId;
-use crate::wire::world::Contact;
+use crate::wire::world::{Contact, Phase};
 
 /// How long a node that passes on what others say waits for the leader's answer.
 const OWES_GUESTS: Duration = Duration::from_secs(2);
@@ -55,11 +55,6 @@ impl World {
             self.walk = None;
             return;
         }
-        if self.reign.leader.id == self.own.id && self.current_plan().is_some() && !self.has_left() {
-            // The former leader has named this node before it knew that its world has formed.
-            self.succeed(self.reign.term);
-            return self.decide();
-        }
         let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.shared.now);
         match &self.walk {
             None if is_lost => {
@@ -89,7 +84,9 @@ impl World {
     /// When the leader is lost, if it stays as it is.
     fn leader_is_lost_at(&self) -> Option<Time> {
         let leader = self.reign.leader.id;
-        if self.dead.contains(&leader) {
+        // A leader that leaves has said before why the world is over, which may be read later.
+        let leaves = self.left.contains_key(&leader) && self.reign.phase != Phase::Runs;
+        if leaves || self.dead.contains(&leader) {
             return Some(Time::ZERO);
         }
         let Some(peer) = self.peers.get(leader) else { return Some(Time::ZERO) };
@@ -149,7 +146,7 @@ impl World {
             if self.current_plan().is_some() && !self.has_left() {
                 return self.takes_its_turn(lost, since);
             }
-        } else if heir.id != lost && !self.dead.contains(&heir.id) {
+        } else if heir.id != lost && !self.is_gone(heir.id) {
             self.link_to(&heir);
             let is_refused = self.peers.get(heir.id).is_none_or(|peer| peer.link.is_refused());
             if self.has_answered(heir.id) || (!is_refused && self.shared.now < since + LOST) {
@@ -164,14 +161,14 @@ impl World {
         true
     }
 
-    /// This node leads, unless another heir hears the leader. One that is dead nobody hears.
+    /// This node leads, unless another heir hears the leader. Nobody hears a leader that is dead, or follows
+    /// one that leaves.
     fn takes_its_turn(&mut self, lost: NodeId, since: Time) -> bool {
         let heirs = self.heirs();
         let hears = |heir: &Contact| heir.id != self.own.id && self.has_answered(heir.id);
         let hearing = heirs.iter().position(hears);
-        if let Some(walk) = &mut self.walk
-            && !self.dead.contains(&lost)
-        {
+        let is_gone = self.is_gone(lost);
+        if let Some(walk) = self.walk.as_mut().filter(|_| !is_gone) {
             walk.asks_all = hearing.is_none();
             if let Some(hearing) = hearing {
                 walk.position = hearing;
@@ -192,12 +189,13 @@ impl World {
     /// No heir leads.
     fn begin_again(&mut self) {
         let again = self.shared.now + AGAIN;
-        let Some(walk) = &mut self.walk else { return };
-        (walk.position, walk.since) = (0, again);
         // A guest has no world to lose: it looks for others if it is refused where it has met nobody.
         let is_refused = |id: &NodeId| self.peers.get(*id).is_some_and(|peer| peer.link.is_refused());
-        let is_dead = |id| self.dead.contains(id) || (self.plan.is_none() && is_refused(id));
-        let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || is_dead(&heir.id));
+        let is_dead = |id| self.is_gone(id) || (self.plan.is_none() && is_refused(&id));
+        let mut heirs = self.walk.iter().flat_map(|walk| &walk.heirs);
+        let are_dead = heirs.all(|heir| heir.id == self.own.id || is_dead(heir.id));
+        let Some(walk) = &mut self.walk else { return };
+        (walk.position, walk.since) = (0, again);
         let change = if are_dead { WorldChange::Lost } else { WorldChange::CutOff };
         if walk.reported.replace(change.clone()) != Some(change.clone()) {
             self.actions.push_back(super::Action::Report(change));

@@ -55,7 +55,7 @@ pub enum Seen {
 pub fn seen(frame: &super::Frame) -> Seen {
     match Said::decode(&frame.body) {
         Some(Said::Join(_)) => Seen::Join,
-        Some(Said::Part(Part { round, answer: Some(Answer::Ready), .. })) => Seen::Ready(round),
+        Some(Said::Part(Part { round, answer: Answer::Ready })) => Seen::Ready(round),
         Some(Said::Welcome(Welcome { void, .. })) => Seen::Void(void),
         Some(Said::Prepare(Prepare { round, .. })) => Seen::Prepare(round),
         Some(Said::Commit(Commit { round, .. })) => Seen::Commit(round),
@@ -488,12 +488,8 @@ fn draw_said(kind: u8, from: &mut Source<'_>) -> Option<Said> {
 
 impl Draw for Part {
     fn draw(from: &mut Source<'_>) -> Self {
-        let answer = match from.byte() % 3 {
-            0 => Some(Answer::Ready),
-            1 => Some(Answer::Broken(Broken::draw(from))),
-            _ => None,
-        };
-        Self { round: from.round(), answer, misfit: from.flag().then(|| from.misfit()) }
+        let answer = if from.flag() { Answer::Ready } else { Answer::Broken(Broken::draw(from)) };
+        Self { round: from.round(), answer }
     }
 }
 

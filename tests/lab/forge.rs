@@ -231,9 +231,9 @@ impl Body {
         who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0).0
     }
 
-    /// It is in no round, and has heard no misfit.
+    /// It is ready in a round that there is not.
     pub fn part() -> Vec<u8> {
-        Self::of(PART).number(0).bytes(&[0, 0]).0
+        Self::of(PART).number(0).bytes(&[0]).0
     }
 
     /// A node wants the rank of another.

@@ -341,7 +341,7 @@ fn round_of(said: &Said) -> Option<u64> {
     match said {
         Said::Prepare(prepare) => Some(prepare.round),
         Said::Commit(commit) => Some(commit.round),
-        Said::Part(part) => part.answer.as_ref().map(|_| part.round),
+        Said::Part(part) => Some(part.round),
         _ => None,
     }
 }
@@ -593,7 +593,7 @@ impl State {
         match said {
             Said::Join(_) if self.leading.remove(&from) => _ = self.marks.insert(Mark::Yielded),
             Said::Prepare(prepare) => _ = self.prepared.insert(from, (prepare.round, prepare.world)),
-            Said::Part(part) if part.answer == Some(Answer::Ready) => {
+            Said::Part(part) if part.answer == Answer::Ready => {
                 let is_first = self.ready.entry((to, part.round)).or_default().insert(from);
                 if is_first && was_slow {
                     self.marks.insert(Mark::LateReady);

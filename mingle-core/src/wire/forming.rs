@@ -23,7 +23,7 @@ pub(crate) const BROKEN: usize = 3;
 /// The most broken paths in a refusal.
 pub(crate) const REFUSED: usize = 2;
 
-/// The kind of a frame that says how far a member is in a round.
+/// The kind of a frame that says what comes of a member's proofs in a round.
 pub(crate) const PART: u8 = 1;
 /// The kind of a frame that tells a node what its leader knows.
 pub(crate) const WELCOME: u8 = 2;
@@ -67,13 +67,11 @@ pub(crate) struct Join {
     pub(crate) traits: Vec<u8>,
 }
 
-/// How far a member is in the round of this number, and what it has heard that the leader may not have heard.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What comes of a member's proofs in the round of this number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) round: u64,
-    pub(crate) answer: Option<Answer>,
-    /// A node that the member hears, and that cannot be seated.
-    pub(crate) misfit: Option<Misfit>,
+    pub(crate) answer: Answer,
 }
 
 /// What comes of a member's proofs.

@@ -58,10 +58,10 @@ impl Play {
         self.intrude(id(name)).expect("the node answers")
     }
 
-    /// The attacker has read all that it was told, and is never ready.
+    /// The attacker has read all that it was told, and is ready in a round that there is not alone.
     fn answers(&mut self, conn: ConnId) {
         if self.link.intrusions.iter().any(|own| own.conn == conn) {
-            self.says(conn, "Part", |_| (), &[2]);
+            self.says(conn, "Part", |scene| scene.rounds = vec![9], &[]);
         }
     }
 
@@ -149,12 +149,12 @@ fn a_follower_is_never_ready_for_a_prepare_that_cannot_be_true() {
         let mut led = play("looks, given rank 1").follows_eve();
         let me = led.play.own();
         led.says("Prepare", fields, |scene| change(scene, me));
-        let ready = led.play.said("Some(Ready)");
+        let ready = led.play.said("answer: Ready");
         led.says("Commit", &[], |_| ());
         assert!(ready == 0 && led.play.formed().is_none(), "{lie}: {:?}", led.play.formed());
         // It waits for a round that can be true.
         led.says("Prepare", &[], |scene| scene.rounds = vec![2]);
-        assert_eq!((led.play.link.phase(), led.play.said("Some(Ready)")), (Phase::Ready, 1), "after {lie}");
+        assert_eq!((led.play.link.phase(), led.play.said("answer: Ready")), (Phase::Ready, 1), "after {lie}");
     }
 }
 

@@ -12,8 +12,10 @@ use super::report::{Event, Formed, Progress};
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::{Misfit, NodeId, Roster};
-use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
+use crate::model::{NodeId, Roster};
+use crate::wire::{
+    Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
+};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -27,8 +29,6 @@ const UNANSWERED: usize = 7;
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 /// Between two dials to a leader that has not answered, for the same reason.
 const CAUTIOUS: Duration = Duration::from_millis(500);
-/// How long a leader may owe its answer after another node wrote from its address.
-const SUSPECTED: Duration = Duration::from_secs(2);
 
 /// This node's state with one leader.
 #[derive(Debug, Clone)]
@@ -48,10 +48,7 @@ pub(crate) struct Follow {
     pub(crate) progress: Option<Progress>,
     /// What keeps the world from forming, as the leader has told last.
     pub(crate) trouble: Option<Trouble>,
-    part: Part,
     round: Option<Participation>,
-    /// Another node wrote from the leader's own address, whose process may be gone.
-    suspected: bool,
     /// The last round that the leader has voided.
     voided: u64,
     /// The roster of the round that the leader prepares next.
@@ -79,9 +76,7 @@ impl Follow {
             relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
             trouble: None,
-            part: Part::default(),
             round: None,
-            suspected: false,
             voided: 0,
             roster: None,
         };
@@ -146,15 +141,9 @@ impl Follow {
         shared.say(self.leader_id(), &join);
     }
 
-    fn say_part(&mut self, shared: &mut Shared) {
-        shared.say(self.leader_id(), &Said::Part(self.part.clone()));
+    fn say_part(&self, (round, answer): (u64, Answer), shared: &mut Shared) {
+        shared.say(self.leader_id(), &Said::Part(Part { round, answer }));
         self.set_doubt(shared);
-    }
-
-    /// Tells the leader, which may not have heard it, of a node that cannot be seated.
-    pub(crate) fn tell_of(&mut self, misfit: &Misfit, shared: &mut Shared) {
-        self.part.misfit = Some(misfit.clone());
-        self.say_part(shared);
     }
 
     /// Asks a leader that has not welcomed this node to announce itself to it, and sets the timer for the
@@ -201,16 +190,15 @@ impl Follow {
     /// doubt.
     pub(crate) fn look(&mut self, shared: &mut Shared) -> bool {
         let Some(peer) = shared.links.get(self.leader_id()) else { return true };
-        let (presence, owes) = (peer.link.presence(shared.now), peer.link.owes_since());
+        let presence = peer.link.presence(shared.now);
         if presence == Presence::There {
             self.answered(shared);
         }
-        self.suspected &= owes.is_some();
         self.set_doubt(shared);
         let is_lost = match presence {
             Presence::Dead => true,
             Presence::Silent(since) => self.joined && shared.now >= since + LOST,
-            Presence::There => self.suspected && owes.is_some_and(|since| shared.now >= since + SUSPECTED),
+            Presence::There => false,
         };
         is_lost && !self.is_bound(shared)
     }
@@ -280,16 +268,6 @@ impl Follow {
         if !self.joined && self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
-    /// Another node has written from this address. If it is the leader's, a new process may have it, after a
-    /// power loss that has closed no connection: asks the leader whether it is there.
-    pub(crate) fn suspect(&mut self, source: SocketAddr, shared: &mut Shared) {
-        if self.joined && source == self.leader.source && !self.suspected {
-            self.suspected = true;
-            shared.say_again(self.leader_id(), &Said::Part(self.part.clone()));
-            shared.set_after(Timer::GiveUpLeader, SUSPECTED);
-        }
-    }
-
     /// Returns whether this node has joined by it: a later welcome may come behind it.
     pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
         let joins = self.join(shared);
@@ -312,7 +290,6 @@ impl Follow {
         let is_proved = prepare.master == self.leader_id()
             && shared.links.get(prepare.master).is_some_and(|peer| peer.link.is_open_to(at));
         self.round = Some(Participation::start(prepare, formed, is_proved, shared));
-        (self.part.round, self.part.answer) = (prepare.round, None);
         self.set_doubt(shared);
         self.proceed(shared);
         joins
@@ -326,8 +303,7 @@ impl Follow {
     /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
         if let Some(answer) = self.round.as_mut().and_then(|round| round.proof_failed(shared)) {
-            self.part.answer = Some(answer);
-            self.say_part(shared);
+            self.say_part(answer, shared);
         }
     }
 
@@ -338,11 +314,8 @@ impl Follow {
 
     /// Says that this node is ready, once it is.
     pub(crate) fn proceed(&mut self, shared: &mut Shared) {
-        if self.part.answer.is_none()
-            && let Some(answer) = self.round.as_mut().and_then(Participation::proceed)
-        {
-            self.part.answer = Some(answer);
-            self.say_part(shared);
+        if let Some(answer) = self.round.as_mut().and_then(Participation::proceed) {
+            self.say_part(answer, shared);
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Participation {
     /// The world, as far as this node knows it.
     formed: Formed,
     pub(super) proofs: PathProofs,
+    /// The leader has been told what came of the proofs.
+    has_answered: bool,
     /// The node has promised to form this world.
     pub(super) ready: bool,
     /// The leader may know the promise, whatever was said since.
@@ -43,21 +45,25 @@ impl Participation {
             master: prepare.master,
             formed,
             proofs: PathProofs::start(&partners, shared),
+            has_answered: false,
             ready: false,
             bound: false,
             started: shared.now,
         }
     }
 
-    /// Becomes ready, once all paths are proved.
-    pub(super) fn proceed(&mut self) -> Option<Answer> {
-        self.ready |= self.proofs.are_proved();
-        self.ready.then_some(Answer::Ready)
+    /// Becomes ready, once all paths are proved. Returns what to tell the leader of which round.
+    pub(super) fn proceed(&mut self) -> Option<(u64, Answer)> {
+        if self.has_answered || !self.proofs.are_proved() {
+            return None;
+        }
+        (self.has_answered, self.ready) = (true, true);
+        Some((self.round, Answer::Ready))
     }
 
     /// The proofs have taken too long. A node that only tries a formation is ready nevertheless once it has
     /// reached the master: whoever else it cannot reach is what it wants to know.
-    pub(super) fn proof_failed(&mut self, shared: &Shared) -> Option<Answer> {
+    pub(super) fn proof_failed(&mut self, shared: &Shared) -> Option<(u64, Answer)> {
         let broken = self.proofs.broken().filter(|_| !self.ready)?;
         let unproved = self.proofs.unproved();
         let is_to_master = |to: &BrokenTo| (to.partner, to.path) == (self.master, self.formed.master);
@@ -72,7 +78,8 @@ impl Participation {
             self.formed.broken = unproved.iter().filter_map(path).collect();
             self.ready = true;
         }
-        Some(Answer::Broken(broken))
+        self.has_answered = true;
+        Some((self.round, Answer::Broken(broken)))
     }
 
     /// Until when this node waits for void or commit, if it hears nothing more.

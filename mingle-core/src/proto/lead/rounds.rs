@@ -299,23 +299,19 @@ impl Lead {
 
     /// How far a member is.
     pub(crate) fn on_part(&mut self, from: NodeId, part: &Part, shared: &mut Shared) {
-        if let Some(misfit) = &part.misfit {
-            self.hear_misfit(from, misfit, shared);
-        }
         let Phase::Proving(round) = &mut self.rounds.phase else { return };
         match &part.answer {
             _ if round.plan.number != part.round => {}
-            Some(Answer::Ready) => {
+            Answer::Ready => {
                 round.on_ready(from, &mut self.book);
                 self.all_proved(shared);
             }
-            Some(Answer::Broken(broken))
-                if self.book.member(from).is_some()
-                    && self.rounds.broken.last.insert(from, broken, round) =>
-            {
-                round.add_failure(shared);
+            Answer::Broken(broken) => {
+                let is_member = self.book.member(from).is_some();
+                if is_member && self.rounds.broken.last.insert(from, broken, round) {
+                    round.add_failure(shared);
+                }
             }
-            _ => {}
         }
     }
 

@@ -65,7 +65,7 @@ impl Lead {
 
     /// All members learn of this, each by another welcome.
     pub(crate) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
-        let is_known = self.has_told(&trouble);
+        let is_known = self.told.iter().any(|known| known.repeats(&trouble));
         if !is_known || self.trouble.is_none() || matches!(trouble, Trouble::Broken(_)) {
             self.trouble = Some(trouble.clone());
         }
@@ -76,29 +76,6 @@ impl Lead {
         self.told.push(trouble);
         self.has_news = true;
         shared.timers.set_earlier(Timer::Welcome, shared.now);
-    }
-
-    fn has_told(&self, trouble: &Trouble) -> bool {
-        self.told.iter().any(|known| known.repeats(trouble))
-    }
-
-    /// A node that has joined has heard a node that cannot be seated: all learn it, unless that node, or for
-    /// what it wants another node of its host, has a seat by now. It says so again with each Part, when what
-    /// all were told may be over.
-    pub(super) fn hear_misfit(&mut self, from: NodeId, misfit: &Misfit, shared: &mut Shared) {
-        let trouble = Trouble::Misfit(misfit.clone());
-        if !self.knows(from) || self.frozen || self.is_decided() || self.has_told(&trouble) {
-            return;
-        }
-        let (me, address) = (shared.peer(), misfit.address);
-        let is_seated = match misfit.reason {
-            Unfit::Address(_) => false,
-            Unfit::Apart(_) => address == me.address || self.book.other_at(address, shared.me()).is_some(),
-            _ => misfit.host == me.host || self.hosts().any(|(host, _)| *host == misfit.host),
-        };
-        if !is_seated {
-            self.tell_of(trouble, shared);
-        }
     }
 
     /// These nodes were given the rank of this holder, which answers.

@@ -268,12 +268,6 @@ impl Memory {
         is_news
     }
 
-    /// The last node that wants something else than this one, for a leader that has just been joined.
-    pub(super) fn last_misfit(&self) -> Option<Misfit> {
-        let differs = |(misfit, is_over): &&(Misfit, bool)| !is_over && !misfit.is_of_network();
-        self.misfits.iter().rev().find(differs).map(|(misfit, _)| misfit.clone())
-    }
-
     /// A path could not be proved. Returns whether that is news.
     pub(super) fn broken(&mut self, path: &BrokenPath) -> bool {
         let was = self.broken.replace(path.clone());

@@ -192,12 +192,8 @@ impl Node {
             return;
         }
         self.memory.hear(header.sender, self.shared.now);
-        if let Some(follow) = &mut self.follow {
-            if follow.leader_id() != header.sender {
-                follow.suspect(from, &mut self.shared);
-            } else if recipient == Recipient::This {
-                follow.hear(from, &mut self.shared);
-            }
+        if recipient == Recipient::This && self.follows(header.sender) {
+            self.with_follow(|follow, shared| follow.hear(from, shared));
         }
         self.on_message(header.sender, from, recipient, message);
         self.check_end();
@@ -345,10 +341,7 @@ impl Node {
             Timer::Call => self.call(),
             Timer::Ask => self.with_follow(Follow::ask),
             Timer::Dial => _ = self.with_proofs(PathProofs::advance),
-            Timer::GiveUpLeader => match self.follow.as_ref().filter(|follow| follow.joined) {
-                Some(suspected) => self.look_at(suspected.leader_id()),
-                None => self.give_up_leader(),
-            },
+            Timer::GiveUpLeader => self.give_up_leader(),
             Timer::Relay => self.relay(),
             Timer::ProofFailed => {
                 self.with_follow(Follow::proof_failed);

@@ -90,7 +90,6 @@ impl Node {
         if act(follow, &mut self.shared) {
             self.seek.blocklist.forgive(follow.leader_id());
             self.memory.joined(follow.leader_id());
-            self.memory.last_misfit().iter().for_each(|misfit| follow.tell_of(misfit, &mut self.shared));
             self.lead.redirect(&follow.leader, &mut self.shared);
         }
     }

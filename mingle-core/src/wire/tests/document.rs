@@ -224,7 +224,7 @@ fn commit() -> Commit {
 }
 
 fn ready() -> Said {
-    Said::Part(Part { round: 250, answer: Some(Answer::Ready), misfit: None })
+    Said::Part(Part { round: 250, answer: Answer::Ready })
 }
 
 /// A frame of each kind that is said until a world has formed, but refusals.
@@ -235,10 +235,9 @@ fn frames() -> Vec<(&'static str, Said)> {
     let reason = Unfit::Rank(Rank(1));
     let misfit = Misfit { host: HostName::new("c"), address: address(3), reason };
     let trouble = Some(Trouble::Misfit(misfit));
-    let apart = Misfit::apart(peer("d", 4), peer("a", 1));
     vec![
         ("Join", Said::Join(Box::new(join()))),
-        ("Part", Said::Part(Part { round: 1, answer: Some(broken), misfit: Some(apart) })),
+        ("Part", Said::Part(Part { round: 1, answer: broken })),
         ("Welcome", Said::Welcome(Welcome { count: count(), trouble, void: 251 })),
         ("Roster", Said::Roster(1, roster())),
         ("Prepare", Said::Prepare(prepare())),

@@ -133,7 +133,7 @@ fn of_paths() -> [Said; 3] {
             address: v6(1).ip(),
             partners: vec![partner; 5 * 9_999],
         }),
-        part(Some(Answer::Broken(Broken {
+        part(Answer::Broken(Broken {
             paths: vec![
                 BrokenTo {
                     partner: NodeId([4; 16]),
@@ -146,12 +146,12 @@ fn of_paths() -> [Said; 3] {
             .into_iter()
             .collect(),
             more: u32::MAX,
-        }))),
+        })),
     ]
 }
 
-fn part(answer: Option<Answer>) -> Said {
-    Said::Part(Part { round: u64::MAX, answer, misfit: Some(largest_misfit()) })
+fn part(answer: Answer) -> Said {
+    Said::Part(Part { round: u64::MAX, answer })
 }
 
 fn largest_count() -> Count {
@@ -172,8 +172,7 @@ fn largest_frames() -> Vec<Said> {
     let void = u64::MAX;
     let (verdict, sameness) = (largest_verdict(), Sameness::largest());
     let mut largest = vec![
-        part(Some(Answer::Ready)),
-        part(None),
+        part(Answer::Ready),
         Said::Welcome(Welcome { count: largest_count(), trouble, void }),
         Said::Roster(u64::MAX, crate::model::Roster::default()),
         Said::Commit(Commit { round: u64::MAX, verdict, sameness, left_over: u32::MAX }),

@@ -132,7 +132,7 @@ stages! {
     "has reported broken paths" Preparing node 2 of 3, |play| {
         play.link.answers_paths = false;
         play.meet(&[(1, PLAIN), (3, PLAIN)]);
-        while play.said("Some(Broken") == 0 {
+        while play.said("answer: Broken") == 0 {
             let until = play.link.now + SOON;
             assert!(play.link.step(until), "it reports nothing");
         }

@@ -117,17 +117,17 @@ fn is_prepare(said: &Said) -> bool {
 }
 
 /// The member says how far it is in this round.
-fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer, misfit: None })
+fn part(round: u64, answer: Answer) -> Said {
+    Said::Part(Part { round, answer })
 }
 
 fn ready() -> Said {
-    part(1, Some(Answer::Ready))
+    part(1, Answer::Ready)
 }
 
 /// The member is there, and has nothing to say.
 fn idle() -> Said {
-    part(0, None)
+    part(0, Answer::Ready)
 }
 
 /// The last rounds that a node was told are void.

@@ -44,7 +44,7 @@ pub(super) fn broken(round: u64, partners: &[u8], more: u32) -> Said {
         fault: Fault::Refused,
         own_port_answers: false,
     };
-    part(round, Some(Answer::Broken(Broken { paths: partners.iter().map(to).collect(), more })))
+    part(round, Answer::Broken(Broken { paths: partners.iter().map(to).collect(), more }))
 }
 
 /// How a node says where paths to it are proved.
@@ -298,7 +298,7 @@ fn a_member_that_was_not_ready_and_has_left_is_no_reason_at_the_deadline() {
     let mut leader = Leader::of(3, |config| config.timeout = Some(Duration::from_secs(30)));
     leader.join(2, |_| {});
     leader.join(3, |_| {});
-    leader.hear(2, &part(1, Some(Answer::Ready)));
+    leader.hear(2, &part(1, Answer::Ready));
     assert_eq!(rounds(&leader.run(ms(16_000))), [2], "one was not ready");
     leader.close(3);
     assert_eq!(rounds(&leader.join(4, |_| {})), [3]);

@@ -1,18 +1,17 @@
 //! A leader: its seats, its rounds, and the nodes that are gone.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
     joining, leading, node, patient, ready, rounds, said, says, sent, to_all, welcome,
 };
-use crate::model::{HostName, Misfit, Peer, WorldSize};
+use crate::model::{HostName, WorldSize};
 use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
-use crate::wire::{Candidate, Introduction, Message, Part, Said, Solicit, Welcome};
+use crate::wire::{Candidate, Introduction, Message, Said, Solicit, Welcome};
 
 #[test]
 fn a_leader_yields_in_a_round_whose_members_learn_that_it_is_void() {
@@ -123,40 +122,6 @@ fn a_leader_that_hears_of_another_in_hints_alone_for_ten_seconds_knows_that_they
         let apart: Vec<_> = apart.collect();
         assert_eq!(apart, if hints > 100 { vec![endpoint(7)] } else { vec![] }, "{hints}");
     }
-}
-
-#[test]
-fn what_a_member_hears_of_a_node_that_does_not_fit_all_learn_unless_it_has_joined() {
-    let mut node = hand(patient(4));
-    node.run(Time::from_millis(1));
-    join(&mut node, 3);
-    join(&mut node, 4);
-    let told = |host: &str, last: u8| {
-        let there = Peer { host: HostName::new(host), address: endpoint(last) };
-        let misfit = Some(Misfit::apart(there, Peer { host: HostName::new("host-1"), address: endpoint(1) }));
-        Said::Part(Part { round: 0, answer: None, misfit })
-    };
-    let warned = |outputs: &[Output]| {
-        let misfit = |output: &Output| match output {
-            Output::Event(Event::Warning(Warning::Misfit { node, .. })) => node.is_apart(),
-            _ => false,
-        };
-        outputs.iter().filter(|output| misfit(output)).count()
-    };
-    let has_trouble = |said: &Said| matches!(said, Said::Welcome(Welcome { trouble: Some(_), .. }));
-    let mut all = hear_from(&mut node, 3, &told("host-4", 4));
-    all.extend(node.run(Time::from_secs(1)));
-    assert!(warned(&all) == 0 && !says(&all, has_trouble), "node 4 has a seat");
-    let all = hear_from(&mut node, 8, &told("host-9", 9));
-    assert!(warned(&all) == 0 && node.lead.trouble.is_none(), "node 8 has not joined");
-    let mut all = hear_from(&mut node, 3, &told("host-9", 9));
-    all.extend(node.run(Time::from_secs(2)));
-    let learn = said(&all).into_iter().filter(|(_, said)| has_trouble(said)).map(|(to, _)| to);
-    assert_eq!((warned(&all), learn.collect()), (1, BTreeSet::from([3, 4])));
-    join(&mut node, 9);
-    assert!(node.lead.trouble.is_none());
-    let again = hear_from(&mut node, 4, &told("host-9", 9));
-    assert!(warned(&again) == 0 && node.lead.trouble.is_none(), "it has a seat by now");
 }
 
 /// Node 3 asks this node to lead it.

@@ -190,7 +190,7 @@ fn commits(outputs: &[Output]) -> bool {
 }
 
 fn is_ready(said: &Said) -> bool {
-    matches!(said, Said::Part(Part { answer: Some(Answer::Ready), .. }))
+    matches!(said, Said::Part(Part { answer: Answer::Ready, .. }))
 }
 
 fn is_join(said: &Said) -> bool {
@@ -237,18 +237,18 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
     rounds.collect()
 }
 
-fn part(round: u64, answer: Option<Answer>) -> Said {
-    Said::Part(Part { round, answer, misfit: None })
+fn part(round: u64, answer: Answer) -> Said {
+    Said::Part(Part { round, answer })
 }
 
 fn ready(round: u64) -> Said {
-    part(round, Some(Answer::Ready))
+    part(round, Answer::Ready)
 }
 
 /// The path to the master's own port is broken.
 fn broken(round: u64, master: NodeId, at: SocketAddr) -> Said {
     let path = BrokenTo { partner: master, path: at, fault: Fault::Silent, own_port_answers: false };
-    part(round, Some(Answer::Broken(Broken { paths: [path].into_iter().collect(), more: 0 })))
+    part(round, Answer::Broken(Broken { paths: [path].into_iter().collect(), more: 0 }))
 }
 
 fn commit(round: u64) -> Said {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{broken, failure, hear_from, join, leading, part, ready, rounds, said, unready};
+use super::{broken, failure, hear_from, join, leading, ready, rounds, said, unready};
 use crate::proto::tests::Hand;
 use crate::proto::timer::Time;
 use crate::proto::{Event, Output, PathDial, PathNews};
@@ -39,7 +39,7 @@ fn lead_with(
             let told = said(&all).into_iter().chain(said(&outputs)).filter(|(to, _)| *to == member);
             let newest = told.rev().find_map(|(_, said)| answer(&said));
             *last = newest.or(last.take());
-            let says = last.clone().unwrap_or_else(|| part(0, None));
+            let says = last.clone().unwrap_or_else(|| ready(0));
             all.extend(hear_from(node, member, &says));
         }
         all.extend(outputs);
@@ -90,7 +90,7 @@ fn members_that_hold_up_a_round_each_in_turn_are_not_named() {
             1 + all.iter().filter(|output| matches!(output, Output::Event(Event::Preparing { .. }))).count();
         for member in [3, 4] {
             let is_slow = u8::try_from(round % 2).unwrap() == member % 2;
-            let answer = if is_slow { part(0, None) } else { ready(u64::try_from(round).unwrap()) };
+            let answer = if is_slow { ready(0) } else { ready(u64::try_from(round).unwrap()) };
             all.extend(hear_from(&mut node, member, &answer));
         }
         all.extend(outputs);

@@ -206,7 +206,7 @@ fn a_node_that_stands_aside_looks_again_before_its_deadline() {
 }
 
 #[test]
-fn a_member_that_answers_and_is_never_ready_does_not_keep_its_leader_past_the_deadline() {
+fn a_member_that_answers_and_is_never_ready_is_named_after_one_round() {
     let mut play = play("leads a member");
     let eve = play.joined_by_eve();
     assert_eq!(play.link.phase(), Phase::Proving, "a round has begun");
@@ -214,12 +214,11 @@ fn a_member_that_answers_and_is_never_ready_does_not_keep_its_leader_past_the_de
         let until = play.link.now + Duration::from_millis(50);
         play.link.run_until(until);
         play.answers(eve);
-        assert!(play.link.now < TIMEOUT + Duration::from_secs(16), "{:?}", play.link.phase());
+        assert!(play.link.now < Duration::from_secs(19), "{:?}", play.link.phase());
     }
     let has_begun = |round| play.link.watch.said.iter().any(|frame| seen(frame) == Seen::Prepare(round));
-    assert!([1, 2, 3].into_iter().all(has_begun), "other rounds have begun with the member");
-    let (end, at) = play.link.watch.end.clone().expect("an end");
-    assert!(at >= TIMEOUT, "{end:?} at {at:?}");
+    assert!(has_begun(1) && !has_begun(2));
+    let (end, _) = play.link.watch.end.clone().expect("an end");
     // The member is named, by its host or its address: it was here, and was never ready.
     let Event::Failed(failure) = &end else { panic!("{end:?}") };
     assert!(failure.to_string().contains("198.18.0.1"), "{failure}");

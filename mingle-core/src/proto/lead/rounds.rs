@@ -32,8 +32,6 @@ const EXPEL: Duration = Duration::from_secs(5);
 const SILENT: Duration = Duration::from_secs(3);
 /// A round that has not ended by then is void, whatever the reason.
 const LONGEST: Duration = Duration::from_secs(15);
-/// After so many rounds in which a member answers and is not ready, no world can form.
-const UNREADY_ROUNDS: u32 = 3;
 /// How long a leader for which no world can form stays until all have read why.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Between two checks whether the members have an address family in common.
@@ -53,9 +51,6 @@ pub(super) struct Rounds {
     ways: u64,
     /// The nodes only try, and all ways were tried in vain: a world forms in spite of broken paths.
     may_excuse: bool,
-    /// How many rounds took too long because these members were not ready, and who was not in any of them.
-    overdue: u32,
-    unready: Vec<NodeId>,
     /// When the first round of these members started.
     pub(super) proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
@@ -83,7 +78,6 @@ impl Rounds {
     pub(super) fn forget(&mut self, member: NodeId) {
         self.unproved.retain(|&(prover, master)| prover != member && master != member);
         self.broken.forget(member);
-        self.unready.retain(|id| *id != member);
     }
 
     /// Voids the round under way. Returns whether there was one.
@@ -107,7 +101,7 @@ impl Rounds {
     pub(super) fn void_for_change(&mut self, shared: &mut Shared) {
         self.void(shared);
         (self.proving_since, self.broken) = (None, BrokenRounds::default());
-        (self.failed, self.overdue) = (0, 0);
+        self.failed = 0;
     }
 
     /// Forgets everything but the numbers of the last rounds.
@@ -249,7 +243,7 @@ impl Lead {
                 let unready: Vec<NodeId> = unready.map(|(id, _)| id).collect();
                 self.rounds.void(shared);
                 self.welcome_first(shared.now, shared);
-                self.blame(&unready, shared);
+                self.blame(unready, shared);
             }
             Phase::Proving(round) => {
                 let silent = round.silent_for(EXPEL, &self.book, shared);
@@ -377,31 +371,14 @@ impl Lead {
     }
 
     /// These members answered, and were not ready when the round was over: standbys take their seats. Where
-    /// there are none, the same members get two more rounds. After some rounds that the same ones have held
-    /// up no world can form with them.
-    fn blame(&mut self, unready: &[NodeId], shared: &mut Shared) {
-        if self.put_behind_standbys(unready, shared) {
+    /// there are none, no world can form with these members.
+    fn blame(&mut self, unready: Vec<NodeId>, shared: &mut Shared) {
+        if unready.is_empty() || self.put_behind_standbys(&unready, shared) {
             return self.fill_seats(shared);
         }
-        let rounds = &mut self.rounds;
-        if rounds.unready.iter().any(|id| unready.contains(id)) {
-            rounds.unready.retain(|id| unready.contains(id));
-        } else {
-            rounds.unready = unready.to_vec();
-            rounds.overdue = 0;
-        }
-        rounds.overdue += u32::from(!unready.is_empty());
-        if rounds.overdue < UNREADY_ROUNDS {
-            return self.fill_seats(shared);
-        }
-        let unfit = Excluded::new(rounds.unready.clone(), self.unready());
-        self.end_or_leave_out(*unfit, shared);
-    }
-
-    /// Why no world forms where these members were not ready in round after round.
-    fn unready(&self) -> Refusal {
-        let named = self.rounds.unready.iter().filter_map(|&id| self.book.get(id).map(Entry::peer));
-        Refusal::Unready(named.take(UNREADY).collect())
+        let named = unready.iter().filter_map(|&id| self.book.get(id).map(Entry::peer));
+        let refusal = Refusal::Unready(named.take(UNREADY).collect());
+        self.end_or_leave_out(*Excluded::new(unready, refusal), shared);
     }
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
@@ -471,12 +448,8 @@ impl Lead {
         if self.frozen || self.book.seated < shared.config.world.min().get() {
             return false;
         }
-        let refusal = match self.rounds.broken.give_up() {
-            Some(broken) => broken.ending(),
-            None if !self.rounds.unready.is_empty() => self.unready(),
-            None => return false,
-        };
-        self.refuse_all(refusal, shared);
+        let Some(broken) = self.rounds.broken.give_up() else { return false };
+        self.refuse_all(broken.ending(), shared);
         true
     }
 }

@@ -17,8 +17,8 @@ use crate::wire::Refusal;
 
 /// The most nodes that were left out whose joins are remembered.
 const REMEMBERED: usize = 64;
-/// A node that was left out for the network and joins again later than this did not hear the refusal. It was
-/// cut off then, and the network may have healed.
+/// A node that was left out and joins again later than this did not hear the refusal. It was cut off then,
+/// and the network may have healed.
 const HEALED: Duration = Duration::from_secs(10);
 
 /// Members that a leader leaves out, and the reason.
@@ -46,8 +46,7 @@ impl LeftOut {
     /// The reason why this node stays out.
     pub(super) fn refusal(&self, node: NodeId, now: Time) -> Option<&Refusal> {
         let (since, refusal) = self.0.get(&node)?;
-        let may_heal = matches!(refusal, Refusal::PathsBroken(..) | Refusal::NoCommonFamily(..));
-        (!may_heal || now < *since + HEALED).then_some(refusal)
+        (now < *since + HEALED).then_some(refusal)
     }
 }
 

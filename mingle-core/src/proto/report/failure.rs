@@ -62,7 +62,7 @@ pub enum Failure {
         /// How many further paths are broken.
         more: u32,
     },
-    /// Some nodes had joined and answered, but were not ready in several rounds in succession.
+    /// Some nodes had joined and answered, but were not ready when a round was over.
     Unready {
         /// The nodes that were not ready, six at most.
         nodes: Vec<Peer>,
@@ -126,7 +126,7 @@ impl fmt::Display for Failure {
             Self::Unready { nodes } => {
                 let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
                 let nodes = nodes.join(", ");
-                write!(f, "all nodes have joined, and round after round some were not ready: {nodes}")
+                write!(f, "all nodes have joined, and some were not ready within 15 s: {nodes}")
             }
             Self::NoRdma { verdict, is_required } => {
                 f.write_str(if *is_required {

@@ -292,19 +292,3 @@ fn a_leader_that_has_joined_another_starts_no_round_of_its_own() {
         assert_eq!(to(&outputs, 2, reason) > 0, !yields);
     }
 }
-
-#[test]
-fn a_member_that_was_not_ready_and_has_left_is_no_reason_at_the_deadline() {
-    let mut leader = Leader::of(3, |config| config.timeout = Some(Duration::from_secs(30)));
-    leader.join(2, |_| {});
-    leader.join(3, |_| {});
-    leader.hear(2, &part(1, Answer::Ready));
-    assert_eq!(rounds(&leader.run(ms(16_000))), [2], "one was not ready");
-    leader.close(3);
-    assert_eq!(rounds(&leader.join(4, |_| {})), [3]);
-    leader.run(ms(24_000));
-    // The leader is stopped, so that its round is void when its time is up.
-    leader.node.handle_timeout(ms(31_000));
-    let all = leader.run(ms(60_000));
-    assert!(!matches!(failure(&all), Some(Failure::Unready { .. })), "{:?}", failure(&all));
-}

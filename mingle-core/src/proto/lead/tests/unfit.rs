@@ -172,18 +172,6 @@ fn a_node_that_was_left_out_stays_out_when_another_one_is_left_out() {
 }
 
 #[test]
-fn a_node_that_was_left_out_for_its_rdma_stays_out_for_good() {
-    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
-    let (mut leader, all) = with_fabrics("3:4", &[has, has, lacks, has]);
-    assert_eq!(left_out(&all), ["host-3"]);
-    for seconds in [60, 3600] {
-        leader.now = Time::from_secs(seconds);
-        let refused = refused(&leader.join(3, |node| node.attributes.fabric = lacks), for_rdma);
-        assert_eq!(refused, [3], "a network may heal meanwhile, after {seconds} s, but it has no RDMA");
-    }
-}
-
-#[test]
 fn a_bad_node_of_a_world_of_one_size_gives_its_seat_to_a_spare() {
     let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let mut leader = Leader::of(3, |config| {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{broken, failure, hear_from, join, leading, ready, rounds, said, unready};
+use super::{broken, hear_from, join, leading, ready, said, unready};
 use crate::proto::tests::Hand;
 use crate::proto::timer::Time;
-use crate::proto::{Event, Output, PathDial, PathNews};
+use crate::proto::{Output, PathDial, PathNews};
 use crate::wire::Said;
 
 /// What a member answers to a prepare as it should.
@@ -76,24 +76,4 @@ fn two_nodes_that_hold_up_rounds_do_not_take_turns_on_one_seat() {
         let all = lead_with((&mut node, begun), 3, &[4, 5], wrong);
         assert_eq!(unready(&all), ["host-5"]);
     }
-}
-
-#[test]
-fn members_that_hold_up_a_round_each_in_turn_are_not_named() {
-    let (mut node, _) = leading(3);
-    let mut all = Vec::new();
-    while node.shared.now < Time::from_secs(80) && !node.has_ended() {
-        let next = node.shared.now + Duration::from_millis(200);
-        let outputs = node.run(next);
-        // Of rounds 1, 2, 3 and so on, node 3 holds up the odd ones and node 4 the even ones.
-        let round =
-            1 + all.iter().filter(|output| matches!(output, Output::Event(Event::Preparing { .. }))).count();
-        for member in [3, 4] {
-            let is_slow = u8::try_from(round % 2).unwrap() == member % 2;
-            let answer = if is_slow { ready(0) } else { ready(u64::try_from(round).unwrap()) };
-            all.extend(hear_from(&mut node, member, &answer));
-        }
-        all.extend(outputs);
-    }
-    assert!(rounds(&all).len() >= 4 && failure(&all).is_none(), "{:?}", failure(&all));
 }

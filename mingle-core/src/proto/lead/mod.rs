@@ -39,8 +39,6 @@ pub(crate) use unfit::Planned;
 const LEFT: Duration = Duration::from_secs(1);
 /// How long nodes may go on asking while none of them reaches this one over TCP.
 const STEP_DOWN: Duration = Duration::from_secs(3);
-/// The most nodes that are remembered as asking: their IDs may be made up.
-const KNOCKING: usize = 64;
 
 /// A candidate's state as a leader.
 #[derive(Debug, Clone, Default)]
@@ -51,9 +49,8 @@ pub(crate) struct Lead {
     /// The members whose seat another node wants, which have not yet answered that they are there; and when
     /// they were asked.
     challenged: BTreeMap<NodeId, Time>,
-    /// The nodes that have asked this one to lead, and have no session with it: when they did last, and from
-    /// where.
-    knocking: BTreeMap<NodeId, (Time, SocketAddr)>,
+    /// When a node without a session has asked this one to lead, and from where: the last that did.
+    knocked: Option<(Time, SocketAddr)>,
     /// This node follows a better candidate.
     frozen: bool,
     /// The deadline has passed: a round under way goes on to its end, and no other begins.
@@ -94,12 +91,12 @@ impl Lead {
 
     /// Whether no node asks this one to lead, or how it ends is decided.
     pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
-        self.is_decided() || self.knocking.values().all(|(asked, _)| *asked + LEFT < shared.now)
+        self.is_decided() || self.knocked.is_none_or(|(asked, _)| asked + LEFT < shared.now)
     }
 
     /// The address of a node that asks, where that is in none of this host's networks.
     pub(crate) fn elsewhere(&self, shared: &Shared) -> Option<Elsewhere> {
-        self.knocking.values().find_map(|(_, source)| shared.config.node.elsewhere(&[*source]))
+        self.knocked.and_then(|(_, source)| shared.config.node.elsewhere(&[source]))
     }
 
     /// The deadline has passed: no other round begins.
@@ -157,10 +154,7 @@ impl Lead {
     /// A node asks this one to lead it. It dials as well.
     pub(crate) fn on_solicit(&mut self, from: NodeId, source: SocketAddr, shared: &mut Shared) {
         if !shared.links.is_there(from) && !self.frozen {
-            self.knocking.insert(from, (shared.now, source));
-            if self.knocking.len() > KNOCKING {
-                self.knocking.pop_first();
-            }
+            self.knocked = Some((shared.now, source));
             let is_reached = shared.links.iter().any(|(_, peer)| peer.link.is_there());
             if !is_reached && shared.timers.get(Timer::StepDown).is_none() {
                 shared.set_after(Timer::StepDown, STEP_DOWN);
@@ -172,7 +166,7 @@ impl Lead {
 
     /// A session with this node is open.
     pub(crate) fn reached(&mut self, from: NodeId, shared: &mut Shared) {
-        self.knocking.remove(&from);
+        self.knocked = None;
         shared.timers.stop(Timer::StepDown);
         let waits = self.book.get(from).is_some_and(|entry| !entry.seated);
         if waits && self.is_collecting() && !self.frozen {
@@ -343,7 +337,7 @@ impl Lead {
         self.call.cancel(shared);
         self.begin_call(shared);
         self.challenged.clear();
-        self.knocking.clear();
+        self.knocked = None;
         self.trouble = None;
     }
 

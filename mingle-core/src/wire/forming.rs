@@ -102,17 +102,6 @@ pub(crate) enum Trouble {
     Broken(BrokenPath),
 }
 
-impl Trouble {
-    /// Whether both are of the same hosts, so that members need not be told twice.
-    pub(crate) fn repeats(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Misfit(misfit), Self::Misfit(other)) => misfit.repeats(other),
-            (Self::Broken(path), Self::Broken(other)) => path.repeats(other),
-            _ => false,
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// Another node, which answers, holds the rank.

@@ -59,11 +59,10 @@ pub(crate) struct Lead {
     /// reads why first.
     expelled: Vec<(NodeId, bool)>,
     left_out: LeftOut,
-    /// What keeps the world from forming, and whether this node's user is yet to learn it.
+    /// What keeps the world from forming.
     pub(crate) trouble: Option<Trouble>,
-    has_news: bool,
-    /// All of which the members were told.
-    told: Vec<Trouble>,
+    /// What this leader has learnt itself, and the node is yet to.
+    news: Vec<Trouble>,
 }
 
 impl Lead {

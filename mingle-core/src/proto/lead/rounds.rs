@@ -350,11 +350,11 @@ impl Lead {
         if failed.is_empty() {
             failed.extend(broken.most(&self.book));
         }
-        let path = broken.first();
-        self.rounds.void(shared);
-        if let Some(path) = path {
-            self.tell_of(Trouble::Broken(path), shared);
+        if let Some(path) = broken.first() {
+            self.trouble = Some(Trouble::Broken(path.clone()));
+            self.news.push(Trouble::Broken(path));
         }
+        self.rounds.void(shared);
         // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault may be
         // its own.
         if failed.len() == 1 {

@@ -8,9 +8,6 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Join, Refusal, Trouble, decode_traits};
 
-/// Of how many troubles members learn at once, in the life of this node; later ones they learn as they join.
-const TOLD: usize = 16;
-
 impl Lead {
     /// A node says what it is.
     pub(crate) fn on_join(&mut self, from: NodeId, join: Join, shared: &mut Shared) {
@@ -63,19 +60,15 @@ impl Lead {
         })
     }
 
-    /// All members learn of this, each by another welcome.
-    pub(crate) fn tell_of(&mut self, trouble: Trouble, shared: &mut Shared) {
-        let is_known = self.told.iter().any(|known| known.repeats(&trouble));
-        if !is_known || self.trouble.is_none() || matches!(trouble, Trouble::Broken(_)) {
-            self.trouble = Some(trouble.clone());
+    /// A node cannot be seated. If that is news, all members learn it at once, each by another welcome: it
+    /// costs a frame to each of them. Otherwise they learn it as they join, if nothing else is to be told.
+    pub(crate) fn tell_of(&mut self, misfit: &Misfit, is_news: bool, shared: &mut Shared) {
+        if is_news {
+            shared.timers.set_earlier(Timer::Welcome, shared.now);
         }
-        // Whoever joins can have any name, and each of these costs a frame to every member.
-        if is_known || self.told.len() >= TOLD {
-            return;
+        if is_news || self.trouble.is_none() {
+            self.trouble = Some(Trouble::Misfit(misfit.clone()));
         }
-        self.told.push(trouble);
-        self.has_news = true;
-        shared.timers.set_earlier(Timer::Welcome, shared.now);
     }
 
     /// These nodes were given the rank of this holder, which answers.
@@ -92,13 +85,13 @@ impl Lead {
                 continue;
             };
             let (host, address) = (entry.node.host.clone(), entry.node.endpoints.preferred());
-            self.tell_of(Trouble::Misfit(Misfit { host, address, reason: Unfit::Rank(rank) }), shared);
+            self.news.push(Trouble::Misfit(Misfit { host, address, reason: Unfit::Rank(rank) }));
         }
     }
 
-    /// What keeps the world from forming, if this leader has just learnt it.
-    pub(crate) fn take_trouble(&mut self) -> Option<&Trouble> {
-        if std::mem::take(&mut self.has_news) { self.trouble.as_ref() } else { None }
+    /// What keeps the world from forming, as this leader has just learnt.
+    pub(crate) fn take_news(&mut self) -> Vec<Trouble> {
+        std::mem::take(&mut self.news)
     }
 
     /// Gives a node a seat; where none is free it becomes a standby, and the holder of its seat is

@@ -144,7 +144,7 @@ impl Node {
         if self.ended {
             return;
         }
-        if let Some(trouble) = self.lead.take_trouble().cloned() {
+        for trouble in self.lead.take_news() {
             self.hear_trouble(&trouble);
         }
         if let Some(result) = self.lead.outcome() {

@@ -194,14 +194,14 @@ impl Node {
 
     /// This node has heard that a node cannot be seated: all that have joined it learn it.
     pub(super) fn learn_misfit(&mut self, misfit: &Misfit) {
-        self.hear_misfit(misfit);
+        let is_news = self.hear_misfit(misfit);
         if self.leads() {
-            self.lead.tell_of(Trouble::Misfit(misfit.clone()), &mut self.shared);
+            self.lead.tell_of(misfit, is_news, &mut self.shared);
         }
     }
 
-    /// A node cannot be seated beside this one.
-    fn hear_misfit(&mut self, misfit: &Misfit) {
+    /// A node cannot be seated beside this one. Returns whether that is news.
+    fn hear_misfit(&mut self, misfit: &Misfit) -> bool {
         // A node that was apart learns it as well.
         let is_own = misfit.is_apart() && self.shared.config.node.endpoints.contains(&misfit.address);
         let is_news = !is_own && self.memory.misfit(misfit);
@@ -212,12 +212,13 @@ impl Node {
             self.memory.elsewhere = elsewhere.clone().or(self.memory.elsewhere.take());
             self.shared.event(Event::Warning(Warning::Misfit { node, ours, elsewhere }));
         }
+        is_news
     }
 
     /// The leader, this node or another, knows what keeps the world from forming.
     pub(super) fn hear_trouble(&mut self, trouble: &Trouble) {
         match trouble {
-            Trouble::Misfit(misfit) => self.hear_misfit(misfit),
+            Trouble::Misfit(misfit) => self.learn_misfit(misfit),
             Trouble::Broken(path) if self.memory.broken(path) => {
                 let failure = Failure::PathsBroken { paths: vec![path.clone()], more: 0 }.into();
                 self.shared.event(Event::Warning(Warning::TryAgain { failure }));

@@ -275,11 +275,9 @@ impl Lead {
         }
     }
 
-    /// Whether rounds are void, and a member has not read all that it was told. All are told now.
-    pub(crate) fn tells_void(&self, shared: &mut Shared) -> bool {
-        self.welcome_first(Time::MAX, shared);
-        let is_unread = |id| shared.links.get(id).is_some_and(|peer| !peer.link.session.is_read());
-        self.rounds.voided > 0 && self.book.members().any(|(id, _)| is_unread(id))
+    /// Whether a round was void.
+    pub(crate) fn has_voided(&self) -> bool {
+        self.rounds.voided > 0
     }
 
     /// A node may have read how this leader ends, or be gone.

@@ -10,8 +10,8 @@ use crate::proto::report::{Event, Failure, Report};
 use crate::proto::timer::Timer;
 use crate::wire::{Refusal, Trouble};
 
-/// How long a member, whose time was up in a round, waits for the reason why the round has failed, and a
-/// leader until its members have read that it is void.
+/// How long a node whose time is up stays after a void round: a leader for its members to read that it is
+/// void, and a member to read why.
 const REASON: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -42,7 +42,8 @@ impl Node {
             self.lead.set_overdue();
         } else if self.follow.is_none() && self.lead.give_up(&mut self.shared) {
             // The members learn it first.
-        } else if self.hears_leader_out() || self.tells_void() {
+        } else if self.stays() {
+            self.lead.set_overdue();
             self.shared.timers.set_earlier(Timer::Deadline, self.shared.now + REASON);
         } else {
             let report = self.report();
@@ -50,26 +51,12 @@ impl Node {
         }
     }
 
-    /// Whether the leader may still say why the last round has failed, which took this member over its time.
-    fn hears_leader_out(&mut self) -> bool {
-        let is_member = self.follow.as_ref().is_some_and(|follow| follow.joined);
-        is_member && self.lead.is_overdue() && self.stays()
-    }
-
-    /// Whether a member of this leader has yet to read that the last round is void: one that is ready would
-    /// not know whether the world has formed. No round begins meanwhile.
-    fn tells_void(&mut self) -> bool {
-        let tells = self.follow.is_none() && self.lead.tells_void(&mut self.shared) && self.stays();
-        if tells {
-            self.lead.set_overdue();
-        }
-        tells
-    }
-
-    /// Whether this node, whose time is up, stays a moment longer.
+    /// Whether this node, whose time is up, stays a moment longer. A ready member that does not read that its
+    /// round is void would not know whether the world has formed.
     fn stays(&mut self) -> bool {
         let now = self.shared.now;
-        now < *self.stays_until.get_or_insert(now + REASON)
+        let is_void = self.lead.is_overdue() || self.follow.is_none() && self.lead.has_voided();
+        is_void && now < *self.stays_until.get_or_insert(now + REASON)
     }
 
     fn report(&mut self) -> Report {

@@ -107,8 +107,8 @@ fn examine(
     if !meets || !opens {
         return Ok((findings, None));
     }
-    prepare(config)?;
     let (outcome, more) = Journal::during(config, started, |config, journal| {
+        prepare(config)?;
         runtime.block_on(async {
             let mut meeting = Meeting::open(config, id, machine, transfers).await?;
             let held = meeting.hold(config, journal).await;

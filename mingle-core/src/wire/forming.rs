@@ -118,7 +118,7 @@ pub(crate) enum Refusal {
     NoCommonFamily(Peer, Peer),
     /// Not all nodes have RDMA, which a node requires (true), or which the world before used (false).
     NoRdma(Verdict, bool),
-    /// These members answer, and were not ready in round after round.
+    /// These members answer, and were not ready when a round of 15 s was over.
     Unready(List<Peer, UNREADY>),
     /// Paths could not be proved: these, and how many more.
     PathsBroken(List<BrokenPath, REFUSED>, u32),

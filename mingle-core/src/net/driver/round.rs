@@ -38,7 +38,7 @@ impl RunningWorld {
         // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
         let mut has_met = false;
         loop {
-            if self.is_lost {
+            if self.is_lost && !self.may_end {
                 return self.look_for_others(has_met);
             }
             self.advance().await;

@@ -141,10 +141,10 @@ impl RunningWorld {
         u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
 
-    /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
-    /// the next formation.
+    /// How often the job had started again when this world formed: 0 in its first formation. The world may be
+    /// over by now.
     pub(crate) fn generation(&self) -> u32 {
-        self.world.epoch().generation.saturating_add(u32::from(self.world.is_over()))
+        self.world.epoch().generation
     }
 
     /// Waits for the world's next change. Cancel-safe.

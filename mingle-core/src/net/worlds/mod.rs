@@ -440,7 +440,7 @@ impl Session {
         let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
         let mut metadata = self.settings.attributes.metadata.clone();
         self.row.write(&mut metadata);
-        self.happenings.push_back(Happening::Restarting(running.generation()));
+        self.happenings.push_back(Happening::Restarting(running.generation().saturating_add(1)));
         self.state = State::Meets(Box::pin(running.again(metadata)));
     }
 }

@@ -60,13 +60,11 @@ impl Lead {
         })
     }
 
-    /// A node cannot be seated. If that is news, all members learn it at once, each by another welcome: it
-    /// costs a frame to each of them. Otherwise they learn it as they join, if nothing else is to be told.
+    /// A node cannot be seated. If that is news, or nothing else is to be told, all members learn it at once,
+    /// each by another welcome: it costs a frame to each of them.
     pub(crate) fn tell_of(&mut self, misfit: &Misfit, is_news: bool, shared: &mut Shared) {
-        if is_news {
-            shared.timers.set_earlier(Timer::Welcome, shared.now);
-        }
         if is_news || self.trouble.is_none() {
+            shared.timers.set_earlier(Timer::Welcome, shared.now);
             self.trouble = Some(Trouble::Misfit(misfit.clone()));
         }
     }

@@ -61,7 +61,7 @@ pub(super) struct WorldLead {
     /// When the others were last asked whether they are there.
     asked: Option<Time>,
     /// When it is next asked whether others have gone on without this node.
-    asks_others: Time,
+    asks_others: Option<Time>,
     /// This node is a member of the world that has formed, and its command starts when the first rank knows.
     enters: bool,
     /// The paths that were broken in a round, and until when no plan has both nodes.
@@ -75,7 +75,7 @@ pub(super) struct WorldLead {
     /// When nodes have had the time to say that they find paths broken, since others have.
     failing: Option<Time>,
     /// No world follows this one, and the nodes that wait for a seat may end.
-    frees: bool,
+    pub(super) frees: bool,
     /// When it was last counted how many nodes are here.
     counted: Time,
     /// The plan that observers were told last.
@@ -127,7 +127,7 @@ impl WorldLead {
             begun: now,
             again: now,
             asked: None,
-            asks_others: Time::ZERO,
+            asks_others: None,
             enters: false,
             broken: BTreeMap::new(),
             trouble: None,
@@ -526,13 +526,16 @@ impl World {
         if !self.may_lack_others() {
             return;
         }
-        if self.shared.now >= lead.asks_others {
-            // Two that are alone must not ask at the same time again and again.
-            let pause = ASK_OTHERS + Duration::from_millis(self.own.id.0[0].into());
-            lead.asks_others = self.shared.now + pause;
+        // Two that are alone must not ask at the same time again and again.
+        let next = self.shared.now + ASK_OTHERS + Duration::from_millis(self.own.id.0[0].into());
+        // Those that are not back yet may only be late; but an heir must know before it plans a world.
+        let due = lead.asks_others.get_or_insert(if self.reign.term > 0 { self.shared.now } else { next });
+        if self.shared.now >= *due {
+            *due = next;
             self.actions.push_back(Action::Report(WorldChange::Asks));
         }
-        lead.wake(self.shared.now, lead.asks_others);
+        let due = *due;
+        lead.wake(self.shared.now, due);
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.
@@ -729,7 +732,7 @@ impl World {
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
-        (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
+        (lead.failed, lead.ways, lead.trouble, lead.asks_others) = (0, 1, None, None);
         let is_spare = |id: &NodeId| self.seat_of(*id).is_none() && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.shared.now + MASTER_FIRST))
@@ -799,7 +802,7 @@ impl World {
         counted
     }
 
-    /// Tells all that have come, and all members, what is decided; and then that this node leaves, if it does.
+    /// Tells all that have come, and all members, what is decided; and behind that, that this node leaves.
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
         let first = self.plan.as_ref().and_then(|plan| plan.seats().first()).map(|first| first.id);

@@ -634,7 +634,10 @@ impl World {
             self.leads_commands() || matches!(self.command, Command::Runs | Command::Succeeded);
         let runs_beside = is_another && has_commands;
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
-        let is_better = is_believed && (gives_way || Standing::from(&reign) > Standing::from(&self.reign));
+        // Others may not have read yet that their leader leaves.
+        let leaves = self.left.contains_key(&reign.leader.id);
+        let is_greater = gives_way || Standing::from(&reign) > Standing::from(&self.reign);
+        let is_better = is_believed && !leaves && is_greater;
         let is_behind = !is_own_leader && (!is_better || runs_beside);
         if let Some(peer) = self.peers.get_mut(from) {
             let is_news = peer.known.reign.as_ref() != Some(&reign);
@@ -655,19 +658,20 @@ impl World {
         }
         if self.lead.is_some() {
             if is_better && !runs_beside {
-                self.lead = None;
+                let frees = self.lead.take().is_some_and(|lead| lead.frees);
                 self.reign = reign;
                 self.follow();
                 // The new leader may be lost before those that follow this node hear of it: they would go on
                 // following a node that does not lead.
-                let word = self.reign_with_heirs(false);
+                let (to_members, to_others) = (self.reign_with_heirs(false), self.reign_with_heirs(frees));
                 for id in self.peers.iter().map(|(id, _)| *id).collect::<Vec<_>>() {
-                    self.peers.say(self.shared.now, id, &word);
+                    let is_member = self.seat_of(id).is_some() || self.observes(id);
+                    self.peers.say(self.shared.now, id, if is_member { &to_members } else { &to_others });
                 }
             }
         } else if is_own_leader {
             // Its own word, or what another node passes on while the leader cannot be heard.
-            if from == reign.leader.id || self.walk.is_some() {
+            if from == reign.leader.id || (self.walk.is_some() && !leaves) {
                 self.reign = reign;
             }
             if from == self.reign.leader.id {

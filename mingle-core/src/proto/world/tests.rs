@@ -563,11 +563,12 @@ impl Net {
         })
     }
 
-    /// The hosts whose processes lead.
+    /// The hosts whose processes lead. A leader that leaves names itself to nobody.
     fn leaders(&self) -> impl Iterator<Item = usize> {
         let leads = |host: &usize| {
             let slot = &self.hosts[*host];
-            slot.is_on && !slot.is_stopped && slot.world.as_ref().is_some_and(|world| world.lead.is_some())
+            let world = slot.world.as_ref().filter(|_| slot.is_on && !slot.is_stopped);
+            world.is_some_and(|world| world.lead.is_some() && !world.has_left())
         };
         (0..self.hosts.len()).filter(leads)
     }
@@ -1743,6 +1744,22 @@ fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless
         assert!(world.leads());
         assert_eq!(world.dead.contains(&gone), !is_connected);
     }
+}
+
+#[test]
+fn an_heir_leads_on_though_the_leader_that_leaves_reaches_more_nodes_and_still_says_that_it_leads() {
+    let (mut world, _) = connected_follower(3);
+    let phase = Phase::Over(FirstCause { rank: Some(0), end: End::Left });
+    let reign = Reign { phase, ..world.reign.clone() };
+    let again = Reign { waiting: 1, ..reign.clone() };
+    let leaves = Status { command: Command::Leaves, ..world.status() };
+    let said = [WorldSaid::Reign(reign), WorldSaid::Status(leaves), WorldSaid::Reign(again)];
+    for (number, said) in (1..).zip(said) {
+        let frame = Frame { number, read: 0, body: said.encode() };
+        world.read(Time::from_millis(3), ConnId(1), frame).unwrap();
+        actions(&mut world);
+    }
+    assert!(world.leads() && world.reign.is_cut_off, "{:?}", world.reign);
 }
 
 #[test]

@@ -802,6 +802,14 @@ impl World {
         counted
     }
 
+    /// Whether a node is there that leads in the place of this one. Where none is, nobody has anywhere to go
+    /// before this node has ended.
+    fn has_heir(&self) -> bool {
+        let leads =
+            |heir: &Contact| heir.id != self.own.id && !self.is_gone(heir.id) && self.peers.is_there(heir.id);
+        self.heirs().iter().any(leads)
+    }
+
     /// Tells all that have come, and all members, what is decided; and behind that, that this node leaves.
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
@@ -811,7 +819,7 @@ impl World {
             _ => None,
         };
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
-        let leaves = self.has_left() && !matches!(lead.stage, Stage::Runs(_));
+        let leaves = self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.has_heir();
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let to_others = self.reign_with_heirs(lead.frees);
         let status = WorldSaid::Status(self.status()).encode();

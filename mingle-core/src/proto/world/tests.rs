@@ -1763,6 +1763,32 @@ fn an_heir_leads_on_though_the_leader_that_leaves_reaches_more_nodes_and_still_s
 }
 
 #[test]
+fn a_leader_says_that_it_leaves_only_where_an_heir_is_there() {
+    let ms = Time::from_millis;
+    for has_heir in [false, true] {
+        let seats: Vec<Contact> = [1, 3].into_iter().take(1 + usize::from(has_heir)).map(contact).collect();
+        let round = RoundId { leader: seats[0].id, number: 1 };
+        let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
+        let size = "1:3".parse().unwrap();
+        let mut world = World::member(shared(&seats[0], size, 5, Time::ZERO), plan);
+        for number in [2, 3].into_iter().take(1 + usize::from(has_heir)) {
+            let peer = contact(number);
+            let own_number = world.answers(ms(1), peer.id, seats[0].id).unwrap();
+            let way = accepted_from(address(usize::from(number), 0).ip());
+            world.opened(ms(1), peer.id, way, ConnId(number.into()), own_number, 9);
+        }
+        let body = WorldSaid::Arrival(Box::new(arrival(&contact(2)))).encode();
+        world.read(ms(2), ConnId(2), Frame { number: 1, read: 0, body }).unwrap();
+        let frames = written(&actions(&mut world).0, ConnId(2));
+        world.read(ms(3), ConnId(2), acknowledgement(&frames)).unwrap();
+        world.ended(ms(4), Some(End::Left));
+        let frames = written(&actions(&mut world).0, ConnId(2));
+        let is_status = |frame: &Frame| matches!(WorldSaid::decode(&frame.body), Some(WorldSaid::Status(_)));
+        assert_eq!((frames.is_empty(), frames.iter().any(is_status)), (false, has_heir), "{frames:?}");
+    }
+}
+
+#[test]
 fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);

@@ -50,7 +50,8 @@ pub fn join(
         let low = parsed(arguments, stays)?;
         let (join, run) = match low.command {
             Some(Action::Run(mut args)) => (mem::take(&mut args.join), Some(args)),
-            _ => (low.join, None),
+            None => (low.join, None),
+            _ => return Err(Stop::Usage("these options are of another command".to_owned())),
         };
         let mut config = Settings::scheduled(join, &environment_or_files)?;
         match run {

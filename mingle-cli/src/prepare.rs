@@ -7,8 +7,8 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::{same, stderr};
 
-/// Prints warnings, looks at this host for what the others learn of it, and checks that its
-/// files can be written, before this node waits for others.
+/// Prints warnings, looks at this host for what the others learn of it, and checks that its files can be
+/// written, before this node waits for others.
 pub(crate) fn prepare(config: &mut Settings) -> Result<Found, Stop> {
     stderr::warn(&config.warnings);
     if let Some(provenance) = &config.provenance {

@@ -13,9 +13,7 @@ use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{NodeId, Roster};
-use crate::wire::{
-    Announce, Answer, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome,
-};
+use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -141,8 +139,8 @@ impl Follow {
         shared.say(self.leader_id(), &join);
     }
 
-    fn say_part(&self, (round, answer): (u64, Answer), shared: &mut Shared) {
-        shared.say(self.leader_id(), &Said::Part(Part { round, answer }));
+    fn say_part(&self, part: Part, shared: &mut Shared) {
+        shared.say(self.leader_id(), &Said::Part(part));
         self.set_doubt(shared);
     }
 
@@ -302,8 +300,8 @@ impl Follow {
 
     /// The proofs have taken too long.
     pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
-        if let Some(answer) = self.round.as_mut().and_then(|round| round.proof_failed(shared)) {
-            self.say_part(answer, shared);
+        if let Some(part) = self.round.as_mut().and_then(|round| round.proof_failed(shared)) {
+            self.say_part(part, shared);
         }
     }
 
@@ -314,8 +312,8 @@ impl Follow {
 
     /// Says that this node is ready, once it is.
     pub(crate) fn proceed(&mut self, shared: &mut Shared) {
-        if let Some(answer) = self.round.as_mut().and_then(Participation::proceed) {
-            self.say_part(answer, shared);
+        if let Some(part) = self.round.as_mut().and_then(Participation::proceed) {
+            self.say_part(part, shared);
         }
     }
 

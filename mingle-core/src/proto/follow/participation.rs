@@ -7,7 +7,7 @@ use crate::proto::prove::PathProofs;
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Answer, BrokenTo, Commit, Partner, Prepare};
+use crate::wire::{Answer, BrokenTo, Commit, Part, Partner, Prepare};
 
 /// How long a node in a round waits for a leader that cannot be reached, or does not acknowledge.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -52,18 +52,18 @@ impl Participation {
         }
     }
 
-    /// Becomes ready, once all paths are proved. Returns what to tell the leader of which round.
-    pub(super) fn proceed(&mut self) -> Option<(u64, Answer)> {
+    /// Becomes ready, once all paths are proved. Returns what to tell the leader.
+    pub(super) fn proceed(&mut self) -> Option<Part> {
         if self.has_answered || !self.proofs.are_proved() {
             return None;
         }
         (self.has_answered, self.ready) = (true, true);
-        Some((self.round, Answer::Ready))
+        Some(Part { round: self.round, answer: Answer::Ready })
     }
 
     /// The proofs have taken too long. A node that only tries a formation is ready nevertheless once it has
     /// reached the master: whoever else it cannot reach is what it wants to know.
-    pub(super) fn proof_failed(&mut self, shared: &Shared) -> Option<(u64, Answer)> {
+    pub(super) fn proof_failed(&mut self, shared: &Shared) -> Option<Part> {
         let broken = self.proofs.broken().filter(|_| !self.ready)?;
         let unproved = self.proofs.unproved();
         let is_to_master = |to: &BrokenTo| (to.partner, to.path) == (self.master, self.formed.master);
@@ -79,7 +79,7 @@ impl Participation {
             self.ready = true;
         }
         self.has_answered = true;
-        Some((self.round, Answer::Broken(broken)))
+        Some(Part { round: self.round, answer: Answer::Broken(broken) })
     }
 
     /// Until when this node waits for void or commit, if it hears nothing more.

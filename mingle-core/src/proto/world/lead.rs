@@ -820,9 +820,9 @@ impl World {
         };
         let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
         let leaves = self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.has_heir();
+        let farewell = leaves.then(|| WorldSaid::Status(self.status()).encode());
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let to_others = self.reign_with_heirs(lead.frees);
-        let status = WorldSaid::Status(self.status()).encode();
         let is_told = |id: &NodeId, peer: &Process| {
             let listens = self.seat_of(*id).is_some() || peer.arrival.is_some() || peer.is_behind;
             listens && (!is_firsts_turn || first == Some(*id))
@@ -834,8 +834,8 @@ impl World {
             }
             let reign = if self.seat_of(id).is_some() { &to_members } else { &to_others };
             self.peers.say(self.shared.now, id, reign);
-            if leaves {
-                self.peers.say(self.shared.now, id, &status);
+            if let Some(farewell) = &farewell {
+                self.peers.say(self.shared.now, id, farewell);
             }
         }
         self.tell_observers(&to_members);

@@ -693,7 +693,7 @@ impl World {
         let is_of_leader = from == self.reign.leader.id;
         if Standing::from(&reign) > Standing::from(&self.reign) {
             self.reign = reign;
-            // An heir that was not told may lead at the term of the one that was.
+            // Another heir may lead at this term.
             self.succeed(self.reign.term.saturating_add(1));
         } else if is_of_leader {
             // Each of two has followed the other.

@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Whether this node leads, and no other node is there.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.lead.is_some()
             && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
@@ -68,7 +68,7 @@ impl World {
 
     /// Whether this node joins another part of the job, which has this generation and this leader. Of two
     /// parts of one generation that are too few, one joins the other.
-    pub(crate) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
+    pub(super) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
         let own = self.reign.epoch.generation;
         let is_few = || self.is_too_few() && (self.is_alone() || (generation, leader) > (own, self.own.id));
         let leads = self.lead.is_some() && matches!(self.reign.phase, Phase::Over(_));

@@ -496,6 +496,27 @@ fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
 }
 
 #[test]
+fn the_doctor_warns_of_a_secret_that_all_can_read_unless_mingle_quiet_is_set() {
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
+    for (quiet, warns) in [("", true), ("MINGLE_QUIET=1", false)] {
+        let script = format!(
+            "umask 022; folder=$(mktemp -d); echo a-secret-of-many-bytes >$folder/secret
+            {quiet} $mingle doctor -j quiet -w 2 --timeout 500ms --secret-file $folder/secret >$folder/report
+            rm -r $folder"
+        );
+        let outcome = lab.shell(0, "sh", &script);
+        assert_eq!(
+            outcome.stderr.contains("every user of this host can read"),
+            warns,
+            "{}",
+            outcome.render()
+        );
+        let is_error_alone = outcome.stderr == "mingle: error: not all hosts came\n";
+        assert_eq!(is_error_alone, !warns, "{}", outcome.render());
+    }
+}
+
+#[test]
 fn the_rank_that_a_job_of_kubernetes_gives_a_pod_does_not_keep_the_doctor_from_examining_it() {
     let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let mut command = lab.command(0, MINGLE);

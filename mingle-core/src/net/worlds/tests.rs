@@ -176,6 +176,7 @@ async fn the_commands_of_all_nodes_restart_until_no_restart_is_left() {
         }
     };
     assert!(sentence.ends_with(", failed: exit code 3; all commands restart, 1 of 1"), "{sentence}");
+    assert_eq!(first.running().unwrap().generation(), 0, "a world keeps its number when it is over");
     first.stopped();
     settle(&mut [&mut first, &mut second]).await;
     assert_eq!((first.generation(), second.generation()), (1, 1));

@@ -11,7 +11,7 @@ use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
-use crate::wire::{Candidate, Introduction, Message, Said, Solicit, Welcome};
+use crate::wire::{Candidate, Introduction, Message, Said, Solicit, Trouble, Welcome};
 
 #[test]
 fn a_leader_yields_in_a_round_whose_members_learn_that_it_is_void() {
@@ -122,6 +122,25 @@ fn a_leader_that_hears_of_another_in_hints_alone_for_ten_seconds_knows_that_they
         let apart: Vec<_> = apart.collect();
         assert_eq!(apart, if hints > 100 { vec![endpoint(7)] } else { vec![] }, "{hints}");
     }
+}
+
+#[test]
+fn members_learn_of_a_misfit_that_their_leader_had_heard_before_it_led() {
+    let mut node = hand(patient(4));
+    let shared = node.shared.clone();
+    node.seek.step_down(&shared);
+    let other = announce(Candidate { world: WorldSize::of(3), ..candidate(id(7), 7, false) });
+    let heard = hear_datagram(&mut node, 7, &other);
+    assert!(!node.leads() && heard.iter().any(|output| matches!(output, Output::Event(Event::Warning(_)))));
+    node.run(Time::from_secs(60));
+    join(&mut node, 3);
+    node.run(Time::from_secs(61));
+    assert!(node.leads() && node.lead.book.member(id(3)).is_some());
+    hear_datagram(&mut node, 7, &other);
+    let told = node.run(Time::from_secs(62));
+    let is_of_misfit =
+        |said: &Said| matches!(said, Said::Welcome(Welcome { trouble: Some(Trouble::Misfit(_)), .. }));
+    assert!(says(&told, is_of_misfit), "{told:?}");
 }
 
 /// Node 3 asks this node to lead it.

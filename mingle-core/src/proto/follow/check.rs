@@ -45,42 +45,36 @@ pub(crate) fn prepare(
     shared: &Shared,
 ) -> Result<Formed, &'static str> {
     let node = &shared.config.node;
-    let is_master = prepare.master == shared.me();
     let possible = shared.config.least()..=shared.most();
     let world = World::new(prepare.world).ok().filter(|world| possible.contains(&world.get()));
-    let Some(world) = world else {
-        return Err("the world has another size than this node expects");
-    };
-    let Ok(rank) = world.rank(prepare.rank) else {
-        return Err("the rank is not below the size of the world");
-    };
-    if node.rank.is_some_and(|given| given != rank) {
-        return Err("another rank than the given one");
-    }
-    if (rank == Rank(0)) != is_master {
-        return Err("rank 0 and the master are two nodes");
-    }
+    let world = world.ok_or("the world has another size than this node expects")?;
+    let rank = world.rank(prepare.rank).map_err(|_| "the rank is not below the size of the world")?;
+    let is_master = prepare.master == shared.me();
     let own = SocketAddr::new(prepare.address, node.endpoints.preferred().port());
-    if is_master && prepare.master_at != own {
-        return Err("this node is the master, at an endpoint that is not its own");
-    }
-    if leader.is_some_and(|leader| leader.candidate.explicit && prepare.master != leader.candidate.id) {
-        return Err("the leader was given rank 0 and is not the master");
-    }
+    let is_masters = |leader: &Introduction| prepare.master == leader.candidate.id;
     // A loopback address is this host's own, so a leader on another host cannot mean it.
     let is_local = leader.is_some_and(|leader| leader.source.ip().is_loopback())
         || node.endpoints.preferred().ip().is_loopback();
-    if !is_local && prepare.master_at.ip().is_loopback() {
-        return Err("the master has a loopback address");
-    }
     let most = usize::try_from(ADDRESSES.saturating_mul(world.get() - 1)).unwrap_or(usize::MAX);
-    if prepare.partners.len() > most {
-        return Err("more paths than the other nodes have addresses");
-    }
     let slots =
         Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
-    if !are_possible(slots, rank, world.get()) {
-        return Err("the numbers of workers are not possible");
+    let rules = [
+        (node.rank.is_none_or(|given| given == rank), "another rank than the given one"),
+        ((rank == Rank(0)) == is_master, "rank 0 and the master are two nodes"),
+        (
+            !is_master || prepare.master_at == own,
+            "this node is the master, at an endpoint that is not its own",
+        ),
+        (
+            leader.is_none_or(|leader| !leader.candidate.explicit || is_masters(leader)),
+            "the leader was given rank 0 and is not the master",
+        ),
+        (is_local || !prepare.master_at.ip().is_loopback(), "the master has a loopback address"),
+        (prepare.partners.len() <= most, "more paths than the other nodes have addresses"),
+        (are_possible(slots, rank, world.get()), "the numbers of workers are not possible"),
+    ];
+    if let Some((_, wrong)) = rules.into_iter().find(|(holds, _)| !holds) {
+        return Err(wrong);
     }
     let formed = Formed::new(rank, world, prepare.master_at, prepare.address, prepare.digest);
     Ok(Formed { asked: shared.config.world, slots, ..formed })

@@ -33,6 +33,7 @@ impl World {
                 let members = self.plan.as_ref().map_or_else(waiting, |plan| plan.seats().len()).max(1);
                 let answers = !to_all || self.leads() || self.shared.rng.random_range(0..members) < OTHERS;
                 if let Some(leader) = self.who_knows().filter(|_| answers).cloned() {
+                    let generation = self.said_generation();
                     let running = self.shared.running(leader.id, generation, &leader.addresses);
                     self.shared.send(from, header.sender, &running);
                 }
@@ -92,12 +93,12 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostName, Lineage, Roster};
-    use crate::proto::Output;
+    use crate::model::{End, HostName, Lineage, Roster};
     use crate::proto::config::Config;
     use crate::proto::shared::Shared;
     use crate::proto::tests::{codec, endpoint, id, seat, tag};
     use crate::proto::world::Action;
+    use crate::proto::{ConnId, Ends, Output, Way};
     use crate::wire::world::{Plan, RoundId, Terms};
     use crate::wire::{Header, Running};
 
@@ -177,6 +178,25 @@ mod tests {
         for (from, recipient) in [(3, id(1)), (2, NodeId::ALL)] {
             assert_eq!(world.hear_from(from, recipient, &solicit()), [], "{from} to {recipient}");
         }
+    }
+
+    #[test]
+    fn a_leader_that_is_alone_with_too_few_nodes_names_generation_0_so_that_others_do_not_join_it() {
+        let mut world = member(1, 4, 2);
+        let generation = |world: &mut World| match &world.hear_from(9, NodeId::ALL, &solicit())[..] {
+            [(_, Message::Running(running))] => running.generation,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(generation(&mut world), 3, "its world runs");
+        world.ended(Time::ZERO, Some(End::Exited(1)));
+        assert_eq!(generation(&mut world), 3, "its world is over, and its command stops");
+        world.stopped(Time::ZERO);
+        world.sent();
+        assert_eq!(generation(&mut world), 0);
+        let number = world.answers(Time::ZERO, id(3), id(2)).unwrap();
+        let ends = Ends { local: endpoint(2).ip(), remote: endpoint(3).ip() };
+        world.opened(Time::ZERO, id(3), Way::Accepted(ends), ConnId(1), number, 9);
+        assert_eq!(generation(&mut world), 3, "another member is there");
     }
 
     #[test]

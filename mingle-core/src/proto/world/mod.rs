@@ -742,6 +742,10 @@ impl World {
         if self.lead.is_some() {
             self.decide();
         } else {
+            let reign = self.reign.clone();
+            // What the leader has said last of a round holds although the leader is lost by now.
+            self.learn_of_commit(&reign);
+            self.void_if_said(&reign);
             self.look_after_the_leader();
             self.obey();
         }
@@ -760,8 +764,6 @@ impl World {
     fn obey(&mut self) {
         let reign = self.reign.clone();
         let is_round = |round: RoundId| reign.round == Some(round);
-        self.learn_of_commit(&reign);
-        self.void_if_said(&reign);
         let is_own = self.plan.as_ref().is_some_and(|plan| is_round(plan.round));
         let cause = match reign.phase {
             Phase::Over(cause) | Phase::Round(cause) if is_own => Some(cause),

@@ -555,7 +555,7 @@ impl Net {
         let (Some(world), Some(heard)) = (&self.hosts[host].world, &self.hosts[other].world) else {
             return false;
         };
-        let (own, generation) = (world.reign.epoch.generation, heard.reign.epoch.generation);
+        let (own, generation) = (world.reign.epoch.generation, heard.said_generation());
         let hears = other != host && self.passes(host, other) && !self.hosts[other].is_stopped;
         heard.who_knows().filter(|_| hears).is_some_and(|leader| {
             let is_other = !world.expects(leader.id) || generation > own;
@@ -1812,33 +1812,38 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
 }
 
 #[test]
-fn a_ready_member_whose_leader_leaves_before_it_knows_of_the_commit_leads() {
-    let (mut world, others) = connected_follower(3);
-    let (leader, ms) = (others[0], Time::from_millis);
-    let mut number = 0;
-    let mut read = |world: &mut World, said: WorldSaid| {
-        number += 1;
-        let body = said.encode();
-        world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
-        actions(world);
-    };
-    let plan = world.plan.as_deref().unwrap().clone();
-    let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
-    let phase = Phase::Round(FirstCause { rank: Some(2), end: End::Exited(1) });
-    let under_way = Reign { phase, rounds: 2, ..world.reign.clone() };
-    read(&mut world, WorldSaid::Reign(under_way.clone()));
-    world.stopped(ms(12));
-    read(&mut world, WorldSaid::Plan(Plan { round, epoch, terms: plan.terms }));
-    world.answer = Some(RoundAnswer { round, broken: Vec::new(), path: None });
-    world.advance(ms(15));
-    actions(&mut world);
-    let phase = Phase::Over(FirstCause { rank: Some(0), end: End::Left });
-    let leaves = Status { epoch, command: Command::Leaves, ..world.status() };
-    read(&mut world, WorldSaid::Reign(Reign { epoch, round: Some(round), phase, ..under_way }));
-    read(&mut world, WorldSaid::Status(leaves));
-    world.advance(ms(30));
-    actions(&mut world);
-    assert!(world.leads() && world.epoch == epoch, "{:?}", world.reign);
+fn a_ready_member_whose_leader_leaves_leads_the_world_of_the_round_or_the_last_one_if_the_round_is_void() {
+    for has_formed in [true, false] {
+        let (mut world, others) = connected_follower(3);
+        let (leader, ms) = (others[0], Time::from_millis);
+        let mut number = 0;
+        let mut read = |world: &mut World, said: WorldSaid| {
+            number += 1;
+            let body = said.encode();
+            world.read(ms(10 + number), ConnId(1), Frame { number, read: 0, body }).unwrap();
+        };
+        let plan = world.plan.as_deref().unwrap().clone();
+        let (round, epoch) = (RoundId { leader, number: 2 }, plan.epoch.next().unwrap());
+        let phase = Phase::Round(FirstCause { rank: Some(2), end: End::Exited(1) });
+        let under_way = Reign { phase, rounds: 2, ..world.reign.clone() };
+        read(&mut world, WorldSaid::Reign(under_way.clone()));
+        actions(&mut world);
+        world.stopped(ms(12));
+        read(&mut world, WorldSaid::Plan(Plan { round, epoch, terms: plan.terms.clone() }));
+        actions(&mut world);
+        world.answer = Some(RoundAnswer { round, broken: Vec::new(), path: None });
+        world.advance(ms(15));
+        actions(&mut world);
+        let last = Reign { phase: Phase::Over(FirstCause { rank: Some(0), end: End::Left }), ..under_way };
+        let formed = Reign { epoch, round: Some(round), ..last.clone() };
+        let leaves = Status { epoch, command: Command::Leaves, ..world.status() };
+        read(&mut world, WorldSaid::Reign(if has_formed { formed } else { last }));
+        read(&mut world, WorldSaid::Status(leaves));
+        world.advance(ms(30));
+        actions(&mut world);
+        let expected = if has_formed { epoch } else { plan.epoch };
+        assert!(world.leads() && world.epoch == expected, "{has_formed}: {:?}", world.reign);
+    }
 }
 
 #[test]

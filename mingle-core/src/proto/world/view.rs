@@ -54,6 +54,12 @@ impl World {
             && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
 
+    /// The generation of this part of the job, as this node names it to those that ask. A leader that is alone,
+    /// and has too few nodes for a world, joins any other part: whoever asks must not join it as well.
+    pub(super) fn said_generation(&self) -> u32 {
+        if self.is_alone() && self.is_too_few() { 0 } else { self.reign.epoch.generation }
+    }
+
     /// Whether others of the job may have gone on without this node, whose world is over and which leads: too
     /// few nodes are back, or it leads in the place of a leader that is lost.
     pub(super) fn may_lack_others(&self) -> bool {

@@ -1381,7 +1381,7 @@ fn worlds_in_trouble_are_one_world_again_and_end() {
                     for (what, count) in net.seen {
                         *seen.entry(what).or_insert(0) += count;
                     }
-                    taken.push(took);
+                    taken.push((took, seed));
                 }
                 Err(broken) => {
                     failed += 1;
@@ -1390,7 +1390,7 @@ fn worlds_in_trouble_are_one_world_again_and_end() {
             }
         }
         taken.sort();
-        println!("{kind:?}: {} worlds, the slowest {:?}, {seen:?}", taken.len(), taken.last());
+        println!("{kind:?}: {} worlds, the slowest and its seed {:?}, {seen:?}", taken.len(), taken.last());
         for (what, fewest) in evidence(kind).iter().filter(|_| runs >= 100 && seed.is_none()) {
             assert!(seen.get(what) >= Some(fewest), "{kind:?} has met {what} {:?} times", seen.get(what));
         }

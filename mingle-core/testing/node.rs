@@ -22,7 +22,7 @@ impl Node {
             };
         };
         match () {
-            () if follow.is_ready() && self.lead.is_overdue() => Phase::Overdue,
+            () if follow.is_ready() && self.lead.overdue => Phase::Overdue,
             () if follow.is_ready() => Phase::Ready,
             () if follow.in_round() => Phase::Preparing,
             () if follow.joined => Phase::Joined,

@@ -118,6 +118,7 @@ impl<'a> Attended<'a> {
             return;
         }
         self.asked = Some(signal);
+        self.session.drain();
         if !self.crew.runs() {
             self.session.fail(End::Left);
         }

@@ -42,7 +42,8 @@ pub struct Rendezvous {
     pub job: JobId,
     /// How many nodes the world has: an exact size, or a range of sizes.
     pub world: WorldSize,
-    /// This node's rank. Default: none, and the leader assigns a rank.
+    /// This node's rank, which counts only in a world of a single size. Default: none, and the leader assigns
+    /// a rank.
     pub rank: Option<Rank>,
     /// Interfaces, ports, groups and seeds. Default: [`Network::default`].
     pub network: Network,

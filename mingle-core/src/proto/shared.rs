@@ -15,11 +15,10 @@ use super::report::{Event, Failure};
 use super::scale::Scale;
 use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
-use crate::model::{Endpoints, NodeId, Peer, Rank, Unfit, User, WorldSize};
+use crate::model::{NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::world::Arrival;
 use crate::wire::{
-    Codec, Header, Join, Message, NodeInfo, Reach, Refusal, Running, Said, Solicit, Token, encode_traits,
-    kind_of,
+    Codec, Header, Join, Message, NodeInfo, Refusal, Running, Said, Solicit, Token, encode_traits, kind_of,
 };
 
 /// The context that [`Node`](super::Node) lends to its parts.
@@ -73,11 +72,6 @@ impl Shared {
     /// choice for master.
     pub(crate) fn set_unreached(&mut self, unreached: bool) {
         self.unreached = unreached;
-    }
-
-    /// Replaces this node's endpoints.
-    pub(crate) fn set_endpoints(&mut self, endpoints: Endpoints, reach: Reach) {
-        (self.config.node.endpoints, self.config.node.reach) = (endpoints, reach);
     }
 
     /// This node as its leader records it.

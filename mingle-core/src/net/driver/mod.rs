@@ -182,7 +182,7 @@ impl Driver {
         self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays || settings.tries;
         let node = NodeInfo {
-            rank: settings.rank,
+            rank: settings.rank.filter(|_| !settings.world.is_range()),
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),

@@ -63,7 +63,7 @@ impl RunningWorld {
             if has_leader {
                 leaderless = None;
                 let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
-                if is_news && self.rank.is_some() {
+                if is_news && self.rank.is_some() && !self.world.leads() {
                     // Another node has its seat.
                     self.driver.warn(Warning::AlreadyRunning { from: self.leader().address });
                 }

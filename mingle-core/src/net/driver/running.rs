@@ -16,7 +16,7 @@ use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, LONGEST};
+use crate::net::sockets::connections::{Connections, LONGEST, LONGEST_OF_MEMBER};
 use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
@@ -303,8 +303,9 @@ impl RunningWorld {
         match news {
             News::Asked { peer, meant, answer } => {
                 if let Some(number) = self.world.answers(now, peer, meant) {
+                    let longest = if self.world.believes(peer) { LONGEST } else { LONGEST_OF_MEMBER };
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send((number, LONGEST));
+                    let _ = answer.send((number, longest));
                 }
             }
             News::Opened { peer, way, conn, numbers: (own, other), .. } => {
@@ -397,6 +398,11 @@ impl RunningWorld {
     /// leaves the job. [`RunningWorld::next`] then reports [`Change::Notified`], once the others know.
     pub(crate) fn fail(&mut self, end: End) {
         self.world.ended(self.driver.now(), Some(end));
+    }
+
+    /// Reports that this node leaves the job once its command has ended.
+    pub(crate) fn drain(&mut self) {
+        self.world.drain();
     }
 
     /// Reports that this node's command has ended well. The world runs until every node's command has.

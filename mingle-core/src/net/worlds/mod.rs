@@ -250,6 +250,15 @@ impl Session {
         }
     }
 
+    /// Says that this node was asked to leave the job, and [leaves](Self::leave) once its command has ended.
+    /// If the command of another node fails meanwhile, the nodes learn within 1.5 s that this node is the
+    /// first cause.
+    pub fn drain(&mut self) {
+        if let State::Runs(running) = &mut self.state {
+            running.drain();
+        }
+    }
+
     /// Says that no process of this node's command runs any more. Once the world is over, the next world may
     /// form.
     pub fn stopped(&mut self) {
@@ -385,7 +394,7 @@ impl Session {
             }
             Change::Over(over) => self.world.over = Some(over.clone()),
             // What comes after the notice changes nothing: other nodes may have left the job by now.
-            Change::Cause(over) if over.end == End::Gone && !self.world.is_notified => {
+            Change::Cause(Over { end: End::Gone | End::Left, .. }) if !self.world.is_notified => {
                 self.row.is_gone = true;
             }
             _ => {}

@@ -110,7 +110,7 @@ pub(super) struct Row {
     count: u32,
     /// Whether the world goes on without a node that is gone. Without restarts none does.
     pub(super) is_elastic: bool,
-    /// A node that is gone was the first cause of the end of the last world.
+    /// A node that is gone, or leaves, was the first cause of the end of the last world.
     pub(super) is_gone: bool,
 }
 
@@ -132,7 +132,7 @@ impl Row {
         self.is_gone = false;
     }
 
-    /// How a message says that a restart does not count because a node was gone.
+    /// How a message says that a restart does not count because a node was gone, or leaves.
     pub(super) fn refund(&self) -> &'static str {
         if self.is_elastic && self.is_gone { "; the restart does not count" } else { "" }
     }

@@ -50,7 +50,7 @@ pub(crate) struct Follow {
     /// The last round that the leader has voided.
     voided: u64,
     /// The roster of the round that the leader prepares next.
-    roster: Option<(u64, Roster)>,
+    pub(crate) roster: Option<(u64, Roster)>,
 }
 
 /// Why a leader is given up.
@@ -291,11 +291,6 @@ impl Follow {
         self.set_doubt(shared);
         self.proceed(shared);
         joins
-    }
-
-    /// The leader tells the roster of a round that it prepares next.
-    pub(crate) fn on_roster(&mut self, round: u64, roster: Roster) {
-        self.roster = Some((round, roster));
     }
 
     /// The proofs have taken too long.

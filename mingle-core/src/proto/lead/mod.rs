@@ -54,15 +54,15 @@ pub(crate) struct Lead {
     /// This node follows a better candidate.
     frozen: bool,
     /// The deadline has passed: a round under way goes on to its end, and no other begins.
-    overdue: bool,
+    pub(crate) overdue: bool,
     /// Members that have lost their seats, and whether their sessions are to be closed: one that is left out
-    /// reads why first.
-    expelled: Vec<(NodeId, bool)>,
+    /// reads why first. No round begins before the node has removed all of them.
+    pub(crate) expelled: Vec<(NodeId, bool)>,
     left_out: LeftOut,
     /// What keeps the world from forming.
     pub(crate) trouble: Option<Trouble>,
-    /// What this leader has learnt itself, and the node is yet to.
-    news: Vec<Trouble>,
+    /// What keeps the world from forming, as this leader has learnt itself and the node is yet to.
+    pub(crate) news: Vec<Trouble>,
 }
 
 impl Lead {
@@ -98,26 +98,13 @@ impl Lead {
         self.knocked.and_then(|(_, source)| shared.config.node.elsewhere(&[source]))
     }
 
-    /// The deadline has passed: no other round begins.
-    pub(crate) fn set_overdue(&mut self) {
-        self.overdue = true;
-    }
-
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.overdue
-    }
-
-    /// The next of the members that were expelled. No round begins before the last one is taken.
-    pub(crate) fn take_expelled(&mut self) -> Option<(NodeId, bool)> {
-        self.expelled.pop()
-    }
-
     pub(crate) fn announce(&self, shared: &Shared) -> Message {
         let (candidate, count) = (self.candidate(shared), self.count(shared));
         Message::Announce(Announce { candidate, count, user: shared.config.node.attributes.user.clone() })
     }
 
-    fn candidate(&self, shared: &Shared) -> Candidate {
+    /// This node as it announces itself.
+    pub(crate) fn candidate(&self, shared: &Shared) -> Candidate {
         let node = &shared.config.node;
         Candidate {
             id: shared.me(),

@@ -135,7 +135,7 @@ impl RoundPlan {
     }
 
     /// The world of this round, as this node sees it.
-    pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
+    pub(crate) fn formed(&self, shared: &Shared) -> Option<Formed> {
         let Terms { roster, verdict, sameness, .. } = &self.terms;
         let (own, world) = (roster.find(shared.me())?, World::new(self.world()).ok()?);
         Some(Formed {

@@ -87,11 +87,6 @@ impl Lead {
         }
     }
 
-    /// What keeps the world from forming, as this leader has just learnt.
-    pub(crate) fn take_news(&mut self) -> Vec<Trouble> {
-        std::mem::take(&mut self.news)
-    }
-
     /// Gives a node a seat; where none is free it becomes a standby, and the holder of its seat is
     /// challenged.
     fn seat(&mut self, id: NodeId, shared: &mut Shared) {

@@ -39,11 +39,11 @@ impl Node {
     pub(super) fn on_deadline(&mut self) {
         let is_in_round = self.follow.as_ref().is_some_and(Follow::in_round);
         if is_in_round || !self.lead.is_collecting() {
-            self.lead.set_overdue();
+            self.lead.overdue = true;
         } else if self.follow.is_none() && self.lead.give_up(&mut self.shared) {
             // The members learn it first.
         } else if self.stays() {
-            self.lead.set_overdue();
+            self.lead.overdue = true;
             self.shared.timers.set_earlier(Timer::Deadline, self.shared.now + REASON);
         } else {
             let report = self.report();
@@ -55,7 +55,7 @@ impl Node {
     /// round is void would not know whether the world has formed.
     fn stays(&mut self) -> bool {
         let now = self.shared.now;
-        let is_void = self.lead.is_overdue() || self.follow.is_none() && self.lead.has_voided();
+        let is_void = self.lead.overdue || self.follow.is_none() && self.lead.has_voided();
         is_void && now < *self.stays_until.get_or_insert(now + REASON)
     }
 
@@ -131,7 +131,7 @@ impl Node {
         if self.ended {
             return;
         }
-        for trouble in self.lead.take_news() {
+        for trouble in std::mem::take(&mut self.lead.news) {
             self.hear_trouble(&trouble);
         }
         if let Some(result) = self.lead.outcome() {
@@ -140,7 +140,7 @@ impl Node {
                 Err(failure) => Event::Failed(failure),
             };
             self.end(event);
-        } else if self.lead.is_overdue() {
+        } else if self.lead.overdue {
             self.on_deadline();
         }
     }

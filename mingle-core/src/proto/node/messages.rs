@@ -34,7 +34,7 @@ impl Node {
             Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
             Message::Hint(to) => {
                 if recipient == Recipient::All && self.follows(to.candidate.id) {
-                    self.seek.hear_relay(&self.shared);
+                    self.seek.relayed = Some(self.shared.now);
                 }
                 // Somebody hears that it leads.
                 self.memory.hear(to.candidate.id, self.shared.now);
@@ -60,7 +60,7 @@ impl Node {
 
     /// A process of this job says that the job runs already.
     fn on_running(&mut self, source: SocketAddr, running: &Running) {
-        let leads_to_an_end = self.lead.is_decided() || self.lead.is_overdue();
+        let leads_to_an_end = self.lead.is_decided() || self.lead.overdue;
         let is_bound = self.follow.as_ref().is_some_and(Follow::in_round) || leads_to_an_end;
         if is_bound || self.on_running_of_another_user(source, running) {
             return;

@@ -55,8 +55,6 @@ pub struct Node {
     /// The job runs without this node: the process that leads, and where it accepts sessions.
     runs: Option<(NodeId, Vec<SocketAddr>)>,
     ended: bool,
-    /// This process was stopped, and has not read all that has arrived meanwhile.
-    catches_up: bool,
 }
 
 impl Node {
@@ -71,7 +69,6 @@ impl Node {
             stays_until: None,
             runs: None,
             ended: false,
-            catches_up: false,
             shared,
         };
         if let Some(timeout) = node.shared.config.timeout {
@@ -217,7 +214,6 @@ impl Node {
     /// Time has passed. Early and repeated calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
-        self.catches_up = false;
         for timer in [Timer::GiveUpLeader, Timer::StepDown, Timer::InDoubt] {
             // This process was stopped past the deadline, so silence is no evidence against the peers.
             if self.shared.timers.slept_through(timer, now) {
@@ -243,7 +239,8 @@ impl Node {
     pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints, reach: Reach) {
         self.at(now);
         if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
-            self.shared.set_endpoints(endpoints, reach);
+            let node = &mut self.shared.config.node;
+            (node.endpoints, node.reach) = (endpoints, reach);
             self.with_follow(Follow::say_join);
         }
     }
@@ -325,8 +322,7 @@ impl Node {
         let Some(due) = due.filter(|_| !self.ended) else { return };
         let stopped = now.saturating_sub(due);
         self.shared.links.forgive(stopped);
-        if stopped > STOPPED && !self.catches_up {
-            self.catches_up = true;
+        if stopped > STOPPED {
             // Before anything is read: what members said before the pause may not hold any more.
             self.lead.void_after_stop(&mut self.shared);
         }

@@ -147,13 +147,13 @@ impl Node {
                 self.memory.named(&welcome.count.newest);
                 self.note_most(false);
             }
-            Said::Prepare(prepare) if self.lead.is_overdue() => {
+            Said::Prepare(prepare) if self.lead.overdue => {
                 // The last round was void, and no other begins for this node.
                 self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
             }
             Said::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
             Said::Roster(round, roster) => {
-                self.with_follow(|follow, _| follow.on_roster(round, roster));
+                self.with_follow(|follow, _| follow.roster = Some((round, roster)));
             }
             Said::Commit(commit) => self.on_commit(&commit),
             Said::Refuse(Refusal::Redirect(to)) => self.on_redirect(to),

@@ -197,7 +197,7 @@ impl Node {
 
     /// Frees the seats of expelled members.
     pub(super) fn close_expelled(&mut self) {
-        while let Some((id, closes)) = self.lead.take_expelled() {
+        while let Some((id, closes)) = self.lead.expelled.pop() {
             self.note_most(false);
             if closes {
                 self.shared.links.forget(self.shared.now, id);
@@ -222,6 +222,7 @@ impl Node {
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
         self.shared.set_unreached(true);
+        self.lead.dismiss(&mut self.shared);
         self.lead.clear(&mut self.shared);
         self.seek.start(&mut self.shared);
     }

@@ -219,6 +219,10 @@ impl fmt::Display for Report {
             (Cause::Running, Some(from)) => {
                 write!(f, "no seat in time: the job already runs with all its {world} nodes, says {from}")
             }
+            (Cause::Unproved, _) if self.broken.is_none() && world.is_range() => {
+                let here = format_args!("no world of {world} in time: {} nodes were here", self.joined);
+                write!(f, "{here}, and their leader still waited for others, or for the proof of their paths")
+            }
             (Cause::Unproved, _) => {
                 write!(
                     f,
@@ -413,6 +417,12 @@ mod tests {
             alone.to_string(),
             "no world of 4 in time: a (10.0.0.1:29500) leads, but does not answer this node; 1 of 4 nodes were here; 3 \
              missing"
+        );
+        alone = report(|report| (report.world, report.joined) = ("2:4".parse().unwrap(), 3));
+        assert_eq!(
+            alone.to_string(),
+            "no world of 2:4 in time: 3 nodes were here, and their leader still waited for others, or for the proof \
+             of their paths"
         );
         alone = report(|report| report.versions = vec![(9, peer().address)]);
         alone.unauthentic = vec![address.ip(), peer().address.ip()];

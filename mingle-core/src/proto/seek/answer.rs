@@ -83,11 +83,6 @@ impl Seek {
         }
     }
 
-    /// Another member has multicast a hint to this node's leader.
-    pub(crate) fn hear_relay(&mut self, shared: &Shared) {
-        self.relayed = Some(shared.now);
-    }
-
     /// Another node has just asked for a leader, so that this node need not (Trickle, RFC 6206). A node that
     /// put its own solicit off for ever would never be heard, and the others could not name it at their
     /// deadline.

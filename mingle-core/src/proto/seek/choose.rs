@@ -17,16 +17,6 @@ use crate::wire::{Candidate, Introduction, Message};
 const TELL_BETTER: u32 = 8;
 
 impl Seek {
-    fn key(lead: &Lead, shared: &Shared) -> ElectionKey {
-        let node = &shared.config.node;
-        ElectionKey::new(
-            node.rank.is_some(),
-            lead.book.high_water,
-            node.endpoints.preferred().ip(),
-            shared.me(),
-        )
-    }
-
     pub(crate) fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
         self.blocklist.contains(id, shared.now)
     }
@@ -44,8 +34,8 @@ impl Seek {
     /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile.
-        let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.is_overdue()))?;
-        (ElectionKey::of(&best) > Self::key(lead, shared)).then_some((best, source))
+        let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.overdue))?;
+        (ElectionKey::of(&best) > ElectionKey::of(&lead.candidate(shared))).then_some((best, source))
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best
@@ -76,9 +66,9 @@ impl Seek {
         lead: &Lead,
         shared: &mut Shared,
     ) -> bool {
-        if ElectionKey::of(candidate) > Self::key(lead, shared) {
+        if ElectionKey::of(candidate) > ElectionKey::of(&lead.candidate(shared)) {
             // A round is void for a candidate that this node can join, as far as it knows.
-            let holds = lead.is_proving() && (lead.is_overdue() || self.blocklist.knows(candidate.id));
+            let holds = lead.is_proving() && (lead.overdue || self.blocklist.knows(candidate.id));
             if self.is_blocked(candidate.id, shared) || lead.is_decided() || holds {
                 return false;
             }

@@ -53,7 +53,7 @@ pub(crate) struct Seek {
     /// How often this node's own solicit may still be put off.
     put_off: u32,
     /// When a member, this node or another, last multicast a hint to the leader.
-    relayed: Option<Time>,
+    pub(crate) relayed: Option<Time>,
     /// The world has formed without this node.
     pub(crate) formed_already: bool,
     seeds: Seeds,

@@ -161,11 +161,6 @@ impl WorldLead {
         self.enters || matches!(self.stage, Stage::Round(..))
     }
 
-    /// No world follows this one.
-    pub(super) fn release(&mut self) {
-        self.frees = true;
-    }
-
     /// This process was stopped for so long. Returns whether its round is void.
     pub(super) fn forgive(&mut self, stopped: Duration) -> bool {
         self.begun += stopped;
@@ -445,7 +440,8 @@ impl World {
             let since = |spare: &NodeId| self.peers.get(*spare).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
             let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
-            let spares = self.spares().into_iter().filter(|spare| !is_broken(*spare));
+            let spares = self.seatable(&self.spares(), members.iter().map(|member| member.rank));
+            let spares = spares.into_iter().filter(|spare| !is_broken(*spare));
             let stays = spares.map(|spare| since(&spare).saturating_add(self.shared.config.last_call)).min();
             let due = stays.map(|stays| stays.max(self.growth.next(least)))?;
             if self.shared.now >= due {
@@ -555,6 +551,15 @@ impl World {
         spares.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Those of these nodes that can get a seat beside the members that have these ranks: a given rank can be
+    /// taken.
+    fn seatable(&self, spares: &[NodeId], taken: impl Iterator<Item = u32>) -> Vec<NodeId> {
+        let mut ranks: BTreeSet<u32> = taken.collect();
+        let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
+        let mut has_seat = |id: &NodeId| given(id).is_none_or(|rank| ranks.insert(rank.get()));
+        spares.iter().copied().filter(&mut has_seat).collect()
+    }
+
     /// Whether a member is ready for the next world.
     fn is_back(&self, member: &MemberView) -> bool {
         let answers =
@@ -570,7 +575,7 @@ impl World {
     fn plan_next(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Planned<Plan> {
         let back = members.iter().filter(|member| self.is_back(member));
         let back: Vec<(u32, NodeId)> = back.map(|member| (member.rank, member.id)).collect();
-        let spares = self.spares();
+        let spares = self.seatable(&self.spares(), back.iter().map(|(rank, _)| *rank));
         let nodes: Vec<NodeId> = back.iter().map(|(_, id)| *id).chain(spares.iter().copied()).collect();
         let out = lead.left_out(self.shared.now, &nodes);
         let seats = self.ranked(&back, &spares, &out);
@@ -783,10 +788,8 @@ impl World {
         let spares = self.spares();
         let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
             members.iter().filter(|_| is_over).partition(|member| self.is_back(member));
-        let mut ranks: BTreeSet<u32> = back.iter().map(|member| member.rank).collect();
-        let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
-        let has_seat = |id: &&NodeId| is_over && given(id).is_none_or(|rank| ranks.insert(rank.get()));
-        let here = back.len() + spares.iter().filter(has_seat).count();
+        let seated = self.seatable(&spares, back.iter().map(|member| member.rank));
+        let here = if is_over { back.len() + seated.len() } else { 0 };
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
         let counted = (number(spares.len()), number(here), absent);

@@ -100,6 +100,7 @@ pub(crate) enum WorldChange {
 }
 
 /// One node of a job that stays.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     shared: Shared,
@@ -145,6 +146,8 @@ pub(crate) struct World {
     trouble: Option<Refusal>,
     /// Who was reported to say that another world of the job runs.
     other: Option<SocketAddr>,
+    /// This node leaves once its command has ended, which it was asked to do while its world ran.
+    drains: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -281,6 +284,7 @@ impl World {
             growth: Growth::default(),
             trouble: None,
             other: None,
+            drains: false,
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
@@ -298,6 +302,12 @@ impl World {
         self.epoch
     }
 
+    /// This node was asked to leave, which it does once its command has ended. If that makes another command
+    /// fail before, its leaving is still the first cause.
+    pub(crate) fn drain(&mut self) {
+        self.drains |= self.over.is_none();
+    }
+
     /// This node's command has ended. With [`End::Left`] the node leaves the job. A caller whose command had
     /// succeeded may still fail.
     pub(crate) fn ended(&mut self, now: Time, end: Option<End>) {
@@ -307,7 +317,9 @@ impl World {
         }
         if matches!(self.command, Command::Runs | Command::Succeeded) || end == Some(End::Left) {
             self.command = match end {
-                Some(End::Left) if self.over.is_some() || self.has_failed() => Command::Quits,
+                Some(End::Left) if (self.over.is_some() && !self.drains) || self.has_failed() => {
+                    Command::Quits
+                }
                 Some(End::Left) => Command::Leaves,
                 Some(end) => Command::Failed(end),
                 None => Command::Succeeded,
@@ -613,7 +625,7 @@ impl World {
 
     /// Whether the word of this process counts: the leader's, and that of the processes that may know who
     /// leads.
-    fn believes(&self, from: NodeId) -> bool {
+    pub(crate) fn believes(&self, from: NodeId) -> bool {
         let mut leaders = self.reign.heirs.iter().chain([&self.reign.leader]);
         self.seat_of(from).is_some() || leaders.any(|leader| leader.id == from)
     }
@@ -678,13 +690,13 @@ impl World {
                 let addresses = self.reign.leader.addresses.clone();
                 self.hear_addresses(from, &addresses);
             }
-        } else if (is_better || from == self.reign.leader.id) && !runs_beside {
-            self.reign = reign;
-            self.follow();
-        } else if self.walk.is_some() && (from == reign.leader.id || self.plan.is_none()) && !runs_beside {
+        } else if !runs_beside {
             // The own leader is lost, and that node leads; or it names its leader to a node without a world.
-            self.reign = reign;
-            self.follow();
+            let is_next = self.walk.is_some() && (from == reign.leader.id || self.plan.is_none());
+            if is_better || from == self.reign.leader.id || is_next {
+                self.reign = reign;
+                self.follow();
+            }
         }
     }
 

@@ -35,18 +35,13 @@ impl WorldRound {
     fn start(plan: Plan, shared: &mut Shared) -> Option<Self> {
         let (id, rank) = (plan.round, plan.rank_of(shared.me())?);
         let plan = RoundPlan::of(id.number.into(), plan.terms)?;
-        let prepare = plan.prepare(shared.me()).filter(|prepare| prepare.rank == rank)?;
+        let prepare = plan.prepare(shared.me())?;
         let checked = check::prepare(&prepare, None, shared);
-        let formed = checked.inspect_err(|wrong| tracing::debug!(?id, wrong, "plan ignored")).ok()?;
+        checked.inspect_err(|wrong| tracing::debug!(?id, wrong, "plan ignored")).ok()?;
+        let formed = plan.formed(shared)?;
         let to_master = (rank != 0).then(|| Partner::master(prepare.master, prepare.master_at));
         let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners).collect();
         let paths = PathProofs::start(&partners, shared);
-        let formed = Formed {
-            roster: Some(plan.terms.roster.clone()),
-            verdict: plan.terms.verdict.clone(),
-            sameness: plan.terms.sameness.clone(),
-            ..formed
-        };
         Some(Self { id, began: shared.now, plan, paths, is_over: false, formed })
     }
 

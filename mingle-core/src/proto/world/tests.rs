@@ -1970,6 +1970,44 @@ fn a_leader_that_gives_the_job_up_and_leaves_at_once_frees_the_nodes_that_wait()
 }
 
 #[test]
+fn a_node_that_was_asked_to_leave_is_the_first_cause_though_another_command_fails_before_its_own_ends() {
+    for (leaves, is_asked) in (0..3).flat_map(|host| [(host, true), (host, false)]) {
+        let (mut net, ..) = running(3, 0.0, 7);
+        net.stop_time = Duration::from_secs(5);
+        let fails = (leaves + 1) % 3;
+        if is_asked {
+            net.with(leaves, |world, _| world.drain());
+        }
+        net.trouble(Trouble::Fail(fails));
+        time_until_over(&mut net);
+        assert!(net.hosts[leaves].command.is_some(), "it is told to stop, and still runs: {}", net.state());
+        net.trouble(Trouble::Leave(leaves));
+        net.run_until(net.now + Duration::from_millis(300));
+        let over = net.hosts[(leaves + 2) % 3].world.as_ref().unwrap().over;
+        let (host, end) = if is_asked { (leaves, End::Left) } else { (fails, End::Exited(1)) };
+        assert_eq!(over, Some(FirstCause { rank: u32::try_from(host).ok(), end }), "{leaves}");
+    }
+}
+
+#[test]
+fn the_world_is_over_for_a_node_that_reaches_no_heir_and_whose_own_command_has_failed() {
+    let (mut net, leader, _) = running(20, 0.0, 1);
+    let heirs = net.hosts[leader].world.as_ref().unwrap().heirs();
+    let is_heir = |host: &usize| heirs.iter().any(|heir| heir.id == net.hosts[*host].id);
+    let host = (0..20).find(|host| !is_heir(host)).unwrap();
+    for other in (0..20).filter(|other| *other != host) {
+        net.trouble(Trouble::Cut(host, other));
+    }
+    net.run_until(net.now + Duration::from_secs(60));
+    let over = |net: &Net| net.hosts[host].world.as_ref().unwrap().over;
+    assert_eq!(over(&net), None, "its command runs on");
+    net.trouble(Trouble::Fail(host));
+    net.run_until(net.now + Duration::from_secs(60));
+    let cause = FirstCause { rank: u32::try_from(host).ok(), end: End::Exited(1) };
+    assert_eq!(over(&net), Some(cause), "{}", net.state());
+}
+
+#[test]
 fn a_node_that_has_failed_and_leaves_before_anybody_has_read_that_is_the_cause_by_its_failure() {
     let mut net = Net::new(1, Size::new(3).unwrap().into(), 3, 0, 0.0);
     let led = net.leader().unwrap();
@@ -2329,6 +2367,21 @@ fn a_node_that_waits_with_a_given_rank_that_is_taken_does_not_count_as_here() {
         let reign = &net.hosts[net.leader().unwrap()].world.as_ref().unwrap().reign;
         assert_eq!((reign.here, &reign.absent[..], reign.waiting), (here, &[2, 3][..], 1), "{rank:?}");
     }
+}
+
+#[test]
+fn a_node_that_waits_with_a_given_rank_that_is_taken_keeps_no_smaller_world_from_forming_and_ends_none() {
+    let mut net = Net::new(1, "2:4".parse().unwrap(), 4, 1, 0.0);
+    let (now, world) = (net.now, net.hosts[4].world.as_mut().unwrap());
+    let mut config = world.shared.config.clone();
+    config.node.rank = Some(Rank(1));
+    world.set_config(now, config);
+    net.run_until(net.now + Duration::from_secs(4));
+    net.trouble(Trouble::Kill(3));
+    net.run_until(net.now + Duration::from_secs(60));
+    let world = net.hosts[net.leader().unwrap()].world.as_ref().unwrap();
+    let seats = world.plan.as_ref().unwrap().seats().len();
+    assert_eq!((world.epoch.generation, seats, world.over), (1, 3, None), "{}", net.state());
 }
 
 #[test]
@@ -2708,7 +2761,7 @@ fn a_leader_whose_command_stops_too_late_for_the_next_world_waits_for_a_seat_in_
         net.run_until(net.now + Duration::from_secs(90));
         let world = net.hosts[0].world.as_ref().unwrap();
         if net.hosts[0].command.is_none() {
-            late += u32::from(world.plan.as_ref().unwrap().rank_of(world.own.id).is_none());
+            late += u32::from(world.is_guest());
             assert_eq!(world.command, Command::Waits, "seed {seed}: {}", net.state());
         }
     }

@@ -97,7 +97,7 @@ impl World {
 
     /// Whether this node waits for a seat in a world in which it has none.
     pub(crate) fn is_guest(&self) -> bool {
-        self.plan.is_none()
+        self.seat_of(self.own.id).is_none()
     }
 
     /// The size of the world in which this node waits for a seat, if this node wants another.
@@ -127,7 +127,7 @@ impl World {
     pub(crate) fn release_all(&mut self, now: Time) {
         self.at(now);
         if let Some(lead) = &mut self.lead {
-            lead.release();
+            lead.frees = true;
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{LOST, OWES, Time, World, WorldChange};
 use crate::model::NodeId;
-use crate::wire::world::{Contact, Phase};
+use crate::wire::world::{Command, Contact, FirstCause, Phase};
 
 /// How long a node that passes on what others say waits for the leader's answer.
 const OWES_GUESTS: Duration = Duration::from_secs(2);
@@ -194,6 +194,10 @@ impl World {
         let is_dead = |id| self.is_gone(id) || (self.plan.is_none() && is_refused(&id));
         let mut heirs = self.walk.iter().flat_map(|walk| &walk.heirs);
         let are_dead = heirs.all(|heir| heir.id == self.own.id || is_dead(heir.id));
+        if let (Command::Failed(end), Some(plan)) = (self.command, &self.plan) {
+            // Nobody can read that, and nobody else can say that the world is over.
+            self.end_world(FirstCause { rank: plan.rank_of(self.own.id), end });
+        }
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
         let change = if are_dead { WorldChange::Lost } else { WorldChange::CutOff };

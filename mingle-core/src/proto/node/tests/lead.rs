@@ -42,7 +42,7 @@ fn a_leader_in_a_round_does_not_yield_to_whom_it_cannot_join_nor_when_its_time_i
     node.run(Time::from_secs(2));
     assert!(node.lead.is_proving() && !heard(&mut node, of_size(3)), "it could not be joined before");
     node.seek.blocklist.forgive(id(9));
-    node.lead.set_overdue();
+    node.lead.overdue = true;
     assert!(!heard(&mut node, of_size(3)));
     hear_datagram(&mut node, 8, &super::running());
     assert!(node.lead.is_proving(), "the time is up, and the round goes on to its end");

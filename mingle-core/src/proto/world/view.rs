@@ -54,8 +54,8 @@ impl World {
             && !self.peers.iter().any(|(id, peer)| peer.link.is_there() && !self.observes(*id))
     }
 
-    /// The generation of this part of the job, as this node names it to those that ask. A leader that is alone,
-    /// and has too few nodes for a world, joins any other part: whoever asks must not join it as well.
+    /// The generation of this part of the job, as this node names it to those that ask. A leader that is
+    /// alone, and has too few nodes for a world, joins any other part: whoever asks must not join it as well.
     pub(super) fn said_generation(&self) -> u32 {
         if self.is_alone() && self.is_too_few() { 0 } else { self.reign.epoch.generation }
     }

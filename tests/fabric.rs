@@ -6,6 +6,7 @@ mod groups;
 use std::fmt::Write as _;
 use std::fs;
 
+use crate::lab::MINGLE;
 use crate::lab::fabric::{
     Node, Vars, and, expect, four, ipv6, lines, own, pinned, sockets, start, vars, warnings_of,
 };
@@ -38,6 +39,24 @@ fn nothing(rank: usize) -> String {
 /// The same, where the others have these ports.
 fn lacks(rank: usize, ports: &str) -> [String; 2] {
     [format!("RDMA ports differs: none on rank {rank}, \"{ports}\" on the others"), nothing(rank)]
+}
+
+#[test]
+fn a_world_that_forms_again_uses_the_gids_that_its_hosts_have_by_then() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let machine = Machine::like("one-roce", "restarted");
+    let script = "echo index $NCCL_IB_GID_INDEX
+        [ $MINGLE_GENERATION = 1 ] || { until [ -e /run/fail ]; do sleep 0.05; done; exit 3; }";
+    let mut command = lab.command(0, MINGLE);
+    command.args(["run", "-j", "gids", "-w", "1", "--max-restarts", "1", "--", "sh", "-c", script]);
+    // Of a version that chooses no GID itself.
+    command.env("MINGLE_SYSFS_ROOT", &machine.0).env("NCCL_VERSION", "2.20.5");
+    let node = lab.start(0, command);
+    node.expect_stdout("index 3");
+    machine.move_gid("mlx5_0", 3, 5);
+    lab.shell(0, "sh", ">/run/fail");
+    let outcome = node.finish();
+    assert_eq!(outcome.stdout, "index 3\nindex 5\n", "{}", outcome.render());
 }
 
 #[test]

@@ -51,7 +51,13 @@ fn a_command_that_this_user_cannot_execute_ends_the_node_before_it_waits() {
             "printf '#!/no/python\\n' >/run/script; chmod +x /run/script",
             "/run/script",
             127,
-            "/run/script begins with #!/no/python, which does not exist",
+            "/run/script begins with #!/no/python, which is no program here",
+        ),
+        (
+            "printf '#!/bin/sh\\r\\n' >/run/crlf; chmod +x /run/crlf",
+            "/run/crlf",
+            127,
+            "/run/crlf begins with #!/bin/sh\\r, which is no program here",
         ),
         (
             "echo exit >/run/bare; chmod +x /run/bare",

@@ -406,6 +406,66 @@ fn a_drained_node_is_the_first_cause_though_the_command_of_another_fails_before_
 }
 
 #[test]
+fn strangers_that_hold_open_all_that_a_node_accepts_keep_no_world_from_forming_again() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "echo started $MINGLE_GENERATION
+        until [ -e /run/fail ]; do sleep 0.05; done; [ $MINGLE_GENERATION = 1 ] || exit 3";
+    let start = |node: usize| {
+        let mut command = lab.command(node, "sh");
+        let line = format!(
+            "ulimit -Sn 256; exec {MINGLE} run -j strangers -w 2 --max-restarts 1 -- sh -c '{script}'"
+        );
+        command.args(["-c", &line]).env("MINGLE_SECRET", "the secret of strangers");
+        lab.start(node, command)
+    };
+    let procs = [start(0), start(1)];
+    for proc in &procs {
+        proc.expect_stdout("started 0");
+    }
+    let ports = lab.shell(0, "sh", "ss -Hltn | awk '{ print $4 }' | sed 's/.*://' | sort -u").stdout;
+    let ports = ports.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut command = lab.command(2, "bash");
+    let address = lab.address(0);
+    let line = format!(
+        "for port in {ports}; do for i in {{1..400}}; do exec {{to}}<>/dev/tcp/{address}/$port || exit; done; done
+        echo open; sleep 1000"
+    );
+    command.args(["-c", &line]);
+    let strangers = lab.start(2, command);
+    strangers.expect_stdout("open");
+    lab.shell(0, "sh", ">/run/fail");
+    let outcomes = finish_all(procs.into());
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes {
+        assert!(outcome.stdout.contains("started 1"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_keeps_no_command_from_stopping_when_mingle_ends_or_is_killed() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (signal, code) in [("TERM", Some(143)), ("KILL", None)] {
+        // The pipe is as full as it can be, and stays so.
+        let line = format!(
+            "mkfifo /run/full; exec 9<>/run/full; head -c 65536 /dev/zero >&9
+            exec {MINGLE} run -j full -w 1 --max-restarts 1 --stop-timeout 1s -- sh -c \"
+                trap '' TERM; echo started; while :; do sleep 0.1; done\" 2>&9"
+        );
+        let mut command = lab.command(0, "bash");
+        command.args(["-c", &line]);
+        let node = lab.start(0, command);
+        node.expect_stdout("started");
+        let ended = Instant::now();
+        node.signal(signal);
+        // Its output closes when the last process that has it ends.
+        let outcome = node.finish();
+        assert_eq!(outcome.status.code(), code, "{signal}: {}", outcome.render());
+        assert!(outcome.ended - ended < Duration::from_secs(10), "{signal}: {:?}", outcome.ended - ended);
+        lab.forget();
+    }
+}
+
+#[test]
 fn a_command_that_mingle_becomes_gets_the_addresses_of_all_nodes_and_the_events_name_its_process() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let start = |node: usize| {
@@ -626,6 +686,8 @@ fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
     command.args(["--", "sh", "-c", script]);
     let node = lab.start(0, command);
     node.expect_stdout("started");
+    // The guard outlives what ends others, such as pkill(1).
+    lab.shell(0, "sh", &format!("pkill -TERM -P {} -x mingle-guard", node.id()));
     let killed = Instant::now();
     lab.shell(0, "sh", &format!("kill -KILL -{}", node.id()));
     // Its outputs close when the last process that has them ends.

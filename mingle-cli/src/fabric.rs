@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use mingle_core::Filter;
 use mingle_core::env::{Kept, Variable, Variables, users_value};
 use mingle_core::rdma::{self, Address, Machine, Summary, Users, Verdict};
+use mingle_core::{Filter, Session};
 
+use crate::config::Settings;
 use crate::exit::Stop;
 use crate::nccl_conf::environment;
 use crate::{advice, stderr};
@@ -83,6 +84,15 @@ pub(crate) fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 }
 
 impl Found {
+    /// Looks at the devices again, before another world forms: an interface that went down may be why the last
+    /// world ended, and its GIDs have other indices since.
+    pub(crate) fn renew(&mut self, config: &Settings, session: &mut Session) {
+        if let Ok(found) = config.fabric.find(&config.rendezvous.network.interfaces) {
+            session.set_fabric(found.summary);
+            *self = found;
+        }
+    }
+
     /// The variables for a world with this verdict.
     pub(crate) fn variables(&self, verdict: &Verdict) -> Vec<(&'static str, String)> {
         let machine = self.machine.clone().map(|machine| machine.agree(verdict));

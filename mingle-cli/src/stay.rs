@@ -30,7 +30,7 @@ use crate::signals::Signals;
 
 /// Looks for the others, and where the node stays, goes on until the caller leaves or all have finished.
 pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result<(), Stop> {
-    let found = prepare(config)?;
+    let mut found = prepare(config)?;
     let mut session = config.session();
     join::block_on(config, async {
         let missing = || Err(Stop::System("hear the caller", io::Error::other("there is no caller")));
@@ -51,6 +51,7 @@ pub(crate) fn all_worlds(config: &mut Settings, journal: &mut Journal) -> Result
             if !config.rendezvous.stays || !attend(&mut session, &words, journal).await? {
                 return Ok(());
             }
+            found.renew(config, &mut session);
         }
     })
 }

@@ -5,10 +5,16 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
+use std::os::fd::AsFd as _;
 
+use nix::poll::{PollFd, PollFlags, poll};
 use tracing::Level;
 
 use crate::caller;
+
+/// How long a line waits for a stderr that is full, in milliseconds. Then it is lost: a terminal that is stopped
+/// must not keep a node from stopping its command, nor from answering the others.
+const PATIENCE: u16 = 100;
 
 thread_local! {
     /// Whether the run of this thread has --quiet.
@@ -22,16 +28,22 @@ pub(crate) fn say(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes `mingle: ` and the message, which is an error, also with --quiet. A closed or full stderr is
-/// ignored.
+/// Writes `mingle: ` and the message, which is an error, also with --quiet. A stderr that is closed, or full for
+/// [`PATIENCE`], is ignored.
 pub(crate) fn insist(message: fmt::Arguments<'_>) {
     let text = message.to_string();
     let text = printable(&text);
     if caller::tell("line", || text.clone().into(), None) {
         return;
     }
+    let stderr = io::stderr();
+    let is_full =
+        !poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PATIENCE).is_ok_and(|n| n > 0);
+    if is_full {
+        return;
+    }
     // One write for each line, so that lines of several processes do not mix.
-    let _ = io::stderr().write_all(format!("mingle: {text}\n").as_bytes());
+    let _ = stderr.lock().write_all(format!("mingle: {text}\n").as_bytes());
 }
 
 /// Says each of these as a warning.

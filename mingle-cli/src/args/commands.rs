@@ -69,8 +69,8 @@ pub(crate) struct RunArgs {
 
     /// How long a command may take to stop after SIGTERM [default: 30s]
     ///
-    /// Then it gets SIGKILL. Give more if your program writes a snapshot on SIGTERM, such as --stop-timeout
-    /// 5m.
+    /// Then it gets SIGKILL, with 0 never. Give more if your program writes a snapshot on SIGTERM, such as
+    /// --stop-timeout 5m.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) stop_timeout: Option<String>,
 

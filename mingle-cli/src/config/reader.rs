@@ -15,6 +15,7 @@ use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
+use crate::host::beginning;
 use crate::output::OutputFile;
 use crate::scheduler::Environment;
 
@@ -198,15 +199,15 @@ fn variable(option: &str) -> String {
 /// The secret in a file, and a warning where every user can read it.
 fn secret_of(path: &Path) -> Result<(Option<Secret>, Vec<String>), String> {
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
-    if metadata.len() > LONGEST_SECRET {
-        return Err(format!("has {} bytes, which is too many for a secret", metadata.len()));
+    let bytes = beginning(path, LONGEST_SECRET + 1).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LONGEST_SECRET {
+        return Err(format!("has more than {LONGEST_SECRET} bytes, which is too many for a secret"));
     }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
     let secret = Secret::new(&bytes).map_err(|error| advice::secret(&error))?;
     let mode = metadata.permissions().mode();
     let warning = (mode & 0o004 != 0).then(|| {
         let path = path.display();
-        format!("every user of this host can read the secret in {path}; chmod 600 {path}")
+        format!("every user of this host can read the secret in {path}; give it the mode 600")
     });
     Ok((Some(secret), warning.into_iter().collect()))
 }

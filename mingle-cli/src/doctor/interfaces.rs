@@ -3,6 +3,7 @@
 use mingle_core::tools::{Interface, Judged, Kind};
 
 use super::finding::{Finding, Severity};
+use super::notice::is_name;
 
 const CHECK: &str = "interface";
 /// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths.
@@ -58,9 +59,11 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
 
 fn not_in_use(nic: &Interface, why: &str) -> Finding {
     let name = &nic.name;
+    // Reports are copied into a shell.
+    let shown = if is_name(name) { name } else { "NAME" };
     let cure = format!(
-        "if the job needs it, bring it up (ip link set {name} up) and check its cable or peer, give it an address (IPv4, or \
-         IPv6 that is not link-local), or choose it with --interface {name}"
+        "if the job needs it, bring it up (ip link set {shown} up) and check its cable or peer, give it an address (IPv4, or \
+         IPv6 that is not link-local), or choose it with --interface {shown}"
     );
     Finding::new(Severity::Note, CHECK, format!("interface {name}"), format!("not used: {why}"), cure)
 }

@@ -26,8 +26,10 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
 fn judge(name: &str, drops: u64) -> Finding {
     let looked = format!("reverse-path filter of {name}");
     let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
+    // A dot separates the parts of a key; VLANs have one in their names (sysctl(8)).
+    let key = name.replace('.', "/");
     let cure = format!(
-        "sysctl -w net.ipv4.conf.{name}.rp_filter=2 (loose), or route the answer by {name}, or choose one network with \
+        "sysctl -w net.ipv4.conf.{key}.rp_filter=2 (loose), or route the answer by {name}, or choose one network with \
          --interface"
     );
     Finding::new(Severity::Warning, "reverse path", looked, seen, cure)

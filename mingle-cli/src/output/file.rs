@@ -13,7 +13,7 @@ const LINKS: u32 = 40;
 
 /// Checks that a file can be written, by replacing it or in place.
 pub(super) fn check(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
+    if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Err(ErrorKind::IsADirectory.into());
     }
     let path = behind_links(path);

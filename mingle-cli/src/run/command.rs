@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -44,6 +43,9 @@ impl Command {
             templates.map_err(|error| Stop::Usage(format!("in a word of the command, at {error}")))?;
         for template in templates.iter().flatten() {
             check_ports(template, ports, "the command")?;
+        }
+        if words.first().is_some_and(|name| name.is_empty()) {
+            return Err(Stop::Usage("the command has an empty name; write it after --".to_owned()));
         }
         if !format.has_arguments() && words.iter().any(|word| word == ARGUMENTS) {
             let all: Vec<&str> = Format::all().filter(|f| f.has_arguments()).map(Format::name).collect();
@@ -134,11 +136,6 @@ impl Command {
         process.env_remove("MINGLE_SECRET");
         Ok(process)
     }
-
-    /// This process becomes the command. Returns only on failure.
-    pub(super) fn become_it(&self, process: &mut process::Command) -> Stop {
-        self.failed(process.exec())
-    }
 }
 
 /// Whether a program, found in PATH as execvp(3) does, can be executed; a script must name its interpreter.
@@ -170,10 +167,15 @@ fn program(name: &OsStr) -> io::Result<()> {
     let first = beginning(path, FIRST_LINE).unwrap_or_default();
     if let Some(line) = first.strip_prefix(b"#!") {
         // Such as that of a virtual environment.
-        let mut words = line.trim_ascii_start().split(u8::is_ascii_whitespace);
+        // The kernel ends it at these alone (fs/binfmt_script.c): a line of Windows ends with another.
+        let mut words =
+            line.split(|byte| matches!(byte, b' ' | b'\t' | b'\n')).filter(|word| !word.is_empty());
         let interpreter = Path::new(OsStr::from_bytes(words.next().unwrap_or_default()));
-        if !interpreter.exists() {
-            let what = format!("begins with #!{}, which does not exist", interpreter.display());
+        if !executable(interpreter) {
+            let what = format!(
+                "begins with #!{}, which is no program here",
+                interpreter.display().to_string().escape_debug()
+            );
             return failed(io::ErrorKind::NotFound, what);
         }
     } else if !first.is_empty() && !first.contains(&0) {

@@ -99,15 +99,16 @@ impl Crew {
                     command.stdin(Stdio::null());
                 }
             }
-            let mut child = command.spawn().map_err(|error| {
+            let started = command.spawn().and_then(|mut child| {
+                // A process ID fits.
+                crew.running.push((Pid::from_raw(child.id().cast_signed()), worker));
+                let relay = crew.relay.as_ref().zip(worker);
+                relay.map_or(Ok(()), |(relay, worker)| relay.attach(worker.rank, &mut child))
+            });
+            started.map_err(|error| {
                 crew.signal(Signal::SIGKILL);
                 failed(error)
             })?;
-            if let (Some(relay), Some(worker)) = (&crew.relay, worker) {
-                relay.attach(worker.rank, &mut child);
-            }
-            // A process ID fits.
-            crew.running.push((Pid::from_raw(child.id().cast_signed()), worker));
         }
         Ok(crew)
     }

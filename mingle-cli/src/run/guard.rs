@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use super::crew::{Mark, signal_all};
@@ -60,6 +60,8 @@ impl Guard {
 pub(crate) fn guard(args: &[OsString]) {
     let text = |at: usize| args.get(at).and_then(|arg| arg.to_str()).unwrap_or_default();
     let Ok(stop_timeout) = text(1).parse().map(Duration::from_millis) else { return };
+    // What ends mingle alone must not end the guard before, such as `pkill mingle`: the pipe ends it.
+    let _ = SigSet::all().thread_block();
     // Without this its name is `exe`, the last part of the path that was executed.
     let _ = prctl::set_name(c"mingle-guard");
     // A child between fork and exec holds the other end as well, so the pipe closes after that child's exec.

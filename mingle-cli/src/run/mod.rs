@@ -17,6 +17,7 @@ mod parent;
 mod relay;
 
 use std::mem;
+use std::os::unix::process::CommandExt as _;
 use std::time::Instant;
 
 use crate::args::RunArgs;
@@ -57,8 +58,8 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
         config.hold_ports()?;
         let found = prepare(config)?;
         if config.rendezvous.stays {
-            let run = Run { config, found: &found, command: &command, workers, mark: Mark::random()? };
-            return parent::supervise(&run, journal);
+            let run = Run { config, command: &command, workers, mark: Mark::random()? };
+            return parent::supervise(&run, found, journal);
         }
         become_it(config, &found, &command, journal)
     })
@@ -75,7 +76,7 @@ fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut 
     })?;
     journal.command_started(std::process::id());
     let _inherited = hand_over(config)?;
-    Err(command.become_it(&mut process))
+    Err(command.failed(process.exec()))
 }
 
 /// Lets the command that starts next have the ports that are held for it.

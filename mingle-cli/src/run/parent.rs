@@ -41,7 +41,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The parts that stay the same in all worlds of a run.
 pub(super) struct Run<'a> {
     pub(super) config: &'a Settings,
-    pub(super) found: &'a Found,
     pub(super) command: &'a Command,
     /// Whether a process starts for each slot.
     pub(super) workers: bool,
@@ -49,11 +48,11 @@ pub(super) struct Run<'a> {
 }
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
-pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
+pub(super) fn supervise(run: &Run<'_>, found: Found, journal: &mut Journal) -> Result<(), Stop> {
     // The parent of processes that its children leave behind, as PID 1 is. If this fails, another process
     // reaps the zombies.
     let _ = prctl::set_child_subreaper(true);
-    let ended = join::block_on(run.config, supervised(run, journal));
+    let ended = join::block_on(run.config, supervised(run, found, journal));
     journal.sum();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
         // Nothing is left to do here, and that is no failure.
@@ -63,28 +62,30 @@ pub(super) fn supervise(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop
     ended
 }
 
-async fn supervised(run: &Run<'_>, journal: &mut Journal) -> Result<(), Stop> {
+async fn supervised(run: &Run<'_>, mut found: Found, journal: &mut Journal) -> Result<(), Stop> {
     let mut signals = Signals::new(&TAKEN)?;
     let mut session = run.config.session();
     let mut guard = None;
     loop {
         let assignment = join::meet(&mut session, run.config, journal, &mut signals).await?;
         guard.get_or_insert_with(|| Guard::start(&run.mark, run.config.rendezvous.stop_timeout));
-        let attended = Box::pin(attend(run, (assignment, &mut session), &mut signals, journal));
+        let attended = Box::pin(attend(run, &found, (assignment, &mut session), &mut signals, journal));
         if let After::Ends(code) = attended.await? {
             return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, None)));
         }
+        found.renew(run.config, &mut session);
     }
 }
 
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
+    found: &Found,
     (assignment, session): (Assignment, &mut Session),
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<After, Stop> {
-    let crew = match begin(run, (assignment, session.generation()), signals, journal).await {
+    let crew = match begin(run, found, (assignment, session.generation()), signals, journal).await {
         Ok(crew) => crew,
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
@@ -125,11 +126,12 @@ async fn attend(
 /// The command, started in this world, unless a signal has arrived before.
 async fn begin(
     run: &Run<'_>,
+    found: &Found,
     (assignment, generation): (Assignment, u32),
     signals: &mut Signals,
     journal: &Journal,
 ) -> Result<Crew, Stop> {
-    let formation = Formation::new(run.config, run.found, assignment, journal)?;
+    let formation = Formation::new(run.config, found, assignment, journal)?;
     formation.write_outputs()?;
     if let Some(signal) = signals.arrived().await {
         return Err(Stop::Signal(signal));

@@ -39,16 +39,17 @@ impl Relay {
     }
 
     /// Relays what the worker of this rank writes.
-    pub(super) fn attach(&self, rank: u64, worker: &mut Child) {
+    pub(super) fn attach(&self, rank: u64, worker: &mut Child) -> io::Result<()> {
         if let Some(from) = worker.stdout.take() {
             let stdout = Arc::clone(&self.stdout);
             self.start(rank, from, move |lines| {
                 write_all(&mut *stdout.lock().unwrap_or_else(PoisonError::into_inner), lines)
-            });
+            })?;
         }
         if let Some(from) = worker.stderr.take() {
-            self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines));
+            self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines))?;
         }
+        Ok(())
     }
 
     /// Whether all that has been read is written, and all pipes are closed, unless it is too late for that.
@@ -62,10 +63,10 @@ impl Relay {
         rank: u64,
         mut from: impl Read + Send + 'static,
         mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
-    ) {
+    ) -> io::Result<()> {
         let Self { open, busy, lost, .. } = self.clone();
         open.fetch_add(1, Ordering::AcqRel);
-        thread::spawn(move || {
+        let relay = move || {
             let mut lines = MarkedLines::new(rank);
             let mut chunk = [0; 8192];
             loop {
@@ -91,7 +92,8 @@ impl Relay {
             }
             drop(from);
             open.fetch_sub(1, Ordering::AcqRel);
-        });
+        };
+        thread::Builder::new().spawn(relay).map(drop)
     }
 }
 

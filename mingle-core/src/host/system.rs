@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use nix::ifaddrs::{InterfaceAddress as Entry, getifaddrs};
-use nix::net::if_::InterfaceFlags;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 
 use super::interface::{Interface, Kind};
@@ -85,17 +85,23 @@ impl Listed {
 fn links(entries: &[Entry]) -> Vec<Listed> {
     let mut links: BTreeMap<&str, Option<Listed>> = BTreeMap::new();
     for entry in entries {
-        let Some(address) = entry.address.as_ref().and_then(SockaddrStorage::as_link_addr) else { continue };
+        let link = entry.address.as_ref().map(SockaddrStorage::as_link_addr);
+        let (index, mac) = match link {
+            Some(Some(link)) => (u32::try_from(link.ifindex()).unwrap_or(0), link.to_string()),
+            Some(None) => continue,
+            // Tunnels, such as WireGuard's and tun, have no hardware address.
+            None => (if_nametoindex(&*entry.interface_name).unwrap_or(0), String::new()),
+        };
         let is = |flags| entry.flags.contains(flags);
         let interface = Interface {
             name: entry.interface_name.clone(),
-            index: u32::try_from(address.ifindex()).unwrap_or(0),
+            index,
             kind: if is(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other },
             up: is(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             multicast: is(InterfaceFlags::IFF_MULTICAST),
             ..Interface::default()
         };
-        let link = Listed { interface, mac: address.to_string() };
+        let link = Listed { interface, mac };
         let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));
         // Under churn, the kernel may list one link twice.
         if named.as_ref().is_some_and(|named| named.interface.index != link.interface.index) {
@@ -255,7 +261,8 @@ impl Folder {
         // The C library cuts InfiniBand's 20 bytes to 6 (sockaddr_ll), hence the comparison with the
         // beginning.
         let address = fs::read_to_string(folder.join("address")).unwrap_or_default();
-        let same_mac = address.trim_end().starts_with(mac);
+        let address = address.trim_end();
+        let same_mac = address.starts_with(mac) && address.is_empty() == mac.is_empty();
         if value("IFINDEX") != Some(&*interface.index.to_string()) || !same_mac {
             return Self::default();
         }
@@ -317,6 +324,21 @@ mod tests {
 
     fn routes(rows: &[&str]) -> Vec<String> {
         parse_default_routes(std::iter::once(HEADER).chain(rows.iter().copied()).map(str::to_owned))
+    }
+
+    #[test]
+    fn a_tunnel_without_a_hardware_address_is_an_interface() {
+        let mut entries: Vec<Entry> =
+            getifaddrs().unwrap().filter(|entry| entry.interface_name == "lo").collect();
+        let known = links(&entries);
+        for entry in &mut entries {
+            entry.address.take_if(|address| address.as_link_addr().is_some());
+        }
+        let interfaces =
+            |links: Vec<Listed>| links.into_iter().map(|link| link.interface).collect::<Vec<_>>();
+        let tunnels = links(&entries);
+        assert_eq!((tunnels.len(), &*tunnels[0].mac), (1, ""));
+        assert_eq!(interfaces(tunnels), interfaces(known));
     }
 
     #[test]

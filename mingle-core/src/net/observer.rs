@@ -217,7 +217,7 @@ impl ObservedJob {
         let now = self.now();
         while self.links.next_due(now).is_some() {}
         while let Some(order) = self.links.poll_order(now) {
-            self.connections.carry_out(order);
+            self.connections.carry_out(order, |_| true);
         }
         let due = self.links.poll_timeout().map(|due| self.origin + due);
         due.into_iter().fold(self.asks, Instant::min)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import sys
@@ -229,7 +230,8 @@ class RunningWorld:
                 flags = poll.poll(left)
                 self._take(any(flag & select.POLLHUP for _, flag in flags))
         except BaseException as error:
-            self._leave("leave", _code_of(error))
+            if self._state not in ENDED:
+                self._leave("leave", _code_of(error))
             raise
         return True
 
@@ -318,7 +320,9 @@ def _end_all():
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for held in list(_held):
         if isinstance(held, RunningWorld) and held._stays:
-            held._leave_with(_code_of(error))
+            # The next one leaves as well, whatever on_event of this one does.
+            with contextlib.suppress(Exception):
+                held._leave_with(_code_of(error))
 
 
 atexit.register(_end_all)

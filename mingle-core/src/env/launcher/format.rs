@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -112,11 +111,6 @@ impl Format {
         self.0.arguments.is_some()
     }
 
-    /// Whether another program reads the format, which is neither a shell's statements nor JSON.
-    pub const fn is_text(self) -> bool {
-        matches!(self.0.syntax, Syntax::Text(_))
-    }
-
     /// The arguments that the launcher takes, in their order on the command line; none where the launcher
     /// reads variables or a file. `command` is the command line that will contain the arguments.
     ///
@@ -181,12 +175,6 @@ impl PartialEq for Format {
 }
 
 impl Eq for Format {}
-
-impl Hash for Format {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name().hash(state);
-    }
-}
 
 impl fmt::Debug for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -93,7 +93,7 @@ impl Seed {
 
     /// The address, unless the host is a name.
     pub(super) fn address(&self) -> Option<IpAddr> {
-        self.host.parse().ok()
+        self.host.parse().ok().map(|address: IpAddr| address.to_canonical())
     }
 }
 

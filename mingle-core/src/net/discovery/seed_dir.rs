@@ -154,8 +154,10 @@ impl SeedDir {
         let draft = self.folder.join(format!(".{}", self.own));
         // An existing draft is a leftover, and may be a link.
         let _ = fs::remove_file(&draft);
-        let file = File::options().write(true).create_new(true).open(&draft);
-        file?.write_all(self.text.as_bytes())?;
+        let mut file = File::options().write(true).create_new(true).open(&draft)?;
+        file.write_all(self.text.as_bytes())?;
+        // A server that is full may say so only now.
+        file.sync_all()?;
         fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
@@ -166,7 +168,7 @@ impl SeedDir {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let own = File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
         match own {
-            Ok(mut own) => own.write_all(self.text.as_bytes()),
+            Ok(mut own) => own.write_all(self.text.as_bytes()).and_then(|()| own.sync_all()),
             // Another node has removed the file, since this process was stopped for long; or it is a link or
             // a pipe. Replace it.
             Err(error)

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::seed::{Seed, misleads};
@@ -88,6 +88,8 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
     }
     let least = PAUSE_EACH * u32::try_from(names.len()).unwrap_or(u32::MAX);
     let mut pause = PAUSE_FIRST;
+    let threads = Arc::new(Semaphore::new(AT_ONCE));
+    let look_up = |seed| look_up(seed, Arc::clone(&threads));
     loop {
         let mut waiting = names.iter().cloned();
         let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
@@ -138,13 +140,19 @@ async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     }
 }
 
-/// Looks up one name.
-async fn look_up(seed: Seed) -> (Seed, io::Result<Vec<IpAddr>>) {
-    let answer = match timeout(ANSWER, lookup_host((seed.host.clone(), 0))).await {
-        Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+/// Looks up one name, when it gets a thread for that: a name server that is silent holds a thread, and a file,
+/// for longer than anybody waits for its answer.
+async fn look_up(seed: Seed, threads: Arc<Semaphore>) -> (Seed, io::Result<Vec<IpAddr>>) {
+    let host = seed.host.clone();
+    let answer = async {
+        let thread = threads.acquire_owned().await.map_err(io::Error::other)?;
+        let look = move || {
+            let _thread = thread;
+            (&*host, 0).to_socket_addrs().map(|all| all.map(|address| address.ip()).collect())
+        };
+        spawn_blocking(look).await?
     };
+    let answer = timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     (seed, answer)
 }
 

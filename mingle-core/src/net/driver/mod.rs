@@ -28,7 +28,7 @@ use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, LONGEST, LONGEST_OF_MEMBER};
+use crate::net::sockets::connections::{Connections, longest};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
@@ -283,6 +283,7 @@ impl Driver {
             match output {
                 Output::Event(Event::Formed(formed)) => ended = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => ended = Some(Err(failure)),
+                Output::Carry(order) => self.connections.carry_out(order, |peer| node.follows(peer)),
                 other => self.carry_out(other),
             }
         }
@@ -307,9 +308,8 @@ impl Driver {
         match news {
             News::Asked { peer, meant, answer } => {
                 if let Some(number) = node.handle_asked(now, peer, meant) {
-                    let longest = if node.follows(peer) { LONGEST } else { LONGEST_OF_MEMBER };
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send((number, longest));
+                    let _ = answer.send((number, longest(node.follows(peer))));
                 }
             }
             News::Opened { peer, way, conn, numbers, .. } => {
@@ -319,7 +319,7 @@ impl Driver {
             News::Read(conn, frame, _permit) => {
                 if node.handle_frame(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
-                    self.connections.carry_out(Order::Close(conn));
+                    self.connections.carry_out(Order::Close(conn), |_| false);
                     node.handle_closed(now, conn, Ending::Broken);
                 }
             }
@@ -335,7 +335,7 @@ impl Driver {
                     self.warn(warning);
                 }
             }
-            Output::Carry(order) => self.connections.carry_out(order),
+            Output::Carry(order) => self.connections.carry_out(order, |_| false),
             Output::DialPath(path) => self.connections.prove(path),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::StopAccepting => self.connections.stop_accepting(),

@@ -189,13 +189,14 @@ impl Driver {
     /// Listens on this node's port, or on another if it is taken; and returns whether it does. A port that is
     /// given may be taken for a while, unless this node `must` listen now.
     pub(super) async fn listen(&mut self, must: bool) -> Result<bool, Error> {
+        // Strangers may hold as many files as the usual limit leaves.
+        self.open_files.get_or_insert_with(OpenFiles::raise);
         let own = match (listen_again(&self.links.own), self.settings.network.master_port) {
             (Ok(listeners), _) => listeners,
             (Err(_), None) => self.listen_elsewhere().await?,
             (Err(error), _) if error.kind() == io::ErrorKind::AddrInUse && !must => return Ok(false),
             (Err(source), Some(port)) => return Err(Error::PortTaken { port, source }),
         };
-        self.open_files.get_or_insert_with(OpenFiles::raise);
         (self.connections, self.path_port) = connections(&self.settings, own, self.port)?;
         self.endpoints = own_endpoints(&self.settings.network, &self.links, self.port);
         // The task that did it has ended with the connections.

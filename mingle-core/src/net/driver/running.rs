@@ -10,18 +10,19 @@ use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
 use super::{Driver, Met, SMALL};
-use crate::model::{End, Lineage, Member, Metadata, NodeId, Rank, Roster};
+use crate::model::{End, Lineage, Member, NodeId, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, LONGEST, LONGEST_OF_MEMBER};
+use crate::net::sockets::connections::{Connections, longest};
+use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
-use crate::proto::{Change, Ending, Formed, Order, Over, Shared, Warning, was_stopped};
+use crate::proto::{Attributes, Change, Ending, Formed, Order, Over, Shared, Warning, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
 
@@ -84,7 +85,7 @@ impl RunningWorld {
         running.enter(formed);
         if running.world.leads() {
             // Others that form a world learn that there is one.
-            running.world.ask(&running.driver.peers.seeds);
+            running.world.ask(running.driver.peers.seeds.clone());
         }
         running
     }
@@ -129,11 +130,17 @@ impl RunningWorld {
         self.waiting = 0;
         self.settles = None;
         self.driver.keep_seed_file();
-        // The raised limit goes back before the command starts; but in a large world the leader has sessions
-        // with all.
-        if self.driver.settings.world.max().get() <= SMALL {
+        // The raised limit goes back before the command starts.
+        if !self.needs_open_files() {
             self.driver.open_files = None;
         }
+        self.sessions.make_room(self.driver.settings.world.max());
+    }
+
+    /// Whether this node leads a world so large that it has sessions with more nodes than the usual limit of
+    /// open files permits.
+    fn needs_open_files(&self) -> bool {
+        self.driver.settings.world.max().get() > SMALL && self.world.leads()
     }
 
     /// How many nodes the last world has.
@@ -189,9 +196,13 @@ impl RunningWorld {
         {
             match action {
                 Action::Output(output) => self.driver.carry_out(output),
-                Action::Carry(order) => self.sessions.carry_out(order),
+                Action::Carry(order) => self.sessions.carry_out(order, |peer| self.world.believes(peer)),
                 Action::Report(change) => self.report(change),
             }
+        }
+        if self.needs_open_files() && self.driver.open_files.is_none() {
+            self.driver.open_files = Some(OpenFiles::raise());
+            self.sessions.make_room(self.driver.settings.world.max());
         }
         let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
@@ -249,7 +260,7 @@ impl RunningWorld {
                 let is_over = self.world.is_over() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
-            WorldChange::Asks => self.world.ask(&self.driver.peers.seeds),
+            WorldChange::Asks => self.world.ask(self.driver.peers.seeds.clone()),
             WorldChange::AnotherWorld(from) => self.driver.warn(Warning::AnotherWorld { from }),
             WorldChange::Lost => {
                 self.is_lost = true;
@@ -303,9 +314,8 @@ impl RunningWorld {
         match news {
             News::Asked { peer, meant, answer } => {
                 if let Some(number) = self.world.answers(now, peer, meant) {
-                    let longest = if self.world.believes(peer) { LONGEST } else { LONGEST_OF_MEMBER };
                     // Sending fails if the connection has just closed.
-                    let _ = answer.send((number, longest));
+                    let _ = answer.send((number, longest(self.world.believes(peer))));
                 }
             }
             News::Opened { peer, way, conn, numbers: (own, other), .. } => {
@@ -315,7 +325,7 @@ impl RunningWorld {
             News::Read(conn, frame, _permit) => {
                 if self.world.read(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
-                    self.sessions.carry_out(Order::Close(conn));
+                    self.sessions.carry_out(Order::Close(conn), |_| false);
                     self.world.closed(now, conn, Ending::Broken);
                 }
             }
@@ -424,14 +434,14 @@ impl RunningWorld {
     }
 
     /// Takes part in the next formation of the job, once the command has ended and the world is over. The
-    /// timeout starts again. The nodes of the next world get this `metadata`.
+    /// timeout starts again. The nodes of the next world get these `attributes`.
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If the command, or a process that it has left
     /// behind, still holds the port, this takes another. If the port is
     /// [given](crate::Network::master_port), this waits for 5 seconds until it is free.
-    pub(crate) async fn again(mut self, metadata: Metadata) -> Result<Assignment, Error> {
-        self.driver.settings.attributes.metadata = metadata;
+    pub(crate) async fn again(mut self, attributes: Attributes) -> Result<Assignment, Error> {
+        self.driver.settings.attributes = attributes;
         self.driver.began = clock();
         let until = clock() + GRACE;
         // While it waits for a port, this node answers the others.

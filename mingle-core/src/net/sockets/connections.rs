@@ -43,11 +43,11 @@ type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
 
 /// How long the other ends may take to close their connections, when this node closes all.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// The longest body of a frame, in bytes: a plan has up to about 500 for each of 10,000 nodes.
-pub(crate) const LONGEST: usize = 8 << 20;
-/// The longest body of a frame of a node that asks for a seat, in bytes: a join with all traits has
-/// 16,000 at most.
-pub(crate) const LONGEST_OF_MEMBER: usize = 24 << 10;
+/// The longest body of a frame, in bytes: a plan has up to about 500 for each of 10,000 nodes. A node that only
+/// asks for a seat says less: a join with all traits has 16,000 at most.
+pub(crate) const fn longest(is_believed: bool) -> usize {
+    if is_believed { 8 << 20 } else { 24 << 10 }
+}
 
 /// A task for every connection. Dropping this closes them all.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl Connections {
 
     /// From now on connections are of sessions, too, of the process with this ID.
     pub(crate) fn speak_as(&mut self, own: NodeId, hellos: Hellos) {
-        self.carrier = Some(Carrier { own, hellos, longest: LONGEST, news: self.sender.clone() });
+        self.carrier = Some(Carrier { own, hellos, longest: longest(false), news: self.sender.clone() });
     }
 
     /// The node's own port.
@@ -263,11 +263,18 @@ impl Connections {
         }
     }
 
-    /// Does what a session asks.
-    pub(crate) fn carry_out(&mut self, order: Order) {
+    /// Makes room for as many connections as the limit of open files permits by now.
+    pub(crate) fn make_room(&mut self, world: World) {
+        let newest = self.listeners.iter().map(|(listener, _)| listener.as_raw_fd()).max();
+        self.guests.room = Room::above(newest.unwrap_or_default(), world);
+    }
+
+    /// Does what a session asks. A process that is dialled may say long frames if it is believed.
+    pub(crate) fn carry_out(&mut self, order: Order, believes: impl FnOnce(NodeId) -> bool) {
         match order {
             Order::Dial { to, peer, dial: number, number: session } => {
-                let Some(carrier) = self.carrier.clone() else { return };
+                let Some(carrier) = &self.carrier else { return };
+                let carrier = Carrier { longest: longest(believes(peer)), ..carrier.clone() };
                 self.next_conn += 1;
                 let dial = Dial { number, conn: ConnId(self.next_conn), to, peer, session };
                 self.tasks.spawn(session::dial(dial, carrier));
@@ -491,7 +498,7 @@ mod tests {
         let (frames, mut written) = tokio::sync::mpsc::channel(2);
         connections.frames.insert(ConnId(1), frames);
         for read in 0..5 {
-            connections.carry_out(Order::Write(ConnId(1), Frame::acknowledgement(read)));
+            connections.carry_out(Order::Write(ConnId(1), Frame::acknowledgement(read)), |_| false);
         }
         let mut read = Vec::new();
         while let Some(frame) = written.recv().await {

@@ -20,7 +20,7 @@ type Tasks = BTreeMap<ConnId, (IpAddr, AbortHandle)>;
 /// The accepted connections.
 #[derive(Debug)]
 pub(crate) struct Guests {
-    room: Room,
+    pub(super) room: Room,
     strangers: Tasks,
     /// Those that have sent a hello.
     provers: Tasks,

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use mingle_rdma::Summary;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep_until, timeout};
 
@@ -234,6 +235,12 @@ impl Session {
         self.stopped();
     }
 
+    /// From the next formation on this node tells the others that it has this RDMA: an interface that has come
+    /// back may have another GID.
+    pub fn set_fabric(&mut self, fabric: Summary) {
+        self.settings.attributes.fabric = fabric;
+    }
+
     /// Says that this node's command has succeeded. The world runs until the commands of all nodes have.
     pub fn succeed(&mut self) {
         if let State::Runs(running) = &mut self.state {
@@ -447,10 +454,10 @@ impl Session {
     /// The next world forms.
     fn again(&mut self) {
         let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
-        let mut metadata = self.settings.attributes.metadata.clone();
-        self.row.write(&mut metadata);
+        let mut attributes = self.settings.attributes.clone();
+        self.row.write(&mut attributes.metadata);
         self.happenings.push_back(Happening::Restarting(running.generation().saturating_add(1)));
-        self.state = State::Meets(Box::pin(running.again(metadata)));
+        self.state = State::Meets(Box::pin(running.again(attributes)));
     }
 }
 

@@ -63,13 +63,6 @@ pub enum Outlook {
     GivesSeat,
 }
 
-impl Outlook {
-    /// Whether another world follows for this node, if its caller agrees.
-    pub fn is_restart(&self) -> bool {
-        matches!(self, Self::Restart { .. } | Self::Open)
-    }
-}
-
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -12,7 +12,7 @@ use super::*;
 use crate::model::{HostName, NodeId, Peer, Rank, User, World as Size};
 use crate::net::discovery::seed_dir::tests::Folder;
 use crate::net::namespace_tests::inside;
-use crate::net::sockets::connections::LONGEST_OF_MEMBER;
+use crate::net::sockets::connections::longest;
 use crate::proto::{RankRange, Warning};
 use crate::wire::session::{HELLO, Hello, Hellos};
 use crate::wire::{Codec, Frame, Header, Message, Running};
@@ -762,7 +762,7 @@ async fn a_stranger_that_begins_a_frame_longer_than_any_of_a_member_loses_its_co
         stream
     };
     let strangers = std::thread::spawn(move || {
-        let (allowed, mut too_long) = (begin(1, LONGEST_OF_MEMBER), begin(2, LONGEST_OF_MEMBER + 1));
+        let (allowed, mut too_long) = (begin(1, longest(false)), begin(2, longest(false) + 1));
         let ended = too_long.read(&mut [0; 4096]).map_err(|error| error.kind());
         allowed.set_nonblocking(true).unwrap();
         let open = loop {

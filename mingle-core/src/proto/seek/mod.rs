@@ -26,7 +26,7 @@ use crate::wire::{Candidate, Message};
 use blocklist::Blocklist;
 pub(crate) use election::ElectionKey;
 use rivals::Rivals;
-use seeds::Seeds;
+pub(crate) use seeds::Seeds;
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
 /// 1.4 datagrams a second.

@@ -21,7 +21,7 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
 /// The seeds that are known now.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seeds {
+pub(crate) struct Seeds {
     known: Vec<SocketAddr>,
     next: usize,
 }
@@ -32,7 +32,7 @@ impl Seeds {
     }
 
     /// Sends a message to the seeds whose turn it is.
-    pub(super) fn send(&mut self, message: &Message, shared: &mut Shared) {
+    pub(crate) fn send(&mut self, message: &Message, shared: &mut Shared) {
         for to in self.turn() {
             shared.send(to, NodeId::ANYONE, message);
         }
@@ -47,7 +47,7 @@ impl Seeds {
 
     /// Replaces what was known by `seeds`, without this node's own addresses. Returns whether any of them is
     /// new.
-    pub(super) fn replace(&mut self, seeds: Vec<SocketAddr>, own: &[SocketAddr]) -> bool {
+    pub(crate) fn replace(&mut self, seeds: Vec<SocketAddr>, own: &[SocketAddr]) -> bool {
         let mut known: Vec<SocketAddr> = Vec::new();
         let mut unique = BTreeSet::new();
         for seed in seeds {

@@ -75,12 +75,11 @@ impl World {
         }
     }
 
-    /// Asks all nodes, and those at these addresses, who leads.
-    pub(crate) fn ask(&mut self, seeds: &[SocketAddr]) {
+    /// Asks all nodes, and some of those at these addresses in turn, who leads.
+    pub(crate) fn ask(&mut self, seeds: Vec<SocketAddr>) {
         let solicit = self.shared.solicit();
-        for &seed in seeds {
-            self.shared.send(seed, NodeId::ANYONE, &solicit);
-        }
+        self.seeds.replace(seeds, &self.shared.config.node.endpoints);
+        self.seeds.send(&solicit, &mut self.shared);
         self.shared.multicast(&solicit);
     }
 
@@ -197,6 +196,29 @@ mod tests {
         let ends = Ends { local: endpoint(2).ip(), remote: endpoint(3).ip() };
         world.opened(Time::ZERO, id(3), Way::Accepted(ends), ConnId(1), number, 9);
         assert_eq!(generation(&mut world), 3, "another member is there");
+    }
+
+    #[test]
+    fn a_new_leader_does_not_join_the_leader_that_it_has_succeeded_because_others_still_name_that() {
+        let mut world = member(1, 4, 1);
+        world.dead.insert(id(1));
+        world.advance(Time::ZERO);
+        world.sent();
+        world.stopped(Time::ZERO);
+        world.sent();
+        assert!(world.leads() && world.is_alone());
+        let (addresses, user) = ([endpoint(1)].into_iter().collect(), crate::model::User::default());
+        let host = HostName::new("host-9");
+        let running = Message::Running(Running { leader: id(1), generation: 3, addresses, host, user });
+        let datagram = codec().encode(Header { sender: id(9), recipient: id(2) }, &running);
+        let gives_way = |tenth: &u64| {
+            let now = Time::from_millis(100 * tenth);
+            world.advance(now);
+            world.handle_datagram(now, endpoint(9), &datagram);
+            std::iter::from_fn(|| world.poll_action())
+                .any(|action| action == Action::Report(WorldChange::Lost))
+        };
+        assert_eq!((0..100).find(gives_way), Some(30), "tenths of a second");
     }
 
     #[test]

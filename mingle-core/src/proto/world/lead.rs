@@ -55,7 +55,7 @@ pub(super) struct WorldLead {
     /// When this stage began.
     since: Time,
     /// When this node began to lead, or the world to run: the members may take a while to come.
-    begun: Time,
+    pub(super) begun: Time,
     /// When a round may begin, after one that has failed.
     again: Time,
     /// When the others were last asked whether they are there.

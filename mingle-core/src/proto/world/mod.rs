@@ -35,6 +35,7 @@ use rand::RngExt as _;
 
 use super::output::Output;
 use super::pause::was_stopped;
+use super::seek::Seeds;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::shared::Shared;
@@ -146,6 +147,8 @@ pub(crate) struct World {
     trouble: Option<Refusal>,
     /// Who was reported to say that another world of the job runs.
     other: Option<SocketAddr>,
+    /// Where others of the job may be.
+    seeds: Seeds,
     /// This node leaves once its command has ended, which it was asked to do while its world ran.
     drains: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
@@ -284,6 +287,7 @@ impl World {
             growth: Growth::default(),
             trouble: None,
             other: None,
+            seeds: Seeds::default(),
             drains: false,
             farewell: None,
             has_ended: false,

@@ -1,6 +1,6 @@
 //! What the driver of a world reads of it and changes in it.
 
-use super::{Time, World, WorldLead};
+use super::{LOST, Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
 use crate::proto::Config;
 use crate::wire::world::{Command, Contact, Phase, Reign, RoundId};
@@ -77,8 +77,12 @@ impl World {
     pub(super) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
         let own = self.reign.epoch.generation;
         let is_few = || self.is_too_few() && (self.is_alone() || (generation, leader) > (own, self.own.id));
-        let leads = self.lead.is_some() && matches!(self.reign.phase, Phase::Over(_));
-        leads && self.may_lack_others() && (generation > own || is_few())
+        let Some(lead) = self.lead.as_ref().filter(|_| matches!(self.reign.phase, Phase::Over(_))) else {
+            return false;
+        };
+        // Who answers a new leader may not know yet that the former one is dead, and its members are to come.
+        let is_new = self.shared.now < lead.begun + LOST;
+        self.may_lack_others() && (generation > own || (!is_new && is_few()))
     }
 
     pub(crate) fn leads(&self) -> bool {

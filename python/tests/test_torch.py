@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import unittest
+from datetime import timedelta
 from unittest import mock
 
 try:
@@ -106,6 +107,11 @@ class Torch(unittest.TestCase):
         # And so does the variable.
         with mock.patch.dict(os.environ, MINGLE_TIMEOUT="300ms"), self.assertRaises(mingle.DeadlineError):
             next(dist.rendezvous(f"mingle://{job('variable')}?{options(world_size=2)}"))
+
+    def test_of_an_option_that_is_given_again_each_counts_or_the_last(self):
+        url = "mingle://foo?world_size=2&seed=a&timeout=1&seed=b&timeout=2&ipv6=true"
+        found = mingle.torch._options(url, timedelta(seconds=9))
+        self.assertEqual((found["seed"], found["timeout"], found["ipv6"]), (["a", "b"], "2", True))
 
     def test_what_is_wrong_is_said(self):
         for wanted, url, more in [

@@ -12,8 +12,8 @@ use tracing::Level;
 
 use crate::caller;
 
-/// How long a line waits for a stderr that is full, in milliseconds. Then it is lost: a terminal that is stopped
-/// must not keep a node from stopping its command, nor from answering the others.
+/// How long a line waits for a stderr that is full, in milliseconds. Then it is lost: a terminal that is
+/// stopped must not keep a node from stopping its command, nor from answering the others.
 const PATIENCE: u16 = 100;
 
 thread_local! {
@@ -28,8 +28,8 @@ pub(crate) fn say(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes `mingle: ` and the message, which is an error, also with --quiet. A stderr that is closed, or full for
-/// [`PATIENCE`], is ignored.
+/// Writes `mingle: ` and the message, which is an error, also with --quiet. A stderr that is closed, or full
+/// for [`PATIENCE`], is ignored.
 pub(crate) fn insist(message: fmt::Arguments<'_>) {
     let text = message.to_string();
     let text = printable(&text);

@@ -140,8 +140,8 @@ async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     }
 }
 
-/// Looks up one name, when it gets a thread for that: a name server that is silent holds a thread, and a file,
-/// for longer than anybody waits for its answer.
+/// Looks up one name, when it gets a thread for that: a name server that is silent holds a thread, and a
+/// file, for longer than anybody waits for its answer.
 async fn look_up(seed: Seed, threads: Arc<Semaphore>) -> (Seed, io::Result<Vec<IpAddr>>) {
     let host = seed.host.clone();
     let answer = async {

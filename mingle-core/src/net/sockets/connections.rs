@@ -43,8 +43,8 @@ type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
 
 /// How long the other ends may take to close their connections, when this node closes all.
 const FAREWELL: Duration = Duration::from_millis(250);
-/// The longest body of a frame, in bytes: a plan has up to about 500 for each of 10,000 nodes. A node that only
-/// asks for a seat says less: a join with all traits has 16,000 at most.
+/// The longest body of a frame, in bytes: a plan has up to about 500 for each of 10,000 nodes. A node that
+/// only asks for a seat says less: a join with all traits has 16,000 at most.
 pub(crate) const fn longest(is_believed: bool) -> usize {
     if is_believed { 8 << 20 } else { 24 << 10 }
 }

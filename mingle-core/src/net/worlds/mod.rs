@@ -235,8 +235,8 @@ impl Session {
         self.stopped();
     }
 
-    /// From the next formation on this node tells the others that it has this RDMA: an interface that has come
-    /// back may have another GID.
+    /// From the next formation on this node tells the others that it has this RDMA: an interface that has
+    /// come back may have another GID.
     pub fn set_fabric(&mut self, fabric: Summary) {
         self.settings.attributes.fabric = fabric;
     }

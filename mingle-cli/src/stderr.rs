@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 use std::os::fd::AsFd as _;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use tracing::Level;
 
@@ -15,6 +16,8 @@ use crate::caller;
 /// How long a line waits for a stderr that is full, in milliseconds. Then it is lost: a terminal that is
 /// stopped must not keep a node from stopping its command, nor from answering the others.
 const PATIENCE: u16 = 100;
+/// How long an error waits, which often ends the run.
+const PATIENCE_OF_ERRORS: u16 = 2000;
 
 thread_local! {
     /// Whether the run of this thread has --quiet.
@@ -24,26 +27,34 @@ thread_local! {
 /// Writes `mingle: ` and the message, unless --quiet is given.
 pub(crate) fn say(message: fmt::Arguments<'_>) {
     if !IS_QUIET.get() {
-        insist(message);
+        write(message, PATIENCE);
     }
 }
 
-/// Writes `mingle: ` and the message, which is an error, also with --quiet. A stderr that is closed, or full
-/// for [`PATIENCE`], is ignored.
+/// Writes `mingle: ` and the message, which is an error, also with --quiet.
 pub(crate) fn insist(message: fmt::Arguments<'_>) {
+    write(message, PATIENCE_OF_ERRORS);
+}
+
+/// A stderr that is closed, or full for so long, is ignored.
+fn write(message: fmt::Arguments<'_>, patience: u16) {
     let text = message.to_string();
     let text = printable(&text);
     if caller::tell("line", || text.clone().into(), None) {
         return;
     }
     let stderr = io::stderr();
-    let is_full =
-        !poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PATIENCE).is_ok_and(|n| n > 0);
-    if is_full {
-        return;
+    let mut watched = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    let ready = loop {
+        match poll(&mut watched, patience) {
+            Err(Errno::EINTR) => {}
+            ready => break ready,
+        }
+    };
+    if ready != Ok(0) {
+        // One write for each line, so that lines of several processes do not mix.
+        let _ = stderr.lock().write_all(format!("mingle: {text}\n").as_bytes());
     }
-    // One write for each line, so that lines of several processes do not mix.
-    let _ = stderr.lock().write_all(format!("mingle: {text}\n").as_bytes());
 }
 
 /// Says each of these as a warning.

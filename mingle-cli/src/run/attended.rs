@@ -118,12 +118,12 @@ impl<'a> Attended<'a> {
             return;
         }
         self.asked = Some(signal);
-        self.session.drain();
         if !self.crew.runs() {
             self.session.fail(End::Left);
         }
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
         if signal == Signal::SIGTERM {
+            self.session.drain();
             stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
             self.stop_in_time();
         }

@@ -194,7 +194,7 @@ impl World {
         let is_dead = |id| self.is_gone(id) || (self.plan.is_none() && is_refused(&id));
         let mut heirs = self.walk.iter().flat_map(|walk| &walk.heirs);
         let are_dead = heirs.all(|heir| heir.id == self.own.id || is_dead(heir.id));
-        if let (Command::Failed(end), Some(plan)) = (self.command, &self.plan) {
+        if let (Command::Failed(end), Some(plan), None) = (self.command, &self.plan, self.over) {
             // Nobody can read that, and nobody else can say that the world is over.
             self.end_world(FirstCause { rank: plan.rank_of(self.own.id), end });
         }

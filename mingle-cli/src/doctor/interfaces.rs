@@ -3,7 +3,7 @@
 use mingle_core::tools::{Interface, Judged, Kind};
 
 use super::finding::{Finding, Severity};
-use super::notice::is_name;
+use super::notice::for_shell;
 
 const CHECK: &str = "interface";
 /// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths.
@@ -50,7 +50,8 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
     match nic.kind {
         Kind::Virtual => {
             let seen = format!("{seen}, after all real ones: other hosts often have the same address there");
-            let cure = format!("exclude it with --interface '^{}', or name the right one", nic.name);
+            let cure =
+                format!("exclude it with --interface '^{}', or name the right one", for_shell(&nic.name));
             Finding::new(Severity::Note, CHECK, looked, seen, cure)
         }
         _ => Finding::ok(CHECK, looked, seen),
@@ -58,9 +59,7 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
 }
 
 fn not_in_use(nic: &Interface, why: &str) -> Finding {
-    let name = &nic.name;
-    // Reports are copied into a shell.
-    let shown = if is_name(name) { name } else { "NAME" };
+    let (name, shown) = (&nic.name, for_shell(&nic.name));
     let cure = format!(
         "if the job needs it, bring it up (ip link set {shown} up) and check its cable or peer, give it an address (IPv4, or \
          IPv6 that is not link-local), or choose it with --interface {shown}"

@@ -5,6 +5,7 @@ use mingle_core::tools::{Judged, Kind};
 
 use super::finding::{Finding, Severity};
 use super::interfaces::used;
+use super::notice::for_shell;
 use crate::host::HERE;
 
 /// The filter accepts only the interface of the best route back.
@@ -27,7 +28,7 @@ fn judge(name: &str, drops: u64) -> Finding {
     let looked = format!("reverse-path filter of {name}");
     let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
     // A dot separates the parts of a key; VLANs have one in their names (sysctl(8)).
-    let key = name.replace('.', "/");
+    let key = for_shell(name).replace('.', "/");
     let cure = format!(
         "sysctl -w net.ipv4.conf.{key}.rp_filter=2 (loose), or route the answer by {name}, or choose one network with \
          --interface"

@@ -109,6 +109,11 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Hello> {
     from_bytes(body).filter(|hello: &Hello| hello.port.as_deref().is_none_or(is_name))
 }
 
+/// The name of an interface for a command in a report, which is copied into a shell.
+pub(super) fn for_shell(name: &str) -> &str {
+    if is_name(name) { name } else { "NAME" }
+}
+
 /// Whether a name of an interface means nothing else to a shell.
 pub(super) fn is_name(name: &str) -> bool {
     name.len() < 16 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte))

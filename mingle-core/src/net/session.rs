@@ -62,6 +62,8 @@ pub(crate) struct Dial {
     pub(crate) to: SocketAddr,
     pub(crate) peer: NodeId,
     pub(crate) session: u64,
+    /// The longest body of a frame that the process may send, in bytes.
+    pub(crate) longest: usize,
 }
 
 /// The hello of a process to another, on a connection of the session with this number.
@@ -76,8 +78,6 @@ pub(crate) struct Carrier {
     /// The process whose sessions these are.
     pub(crate) own: NodeId,
     pub(crate) hellos: Hellos,
-    /// The longest body of a frame that a process may send that this one has dialled, in bytes.
-    pub(crate) longest: usize,
     pub(crate) news: UnboundedSender<TaskEvent>,
 }
 
@@ -97,7 +97,7 @@ impl Carrier {
 
 /// Opens a connection, and carries frames until one end closes it.
 pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
-    let Dial { number, conn, to, peer, session } = dial;
+    let Dial { number, conn, to, peer, session, longest } = dial;
     let hellos = &carrier.hellos;
     let open = async {
         let mut stream = connect(to, Some(SEGMENT)).await?;
@@ -117,7 +117,7 @@ pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
     match within(open).await {
         Ok((mut stream, other, ends)) => {
             let to_write = carrier.opened(peer, Way::Dialled(number), conn, (session, other));
-            let (ending, closes) = carry(&mut stream, conn, ends, to_write, &carrier).await;
+            let (ending, closes) = carry(&mut stream, conn, ends, to_write, longest, &carrier).await;
             if !closes {
                 // The end that closes first would hold its port for a minute (TIME_WAIT), and the job may
                 // need that port.
@@ -166,9 +166,8 @@ pub(crate) async fn accept(
     };
     match within(open).await {
         Ok((peer, way, numbers, ends, longest)) => {
-            let carrier = Carrier { longest, ..carrier };
             let to_write = carrier.opened(peer, way, conn, numbers);
-            let (ending, closes) = carry(&mut stream, conn, ends, to_write, &carrier).await;
+            let (ending, closes) = carry(&mut stream, conn, ends, to_write, longest, &carrier).await;
             if closes && resets {
                 // A reset from this side could overtake what was written.
                 let rest = async {
@@ -218,12 +217,13 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
 }
 
-/// Carries frames. Returns how the connection has ended, and whether this end is the first to close it.
+/// Carries frames, of which the other end may send bodies of at most `longest` bytes. Returns how the connection has ended, and whether this end is the first to close it.
 async fn carry(
     stream: &mut TcpStream,
     conn: ConnId,
     (mut writer, mut reader): (Writer, Reader),
     mut to_write: Receiver<Frame>,
+    longest: usize,
     carrier: &Carrier,
 ) -> (Ending, bool) {
     // An owned half would close its direction when it is dropped with the task, and a master's port would be
@@ -231,7 +231,7 @@ async fn carry(
     let (mut from, mut to) = stream.split();
     let read = async {
         let unheard = Arc::new(Semaphore::new(UNHEARD));
-        while let Some(frame) = next_frame(&mut from, &mut reader, carrier.longest).await? {
+        while let Some(frame) = next_frame(&mut from, &mut reader, longest).await? {
             let permit = Arc::clone(&unheard).acquire_owned().await.map_err(io::Error::other)?;
             carrier.report(News::Read(conn, frame, permit));
         }
@@ -304,7 +304,10 @@ mod tests {
                 match output {
                     SessionOutput::Dial(number) => {
                         let (conn, to, peer) = (self.next_conn(), self.to, self.other);
-                        tokio::spawn(dial(Dial { number, conn, to, peer, session: 0 }, self.carrier()));
+                        tokio::spawn(dial(
+                            Dial { number, conn, to, peer, session: 0, longest: 1000 },
+                            self.carrier(),
+                        ));
                     }
                     SessionOutput::Write(conn, frame) => {
                         self.frames.get(&conn).map(|frames| frames.try_send(frame));
@@ -369,7 +372,7 @@ mod tests {
     }
 
     fn carrier(own: NodeId, hellos: Hellos, news: UnboundedSender<TaskEvent>) -> Carrier {
-        Carrier { own, hellos, longest: 1000, news }
+        Carrier { own, hellos, news }
     }
 
     /// Reads the hello of an accepted connection, and then its frames.
@@ -507,7 +510,7 @@ mod tests {
         let frame = |number| Frame { number, read: 0, body: (*b"body").into() };
         let bytes: Vec<u8> = (1..=ALL as u64).flat_map(|number| writer.encode(&frame(number))).collect();
         stranger.write_all(&bytes).await.unwrap();
-        tokio::spawn(async move { carry(&mut stream, ConnId(1), ends, to_write, &carrier).await.0 });
+        tokio::spawn(async move { carry(&mut stream, ConnId(1), ends, to_write, 1000, &carrier).await.0 });
         let mut unheard = std::collections::VecDeque::new();
         for number in 1..=ALL as u64 {
             match heard.recv().await {

@@ -32,8 +32,6 @@ __all__ = ["Group", "rendezvous"]
 
 # Seconds: the longest timeout of mingle.
 LONGEST = 365 * 24 * 3600
-# How many values each option takes: 0, 1, or 2 for any number.
-VALUES = options_of(True)
 # The first and the longest patience with the store of rank 0, which may be dead: what waits for the store does not see that
 # before. The longest is more than an answer about the name of the host, which torch asks for, may take.
 PATIENCE = timedelta(seconds=2), timedelta(seconds=60)
@@ -115,10 +113,12 @@ def _options(url, timeout):
         raise UsageError(f"{url}: the job ID ends at {parts.path!r}; write a / in it as %2F", 2, "usage")
     given = parse_qsl(parts.query, keep_blank_values=True)
     options = {"slots": 1}
+    # How many values each option takes: 0, 1, or 2 for any number.
+    values = options_of(True)
     for name, value in given:
         value = value == "true" or value
         # Of an option that is given again, only some take each.
-        options[name] = [*options.get(name, []), value] if VALUES.get(name) == 2 else value
+        options[name] = [*options.get(name, []), value] if values.get(name) == 2 else value
     # PyTorch writes -1 for what is not given. It counts processes, and the variables of mingle and schedulers count nodes.
     world = options.pop("world_size", "-1")
     if world == "-1":

@@ -100,9 +100,7 @@ impl Driver {
             // Members that are connected to another address learn at once that this node leaves; the others
             // when their kernels give the connection up.
             node.handle_departure(self.now());
-            while let Some(output) = node.poll_output() {
-                self.carry_out(output);
-            }
+            self.carry_out_all(node);
             self.replace(node)?;
         }
         Ok(())

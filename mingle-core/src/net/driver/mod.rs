@@ -32,7 +32,7 @@ use crate::net::sockets::connections::{Connections, longest};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
-use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Order, Output, Reach, Time, Warning};
+use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
@@ -319,7 +319,7 @@ impl Driver {
             News::Read(conn, frame, _permit) => {
                 if node.handle_frame(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
-                    self.connections.carry_out(Order::Close(conn), |_| false);
+                    self.connections.close(conn);
                     node.handle_closed(now, conn, Ending::Broken);
                 }
             }

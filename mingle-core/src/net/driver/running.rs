@@ -22,7 +22,7 @@ use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
-use crate::proto::{Attributes, Change, Ending, Formed, Order, Over, Shared, Warning, was_stopped};
+use crate::proto::{Attributes, Change, Ending, Formed, Over, Shared, Warning, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
 
@@ -325,7 +325,7 @@ impl RunningWorld {
             News::Read(conn, frame, _permit) => {
                 if self.world.read(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
-                    self.sessions.carry_out(Order::Close(conn), |_| false);
+                    self.sessions.close(conn);
                     self.world.closed(now, conn, Ending::Broken);
                 }
             }

@@ -197,7 +197,7 @@ impl Connections {
 
     /// From now on connections are of sessions, too, of the process with this ID.
     pub(crate) fn speak_as(&mut self, own: NodeId, hellos: Hellos) {
-        self.carrier = Some(Carrier { own, hellos, longest: longest(false), news: self.sender.clone() });
+        self.carrier = Some(Carrier { own, hellos, news: self.sender.clone() });
     }
 
     /// The node's own port.
@@ -273,10 +273,10 @@ impl Connections {
     pub(crate) fn carry_out(&mut self, order: Order, believes: impl FnOnce(NodeId) -> bool) {
         match order {
             Order::Dial { to, peer, dial: number, number: session } => {
-                let Some(carrier) = &self.carrier else { return };
-                let carrier = Carrier { longest: longest(believes(peer)), ..carrier.clone() };
+                let Some(carrier) = self.carrier.clone() else { return };
+                let longest = longest(believes(peer));
                 self.next_conn += 1;
-                let dial = Dial { number, conn: ConnId(self.next_conn), to, peer, session };
+                let dial = Dial { number, conn: ConnId(self.next_conn), to, peer, session, longest };
                 self.tasks.spawn(session::dial(dial, carrier));
             }
             Order::Write(conn, frame) => {
@@ -287,9 +287,13 @@ impl Connections {
                     self.frames.remove(&conn);
                 }
             }
-            // The task ends when all is written.
-            Order::Close(conn) => _ = self.frames.remove(&conn),
+            Order::Close(conn) => self.close(conn),
         }
+    }
+
+    /// Closes a connection of a session: its task ends when all is written.
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        self.frames.remove(&conn);
     }
 
     pub(crate) fn prove(&mut self, path: PathDial) {

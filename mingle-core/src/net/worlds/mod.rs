@@ -402,7 +402,7 @@ impl Session {
             Change::Over(over) => self.world.over = Some(over.clone()),
             // What comes after the notice changes nothing: other nodes may have left the job by now.
             Change::Cause(Over { end: End::Gone | End::Left, .. }) if !self.world.is_notified => {
-                self.row.is_gone = true;
+                self.row.is_excused = true;
             }
             _ => {}
         }

@@ -104,7 +104,7 @@ pub(super) struct Row {
     /// Whether the world goes on without a node that is gone. Without restarts none does.
     pub(super) is_elastic: bool,
     /// A node that is gone, or leaves, was the first cause of the end of the last world.
-    pub(super) is_gone: bool,
+    pub(super) is_excused: bool,
 }
 
 impl Row {
@@ -113,7 +113,7 @@ impl Row {
             restarts,
             count: 0,
             is_elastic: is_range && restarts.most.is_some_and(|most| most > 0),
-            is_gone: false,
+            is_excused: false,
         }
     }
 
@@ -122,12 +122,12 @@ impl Row {
         let members = roster.map(Roster::members).unwrap_or_default();
         let count = |member: &Member| member.metadata.get(KEY).and_then(|text| text.parse().ok());
         self.count = members.iter().filter_map(count).fold(self.count, u32::max);
-        self.is_gone = false;
+        self.is_excused = false;
     }
 
     /// How a message says that a restart does not count because a node was gone, or leaves.
     pub(super) fn refund(&self) -> &'static str {
-        if self.is_elastic && self.is_gone { "; the restart does not count" } else { "" }
+        if self.is_elastic && self.is_excused { "; the restart does not count" } else { "" }
     }
 
     /// Writes the count for the other nodes of the next world.
@@ -187,7 +187,7 @@ impl Row {
             _ if self.restarts.most.is_none() => false,
             End::Left | End::Grows | End::Unknown => false,
             End::Gone => !self.is_elastic,
-            _ => !self.is_elastic || !self.is_gone,
+            _ => !self.is_elastic || !self.is_excused,
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(without_restarts.outlook(End::Gone), Outlook::Ends { most: 0, hopes: false });
         let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
-        elastic.is_gone = true;
+        elastic.is_excused = true;
         assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), Some(0));
         // That holds for one world.
         elastic.agree(None);
@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_restart_after_a_node_is_gone_is_said_not_to_count_only_where_it_does_not() {
-        let said = |is_range, is_gone| Row { is_gone, ..Row::new(row(2, 0).restarts, is_range) }.refund();
+        let said =
+            |is_range, is_excused| Row { is_excused, ..Row::new(row(2, 0).restarts, is_range) }.refund();
         assert_eq!([said(false, false), said(false, true), said(true, false)], [""; 3]);
         assert_eq!(said(true, true), "; the restart does not count");
     }

@@ -556,8 +556,7 @@ impl World {
     fn seatable(&self, spares: &[NodeId], taken: impl Iterator<Item = u32>) -> Vec<NodeId> {
         let mut ranks: BTreeSet<u32> = taken.collect();
         let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
-        let mut has_seat = |id: &NodeId| given(id).is_none_or(|rank| ranks.insert(rank.get()));
-        spares.iter().copied().filter(&mut has_seat).collect()
+        spares.iter().copied().filter(|id| given(id).is_none_or(|rank| ranks.insert(rank.get()))).collect()
     }
 
     /// Whether a member is ready for the next world.
@@ -788,8 +787,8 @@ impl World {
         let spares = self.spares();
         let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
             members.iter().filter(|_| is_over).partition(|member| self.is_back(member));
-        let seated = self.seatable(&spares, back.iter().map(|member| member.rank));
-        let here = if is_over { back.len() + seated.len() } else { 0 };
+        let seated = || self.seatable(&spares, back.iter().map(|member| member.rank));
+        let here = if is_over { back.len() + seated().len() } else { 0 };
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
         let counted = (number(spares.len()), number(here), absent);

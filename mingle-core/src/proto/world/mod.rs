@@ -758,10 +758,9 @@ impl World {
         if self.lead.is_some() {
             self.decide();
         } else {
-            let reign = self.reign.clone();
             // What the leader has said last of a round holds although the leader is lost by now.
-            self.learn_of_commit(&reign);
-            self.void_if_said(&reign);
+            self.learn_of_commit();
+            self.void_if_said();
             self.look_after_the_leader();
             self.obey();
         }
@@ -805,14 +804,15 @@ impl World {
     }
 
     /// The world for which this node was ready has formed: it runs, or is over already.
-    fn learn_of_commit(&mut self, reign: &Reign) {
+    fn learn_of_commit(&mut self) {
+        let Reign { round, epoch, phase, .. } = self.reign;
         let is_ready = |round: &RoundId| self.answer.as_ref().is_some_and(|own| own.is_ready_for(*round));
-        let Some(ready) = reign.round.filter(is_ready) else { return };
-        let is_late = reign.epoch.generation < self.epoch.generation || self.command != Command::Waits;
+        let Some(ready) = round.filter(is_ready) else { return };
+        let is_late = epoch.generation < self.epoch.generation || self.command != Command::Waits;
         let plan =
             self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready && !is_late);
         let Some(plan) = plan.cloned() else { return };
-        match reign.phase {
+        match phase {
             Phase::Runs => self.enter(Arc::new(plan)),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
                 (self.epoch, self.plan) = (plan.epoch, Some(Arc::new(plan)));
@@ -824,7 +824,8 @@ impl World {
     }
 
     /// A round of this leader that is under way no more is void.
-    fn void_if_said(&mut self, reign: &Reign) {
+    fn void_if_said(&mut self) {
+        let reign = &self.reign;
         let is_void = |plan: &mut Plan| {
             let is_under_way = matches!(reign.phase, Phase::Round(_)) && reign.rounds == plan.round.number;
             plan.round.leader == reign.leader.id && !is_under_way && reign.rounds >= plan.round.number

@@ -85,7 +85,7 @@ pub(crate) fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 
 impl Found {
     /// Looks at the devices again, before another world forms: an interface that went down may be why the
-    /// last world ended, and its GIDs have other indices since. Where that fails, what was found before stays.
+    /// last world ended, and its GIDs have other indices since. If that fails, what was found before stays.
     pub(crate) fn renew(&mut self, config: &Settings, session: &mut Session) {
         if let Ok(found) = config.fabric.find(&config.rendezvous.network.interfaces) {
             session.set_fabric(found.summary);

@@ -217,7 +217,8 @@ async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
 }
 
-/// Carries frames, of which the other end may send bodies of at most `longest` bytes. Returns how the connection has ended, and whether this end is the first to close it.
+/// Carries frames, of which the other end may send bodies of at most `longest` bytes. Returns how the
+/// connection has ended, and whether this end is the first to close it.
 async fn carry(
     stream: &mut TcpStream,
     conn: ConnId,

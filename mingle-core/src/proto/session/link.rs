@@ -135,6 +135,11 @@ impl PeerLink {
         self.own_number
     }
 
+    /// Whether anything was said or read, or may have been dialled.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.session.last > 0 || self.session.read > 0 || !self.addresses.is_empty()
+    }
+
     pub(crate) fn into_connections(self) -> impl Iterator<Item = ConnId> {
         self.connections.into_iter().map(|(conn, _)| conn)
     }

@@ -210,7 +210,10 @@ impl<P> PeerLinks<P> {
                 let last = std::mem::take(&mut self.forgotten).into_values().max().unwrap_or_default();
                 self.number = self.number.max(last.wrapping_add(1));
             }
-            self.forgotten.insert(id, peer.link.number());
+            // A hello that is on its way may have the number of a session in which nothing has happened.
+            if peer.link.has_begun() {
+                self.forgotten.insert(id, peer.link.number());
+            }
             peer.due.map(|due| self.due.remove(&(due, id)));
             for conn in peer.link.into_connections() {
                 self.connections.remove(&conn);
@@ -287,11 +290,12 @@ mod tests {
         NodeId(std::array::from_fn(|at| number.to_be_bytes()[at % 2]))
     }
 
-    /// Begins a session with a process, and forgets it. Returns the session's number.
+    /// Begins a session with a process, says something, and forgets it. Returns the session's number.
     fn meet(links: &mut PeerLinks<()>, id: NodeId) -> u64 {
         let asked = links.number_for(id);
         links.add(Time::ZERO, id, Vec::new(), ());
         assert_eq!(links.number_for(id), asked);
+        links.say(Time::ZERO, id, &vec![0].into());
         links.forget(Time::ZERO, id);
         asked
     }
@@ -304,6 +308,23 @@ mod tests {
             assert_eq!(links.number_for(id(number)), 8, "{number}");
         }
         assert_eq!(links.number_for(id(1000)), 7);
+    }
+
+    /// A node that hears better and better candidates dials some of them twice: the second hello may be
+    /// answered before the end of the first connection is read.
+    #[test]
+    fn a_session_in_which_nothing_has_happened_leaves_its_number_to_the_next() {
+        let (mut links, process) = (PeerLinks::new(id(0), 7), id(1));
+        let way =
+            Way::Accepted(crate::proto::Ends { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() });
+        for (addresses, next) in [(vec![], 7), (vec![SocketAddr::from(([10, 0, 0, 2], 29500))], 8)] {
+            links.add(Time::ZERO, process, addresses, ());
+            links.opened(Time::ZERO, process, way, ConnId(1), 5);
+            links.closed(Time::ZERO, ConnId(1), Ending::Closed);
+            while links.poll_order(Time::ZERO).is_some() {}
+            links.forget(Time::ZERO, process);
+            assert_eq!(links.number_for(process), next, "a late dial would count for the next session");
+        }
     }
 
     #[test]

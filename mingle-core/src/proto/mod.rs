@@ -24,6 +24,7 @@ mod pause;
 mod prove;
 mod report;
 mod scale;
+mod seeds;
 mod seek;
 pub(crate) mod session;
 mod shared;

@@ -13,6 +13,7 @@ use super::config::Config;
 use super::output::{DialId, Output, PathDial};
 use super::report::{Event, Failure};
 use super::scale::Scale;
+use super::seeds::Seeds;
 use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{NodeId, Peer, Rank, Unfit, User, WorldSize};
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) codec: Codec,
     /// The sessions with other nodes.
     pub(crate) links: PeerLinks<()>,
+    /// Where other nodes may be.
+    pub(crate) seeds: Seeds,
     /// Other nodes have tried to connect to this one, and none has succeeded since.
     unreached: bool,
     outputs: VecDeque<Output>,
@@ -58,6 +61,7 @@ impl Shared {
             now,
             rng,
             timers: Timers::default(),
+            seeds: Seeds::default(),
             unreached: false,
             outputs: VecDeque::new(),
             dials: 0,
@@ -117,6 +121,25 @@ impl Shared {
         let header = Header { sender: self.me(), recipient: NodeId::ALL };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
+    }
+
+    /// Replaces the seeds. Returns whether any of them is new.
+    pub(crate) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) -> bool {
+        self.seeds.replace(seeds, &self.config.node.endpoints)
+    }
+
+    /// Sends a message to the seeds whose turn it is.
+    pub(crate) fn send_to_seeds(&mut self, message: &Message) {
+        for to in self.seeds.turn() {
+            self.send(to, NodeId::ANYONE, message);
+        }
+    }
+
+    /// Sends a message to the seeds, and multicasts it. In this order: a node that is a seed and on the link
+    /// reads what was sent to it alone first, and drops sealed datagrams that another has overtaken.
+    pub(crate) fn call(&mut self, message: &Message) {
+        self.send_to_seeds(message);
+        self.multicast(message);
     }
 
     /// Says this state on the session with a node, unless it was said last of its kind.

@@ -83,10 +83,6 @@ impl RunningWorld {
         let plan = Plan { round: RoundId { leader, number: 1 }, epoch, terms };
         let mut running = Self::new(driver, sessions, World::member(shared, plan));
         running.enter(formed);
-        if running.world.leads() {
-            // Others that form a world learn that there is one.
-            running.world.ask(running.driver.peers.seeds.clone());
-        }
         running
     }
 
@@ -260,7 +256,6 @@ impl RunningWorld {
                 let is_over = self.world.is_over() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
-            WorldChange::Asks => self.world.ask(self.driver.peers.seeds.clone()),
             WorldChange::AnotherWorld(from) => self.driver.warn(Warning::AnotherWorld { from }),
             WorldChange::Lost => {
                 self.is_lost = true;

@@ -249,7 +249,7 @@ impl Node {
     /// writes to new addresses at once.
     pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
         self.at(now);
-        if !self.seek.set_seeds(seeds, &self.shared) || self.ended {
+        if !self.shared.set_seeds(seeds) || self.ended {
             return;
         }
         self.shared.timers.set(Timer::AskSeeds, self.shared.now);
@@ -347,7 +347,7 @@ impl Node {
             Timer::Challenge => self.lead.end_challenges(&mut self.shared),
             Timer::StepDown => self.step_down_if_unreached(),
             Timer::Welcome => self.lead.welcome_all(&mut self.shared),
-            Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
+            Timer::AskSeeds => Seek::ask_seeds(self.follow.as_ref(), &mut self.shared),
             Timer::InDoubt => self.end_in_doubt(),
             Timer::StandAside => self.seek.look_again(&mut self.shared),
             Timer::LastCall => self.on_last_call(),

@@ -133,7 +133,7 @@ impl Seek {
         shared: &mut Shared,
     ) {
         // The leader hears other nodes' hints as well, except the answers of this node's seeds.
-        let is_known = learned == Learned::ByAnother && self.seeds.is_empty();
+        let is_known = learned == Learned::ByAnother && shared.seeds.is_empty();
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
             return;
         }

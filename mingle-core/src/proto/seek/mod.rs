@@ -7,7 +7,6 @@ mod blocklist;
 mod choose;
 mod election;
 mod rivals;
-mod seeds;
 #[cfg(test)]
 mod tests;
 
@@ -22,15 +21,16 @@ use super::lead::Lead;
 use super::report::Event;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::wire::{Candidate, Message};
+use crate::wire::Candidate;
 use blocklist::Blocklist;
 pub(crate) use election::ElectionKey;
 use rivals::Rivals;
-pub(crate) use seeds::Seeds;
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
 /// 1.4 datagrams a second.
 const LONGEST_REPEAT: Duration = Duration::from_secs(1);
+/// How often a member asks its seeds.
+const ASK_SEEDS: Duration = Duration::from_secs(1);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
@@ -56,7 +56,6 @@ pub(crate) struct Seek {
     pub(crate) relayed: Option<Time>,
     /// The world has formed without this node.
     pub(crate) formed_already: bool,
-    seeds: Seeds,
 }
 
 /// How a candidate has become known.
@@ -114,13 +113,6 @@ impl Seek {
         shared.timers.set(Timer::Call, shared.now);
     }
 
-    /// Sends a message to the seeds, and multicasts it. In this order: a node that is a seed and on the link
-    /// reads what was sent to it alone first, and drops sealed datagrams that another has overtaken.
-    fn call(&mut self, message: &Message, shared: &mut Shared) {
-        self.seeds.send(message, shared);
-        shared.multicast(message);
-    }
-
     /// Announces this node to all, and sets the timer for the next time.
     pub(crate) fn announce(&mut self, lead: &Lead, shared: &mut Shared) {
         if !self.announced {
@@ -129,13 +121,13 @@ impl Seek {
             shared.event(Event::Leading);
         }
         self.called = Some(shared.now);
-        self.call(&lead.announce(shared), shared);
+        shared.call(&lead.announce(shared));
         shared.set_repeat(Timer::Call, &mut self.calls);
     }
 
     /// Asks all for a leader, and sets the timer for the next time.
     pub(crate) fn solicit(&mut self, shared: &mut Shared) {
-        self.call(&shared.solicit(), shared);
+        shared.call(&shared.solicit());
         self.put_off = draw_put_off(shared);
         shared.set_repeat(Timer::Call, &mut self.calls);
         if shared.now < self.stepped_down_until {
@@ -143,20 +135,15 @@ impl Seek {
         }
     }
 
-    /// Replaces the seeds. Returns whether any of them is new.
-    pub(crate) fn set_seeds(&mut self, seeds: Vec<SocketAddr>, shared: &Shared) -> bool {
-        self.seeds.replace(seeds, &shared.config.node.endpoints)
-    }
-
     /// A member asks its seeds, which may be members of another island.
-    pub(crate) fn ask_seeds(&mut self, follow: Option<&Follow>, shared: &mut Shared) {
-        if self.seeds.is_empty() {
+    pub(crate) fn ask_seeds(follow: Option<&Follow>, shared: &mut Shared) {
+        if shared.seeds.is_empty() {
             return;
         }
         if follow.is_some_and(Follow::waits) {
-            self.seeds.send(&shared.solicit(), shared);
+            shared.send_to_seeds(&shared.solicit());
         }
-        shared.set_after(Timer::AskSeeds, seeds::PERIOD);
+        shared.set_after(Timer::AskSeeds, ASK_SEEDS);
     }
 }
 

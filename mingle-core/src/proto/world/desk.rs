@@ -75,12 +75,10 @@ impl World {
         }
     }
 
-    /// Asks all nodes, and some of those at these addresses in turn, who leads.
-    pub(crate) fn ask(&mut self, seeds: Vec<SocketAddr>) {
+    /// Asks all nodes who leads.
+    pub(super) fn ask_all(&mut self) {
         let solicit = self.shared.solicit();
-        self.seeds.replace(seeds, &self.shared.config.node.endpoints);
-        self.seeds.send(&solicit, &mut self.shared);
-        self.shared.multicast(&solicit);
+        self.shared.call(&solicit);
     }
 
     /// What this node learns from the reason why no world forms.

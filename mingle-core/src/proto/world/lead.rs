@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Action, LOST, Presence, Process, Time, World, WorldChange};
+use super::{LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
 use crate::proto::lead::{Applicant, Planned, plan_round};
 use crate::proto::scale::Scale;
@@ -528,7 +528,7 @@ impl World {
         let due = lead.asks_others.get_or_insert(if self.reign.term > 0 { self.shared.now } else { next });
         if self.shared.now >= *due {
             *due = next;
-            self.actions.push_back(Action::Report(WorldChange::Asks));
+            self.ask_all();
         }
         let due = *due;
         lead.wake(self.shared.now, due);

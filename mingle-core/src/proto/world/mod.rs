@@ -35,7 +35,6 @@ use rand::RngExt as _;
 
 use super::output::Output;
 use super::pause::was_stopped;
-use super::seek::Seeds;
 pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::shared::Shared;
@@ -90,8 +89,6 @@ pub(crate) enum WorldChange {
     Trouble(Refusal),
     /// All commands have ended well.
     Released,
-    /// Others may have gone on without this node: ask them, by [`World::ask`].
-    Asks,
     /// The process at this address says that another world of the job runs.
     AnotherWorld(SocketAddr),
     /// No node that may lead lives, or others have gone on without this one: look for them as at the start.
@@ -147,8 +144,6 @@ pub(crate) struct World {
     trouble: Option<Refusal>,
     /// Who was reported to say that another world of the job runs.
     other: Option<SocketAddr>,
-    /// Where others of the job may be.
-    seeds: Seeds,
     /// This node leaves once its command has ended, which it was asked to do while its world ran.
     drains: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
@@ -240,6 +235,8 @@ impl World {
         if leader == me {
             world.rounds = world.reign.rounds;
             world.lead = Some(WorldLead::formed(now));
+            // Others that form a world learn that there is one.
+            world.ask_all();
         } else {
             world.follow();
         }
@@ -287,7 +284,6 @@ impl World {
             growth: Growth::default(),
             trouble: None,
             other: None,
-            seeds: Seeds::default(),
             drains: false,
             farewell: None,
             has_ended: false,

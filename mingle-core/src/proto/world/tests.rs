@@ -455,7 +455,11 @@ impl Net {
                     let after = self.now + Duration::from_millis(self.random.random_range(1..20));
                     self.at(after, Event::Path(host, self.hosts[host].life, dial, to));
                 }
-                // Nobody asks here.
+                // A question who leads. Datagrams are not lost here.
+                Action::Output(Output::Multicast { .. }) => {
+                    let (at, life) = (self.now + self.one_way() + self.one_way(), self.hosts[host].life);
+                    self.at(at, Event::Answers(host, life));
+                }
                 Action::Output(_) => {}
                 Action::Carry(Order::Dial { to, peer, dial, number }) => {
                     self.dial(host, to, peer, dial, number);
@@ -533,11 +537,6 @@ impl Net {
                 }
             }
             WorldChange::MayEnd => self.end_process(host, false),
-            // Datagrams are not lost here.
-            WorldChange::Asks => {
-                let at = self.now + self.one_way() + self.one_way();
-                self.at(at, Event::Answers(host, life));
-            }
             WorldChange::AnotherWorld(_) => {}
         }
     }

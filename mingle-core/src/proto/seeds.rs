@@ -6,18 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
-
-use crate::model::NodeId;
-use crate::proto::shared::Shared;
-use crate::wire::Message;
 
 /// The most seeds of a node: eight ports each of 500 addresses.
 const SEEDS: usize = 4096;
 /// The most seeds that are written to at once; the others follow the next time.
 const AT_ONCE: usize = 256;
-/// How often a member asks its seeds.
-pub(super) const PERIOD: Duration = Duration::from_secs(1);
 
 /// The seeds that are known now.
 #[derive(Debug, Clone, Default)]
@@ -31,14 +24,8 @@ impl Seeds {
         self.known.is_empty()
     }
 
-    /// Sends a message to the seeds whose turn it is.
-    pub(crate) fn send(&mut self, message: &Message, shared: &mut Shared) {
-        for to in self.turn() {
-            shared.send(to, NodeId::ANYONE, message);
-        }
-    }
-
-    fn turn(&mut self) -> Vec<SocketAddr> {
+    /// The seeds whose turn it is.
+    pub(super) fn turn(&mut self) -> Vec<SocketAddr> {
         let count = self.known.len();
         let turn = (0..count.min(AT_ONCE)).map(|i| self.known[(self.next + i) % count]).collect();
         self.next = (self.next + AT_ONCE).checked_rem(count).unwrap_or_default();

@@ -67,9 +67,15 @@ fn mingle_replaces_itself_by_the_command_with_the_variables_of_the_world() {
 
 #[test]
 fn options_for_a_command_that_is_watched_are_refused_where_mingle_becomes_it() {
-    for option in ["gone-after", "restart-delay", "stop-timeout"] {
+    for (option, also) in [
+        ("gone-after", &[][..]),
+        ("stop-timeout", &[]),
+        ("restart-delay", &[]),
+        ("restart-delay", &["--workers=2"]),
+    ] {
         let mut command = plain(MINGLE);
-        command.args(["run", "-j", "train", "-w", "1", &format!("--{option}"), "1s", "--", "true"]);
+        command.args(["run", "-j", "train", "-w", "1", &format!("--{option}"), "1s"]);
+        command.args(also).args(["--", "true"]);
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");

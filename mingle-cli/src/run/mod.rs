@@ -40,16 +40,16 @@ pub(crate) fn run(mut args: RunArgs, started: Instant) -> Result<(), Stop> {
     let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;
     config.rendezvous.stays |= workers;
-    let of_stays = [
-        ("gone-after", &args.gone_after),
-        ("restart-delay", &args.restart_delay),
-        ("stop-timeout", &args.stop_timeout),
+    let (stays, restarts) = (config.rendezvous.stays, config.rendezvous.restarts.most > Some(0));
+    let becomes = "mingle becomes the command; give --max-restarts or --workers as well";
+    let without_effect = [
+        ("gone-after", &args.gone_after, stays, becomes),
+        ("stop-timeout", &args.stop_timeout, stays, becomes),
+        ("restart-delay", &args.restart_delay, restarts, "nothing restarts; give --max-restarts as well"),
     ];
-    if let Some((option, _)) = of_stays.iter().find(|(_, given)| given.is_some() && !config.rendezvous.stays)
-    {
-        return Err(Stop::Usage(format!(
-            "--{option} has no effect, since mingle becomes the command; give --max-restarts or --workers as well"
-        )));
+    let of = without_effect.iter().find(|(_, given, has_effect, _)| given.is_some() && !has_effect);
+    if let Some((option, _, _, why)) = of {
+        return Err(Stop::Usage(format!("--{option} has no effect, since {why}")));
     }
     config.rendezvous.attributes.wants_roster = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.

@@ -298,7 +298,11 @@ fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
         assert_ended(&finish_all(procs), 0);
         let standby = standby.finish();
         assert_eq!(standby.status.code(), Some(0), "{}", standby.render());
-        assert!(standby.stderr.contains("the job has ended well"), "{}", standby.render());
+        assert!(
+            standby.stderr.contains("the job has ended, and no seat has become free"),
+            "{}",
+            standby.render()
+        );
         assert_eq!(standby.stdout, "");
         let quiet = quiet.finish();
         assert_eq!((quiet.status.code(), &*quiet.stderr), (Some(0), ""), "{}", quiet.render());

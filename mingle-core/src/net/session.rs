@@ -240,7 +240,11 @@ async fn carry(
     };
     let write = async {
         while let Some(frame) = to_write.recv().await {
-            to.write_all(&writer.encode(&frame)).await?;
+            let mut batch = writer.encode(&frame);
+            while let Ok(frame) = to_write.try_recv() {
+                batch.extend(writer.encode(&frame));
+            }
+            to.write_all(&batch).await?;
         }
         Ok(())
     };

@@ -198,15 +198,16 @@ impl Writer {
     pub(crate) fn encode(&mut self, frame: &Frame) -> Vec<u8> {
         let sealed = if self.seal.is_some() { SEAL } else { 0 };
         let length = u32::try_from(HEAD + frame.body.len() + sealed).unwrap_or(u32::MAX).to_le_bytes();
-        let mut rest = [&frame.number.to_le_bytes()[..], &frame.read.to_le_bytes(), &frame.body].concat();
+        let (number, read) = (frame.number.to_le_bytes(), frame.read.to_le_bytes());
+        let mut bytes = [&length[..], &number, &read, &frame.body].concat();
         if let Some(seal) = &mut self.seal {
             let nonce = seal.nonce();
-            let sealed = seal.cipher.encrypt(&nonce, Payload { msg: &rest, aad: &length });
+            let sealed = seal.cipher.encrypt(&nonce, Payload { msg: &bytes[length.len()..], aad: &length });
             // Fails above 256 GiB.
             debug_assert!(sealed.is_ok());
-            rest = sealed.unwrap_or_default();
+            bytes = [&length[..], &sealed.unwrap_or_default()].concat();
         }
-        [&length[..], &rest].concat()
+        bytes
     }
 }
 

@@ -32,7 +32,7 @@ const AT_ONCE: usize = 64;
 /// How long to wait for the answer to one name, or for a look at the folder.
 const ANSWER: Duration = Duration::from_secs(3);
 /// How often the known addresses are sent while other names are still looked up.
-const PUBLISH: Duration = Duration::from_millis(100);
+const PUBLISH: Duration = Duration::from_millis(10);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 

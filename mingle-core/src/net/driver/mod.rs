@@ -268,6 +268,10 @@ impl Driver {
                 }
                 event = self.connections.next() => if let Some(event) = event {
                     self.handle(node, event);
+                    // All that has arrived is acknowledged at once.
+                    while let Some(event) = self.connections.next_waiting() {
+                        self.handle(node, event);
+                    }
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
             }

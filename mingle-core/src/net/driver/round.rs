@@ -44,7 +44,12 @@ impl RunningWorld {
             self.advance().await;
             if let Some(formed) = self.formed.take() {
                 self.driver.connections.close_all(formed.rank == Rank(0)).await;
-                return Ok(Met::World(Box::new(self.assignment(formed))));
+                let last = std::mem::take(&mut self.members);
+                self.enter(&formed);
+                // The others learn of the world before this node's command starts.
+                self.carry_out();
+                tokio::task::yield_now().await;
+                return Ok(Met::World(Box::new(self.assignment(formed, &last))));
             }
             while let Some(change) = self.changes.pop_front() {
                 if let Change::Cause(over) = change {
@@ -67,8 +72,11 @@ impl RunningWorld {
                     // Another node has its seat.
                     self.driver.warn(Warning::AlreadyRunning { from: self.leader().address });
                 }
-            } else if self.world.is_guest() && now >= *leaderless.get_or_insert(now) + LEADERLESS {
-                self.is_lost = true;
+            } else if self.world.is_guest() {
+                // Where its leader is silent, a spare waits as long as members do.
+                let gone_after = if has_met { self.driver.settings.gone_after } else { LEADERLESS };
+                let since = *leaderless.get_or_insert(now);
+                self.is_lost = now.duration_since(since) >= gone_after.max(LEADERLESS);
             }
             if self.is_lost {
                 continue;
@@ -154,9 +162,7 @@ impl RunningWorld {
         }
     }
 
-    fn assignment(mut self, formed: Formed) -> Assignment {
-        let last = std::mem::take(&mut self.members);
-        self.enter(&formed);
+    fn assignment(mut self, formed: Formed, last: &[Member]) -> Assignment {
         let seated: BTreeSet<NodeId> = self.members.iter().map(|member| member.id).collect();
         let left_out = last.iter().filter(|member| !seated.contains(&member.id));
         let without = left_out.map(|member| (member.rank, member.peer())).collect();

@@ -184,7 +184,7 @@ impl RunningWorld {
         self.carry_out();
     }
 
-    fn carry_out(&mut self) {
+    pub(super) fn carry_out(&mut self) {
         // What follows a formation is of the new world, which this node has yet to enter: it may be over
         // already.
         while self.formed.is_none()
@@ -224,7 +224,8 @@ impl RunningWorld {
                 }
                 self.ended = Some(cause);
                 let is_failure = matches!(cause.end, End::Exited(_) | End::Killed(_));
-                if is_failure && self.driver.settings.world.is_range() {
+                let settings = &self.driver.settings;
+                if is_failure && settings.world.is_range() && settings.restarts.most > Some(0) {
                     self.settles = Some(clock() + SETTLES);
                 } else if !self.world.has_left() {
                     self.changes.push_back(Change::Notified);

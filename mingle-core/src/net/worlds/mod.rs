@@ -426,7 +426,7 @@ impl Session {
     /// The world is over, all know that, and this node's command has stopped: this node leaves, or the pause
     /// before the next formation begins.
     fn go_on(&mut self) {
-        let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
+        let State::Runs(mut running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
         let end = self.end();
         let is_at_fault = self.world.over.is_none() && running.is_at_fault();
         self.faults = if is_at_fault { self.faults + 1 } else { 0 };
@@ -438,7 +438,10 @@ impl Session {
                 self.state = State::Runs(running);
                 return;
             }
-            None => Outlook::Ends { most: self.row.restarts.most.unwrap_or_default(), hopes: false },
+            None => {
+                running.release_newcomers();
+                Outlook::Ends { most: self.row.restarts.most.unwrap_or_default(), hopes: false }
+            }
         };
         let is_own = self.world.over.is_none();
         let over = self.world.over.clone().unwrap_or_else(|| running.own(end));

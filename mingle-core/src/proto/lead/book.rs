@@ -124,8 +124,7 @@ impl Book {
         match self.entries.get_mut(&from) {
             // Its addresses may have changed; its rank and the rest stay as they are.
             Some(entry) if entry.seated => {
-                entry.node.endpoints = node.endpoints;
-                entry.node.reach = node.reach;
+                (entry.node.endpoints, entry.node.reach) = (node.endpoints, node.reach);
             }
             Some(entry) => (entry.node, entry.differing) = (node, differing),
             None => {
@@ -156,8 +155,16 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.seated) else { return };
         entry.seated = false;
         self.seated -= 1;
-        self.ranks.retain(|_, holder| *holder != id);
-        self.addresses.retain(|_, holder| *holder != id);
+        if let Some(rank) = entry.node.rank {
+            self.ranks.remove(&rank.get());
+        }
+        let address = entry.node.endpoints.preferred();
+        if self.addresses.get(&address) == Some(&id) {
+            self.addresses.remove(&address);
+        } else {
+            // It had another address when it got its seat.
+            self.addresses.retain(|_, holder| *holder != id);
+        }
         self.newest.retain(|host| *host != entry.node.host);
     }
 

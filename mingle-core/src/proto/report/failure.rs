@@ -139,9 +139,7 @@ impl fmt::Display for Failure {
                 }
                 verdict.facts().iter().try_for_each(|(fact, _)| write!(f, "; {fact}"))
             }
-            Self::JobFinished => {
-                f.write_str("the job has ended well, and no seat has become free for this node")
-            }
+            Self::JobFinished => f.write_str("the job has ended, and no seat has become free for this node"),
             Self::Differs { sameness } => {
                 f.write_str("all nodes must be the same, and they are not")?;
                 sameness.lines().iter().try_for_each(|line| write!(f, "; {line}"))

@@ -71,7 +71,9 @@ pub(crate) enum Learned {
 
 impl Seek {
     pub(crate) fn new(shared: &mut Shared) -> Self {
-        Self { calls: Backoff::up_to(LONGEST_REPEAT), put_off: draw_put_off(shared), ..Self::default() }
+        // In a small world the first question is not put off: nobody else may ask so that this node hears it.
+        let put_off = if shared.scale().is_large() { draw_put_off(shared) } else { 0 };
+        Self { calls: Backoff::up_to(LONGEST_REPEAT), put_off, ..Self::default() }
     }
 
     /// Starts to look for the others: by announcing where this node may lead, else by soliciting.

@@ -16,7 +16,7 @@ use crate::wire::{Body, Frame, kind_of};
 pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
 /// A host that refuses a connection twice, so long apart, has no such process: a process may be refused once
 /// where its queue of connections was full.
-const REFUSED_AGAIN: Duration = Duration::from_millis(100);
+const REFUSED_AGAIN: Duration = Duration::from_millis(80);
 /// A connection that was reset may have been reset by a router, and a router may refuse. A process is dead if
 /// nobody has heard it for so long. And a process that ends closes and resets its connections within this
 /// time.
@@ -170,9 +170,13 @@ impl PeerLink {
         }
     }
 
-    /// The address that is dialled first.
+    /// The address that is dialled first: where the process was met, or where no dial is under way.
     fn first_address(&self) -> usize {
-        self.addresses.iter().position(|to| self.met == Some(to.ip())).unwrap_or(0)
+        let fits = |to: &SocketAddr| match self.met {
+            Some(met) => met == to.ip(),
+            None => !self.dialled.values().any(|dialled| dialled == to),
+        };
+        self.addresses.iter().position(fits).unwrap_or(0)
     }
 
     /// Says this state, unless it was said last of its kind.
@@ -459,8 +463,8 @@ mod tests {
         let mut link = ended(Ending::Closed);
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!(refuse(&mut link, 1010), silent, "its queue of connections may be full");
-        assert_eq!(refuse(&mut link, 1109), silent);
-        assert_eq!(refuse(&mut link, 1110), Presence::Dead);
+        assert_eq!(refuse(&mut link, 1089), silent);
+        assert_eq!(refuse(&mut link, 1090), Presence::Dead);
     }
 
     #[test]
@@ -497,7 +501,7 @@ mod tests {
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!(refuse(&mut link, 1010), silent);
         link.asked(Time::from_millis(1020));
-        assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1299)), (silent, silent));
+        assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1279)), (silent, silent));
         link.asked(Time::from_millis(3999));
         assert_eq!(refuse(&mut link, 4000), silent);
         link.asked(Time::from_secs(4));

@@ -36,6 +36,8 @@ const LOOKS: Duration = Duration::from_secs(1);
 const LEFT_OUT: Duration = Duration::from_secs(60);
 /// When a node finds paths broken, others have so long to say the same, so that it shows whose fault it is.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
+/// How long all members may pause before they come back.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The pause after a round that has failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the others wait until the first rank has learned that the world has formed: only then is its port
@@ -56,6 +58,8 @@ pub(super) struct WorldLead {
     since: Time,
     /// When this node began to lead, or the world to run: the members may take a while to come.
     pub(super) begun: Time,
+    /// When a member of the world that is over came back first.
+    back: Option<Time>,
     /// When a round may begin, after one that has failed.
     again: Time,
     /// When the others were last asked whether they are there.
@@ -74,6 +78,8 @@ pub(super) struct WorldLead {
     ways: u64,
     /// When nodes have had the time to say that they find paths broken, since others have.
     failing: Option<Time>,
+    /// Others have gone on without this node, which leads no further world.
+    gives_way: bool,
     /// No world follows this one, and the nodes that wait for a seat may end.
     pub(super) frees: bool,
     /// When it was last counted how many nodes are here.
@@ -125,6 +131,7 @@ impl WorldLead {
             stage,
             since: now,
             begun: now,
+            back: None,
             again: now,
             asked: None,
             asks_others: None,
@@ -134,6 +141,7 @@ impl WorldLead {
             failed: 0,
             ways: 1,
             failing: None,
+            gives_way: false,
             frees: false,
             counted: Time::ZERO,
             shown: None,
@@ -173,9 +181,19 @@ impl WorldLead {
         is_void
     }
 
-    /// A round has failed: the next one begins after a pause, and these paths were broken.
+    /// Others have gone on without this node: a round under way is void.
+    pub(super) fn give_way(&mut self) {
+        self.gives_way = true;
+        if let Stage::Round(cause, ..) = self.stage {
+            self.stage = Stage::Over(cause);
+        }
+    }
+
+    /// A round has failed, in which these paths were broken: if any were, the next one begins after a pause.
     pub(super) fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
-        self.again = now + AGAIN;
+        if !broken.is_empty() {
+            self.again = now + AGAIN;
+        }
         self.broken.retain(|_, until| now < *until);
         let paths = broken.into_iter().map(|(from, to)| (from.min(to), from.max(to)));
         self.broken.extend(paths.map(|path| (path, now + LEFT_OUT)));
@@ -475,12 +493,16 @@ impl World {
             self.end_world(earlier);
             return Some(Stage::Over(earlier));
         }
-        if self.has_left() {
+        if self.has_left() || lead.gives_way {
             return None;
         }
         self.ask_for_others(lead);
-        // Members come to a new leader only now.
-        let patience = self.over_since.saturating_add(self.shared.config.stop_timeout).max(lead.begun + LOST);
+        // All members pause equally long before they come back, and to a new leader they come only now.
+        if lead.back.is_none() && members.iter().any(|member| self.is_back(member)) {
+            lead.back = Some(self.shared.now);
+        }
+        let back = lead.back.unwrap_or(self.over_since + LONGEST_PAUSE);
+        let patience = back.saturating_add(self.shared.config.stop_timeout).max(lead.begun + LOST);
         let is_awaited = |member: &MemberView| match member.command {
             _ if member.is_lost() => false,
             Command::Waits => member.presence != Presence::There && !member.is_heard,
@@ -736,7 +758,8 @@ impl World {
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
-        (lead.failed, lead.ways, lead.trouble, lead.asks_others) = (0, 1, None, None);
+        (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
+        (lead.asks_others, lead.back) = (None, None);
         let is_spare = |id: &NodeId| self.seat_of(*id).is_none() && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
         Stage::Runs(Some(self.shared.now + MASTER_FIRST))

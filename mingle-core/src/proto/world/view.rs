@@ -77,9 +77,9 @@ impl World {
     pub(super) fn gives_way_to(&self, generation: u32, leader: NodeId) -> bool {
         let own = self.reign.epoch.generation;
         let is_few = || self.is_too_few() && (self.is_alone() || (generation, leader) > (own, self.own.id));
-        let Some(lead) = self.lead.as_ref().filter(|_| matches!(self.reign.phase, Phase::Over(_))) else {
-            return false;
-        };
+        // The answer to a new leader's question may come when its first round has begun.
+        let is_between = matches!(self.reign.phase, Phase::Over(_) | Phase::Round(_));
+        let Some(lead) = self.lead.as_ref().filter(|_| is_between) else { return false };
         // Who answers a new leader may not know yet that the former one is dead, and its members are to come.
         let is_new = self.shared.now < lead.begun + LOST;
         self.may_lack_others() && (generation > own || (!is_new && is_few()))

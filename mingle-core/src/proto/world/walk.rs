@@ -119,7 +119,11 @@ impl World {
                 Some(walk.since + OBJECTIONS)
             }
             Some(heir) if walk.since <= self.shared.now => {
-                (!self.has_answered(heir.id)).then(|| walk.since + LOST)
+                if self.has_answered(heir.id) {
+                    self.owes_until(heir.id)
+                } else {
+                    Some(walk.since + LOST)
+                }
             }
             _ => Some(walk.since),
         }
@@ -128,7 +132,13 @@ impl World {
     /// Whether an heir has said who leads. That it would follow this node is no answer.
     fn has_answered(&self, heir: NodeId) -> bool {
         let Some(peer) = self.peers.get(heir).filter(|peer| peer.link.is_there()) else { return false };
-        peer.known.reign.as_ref().is_some_and(|said| said.leader.id != self.own.id)
+        let is_stopped = self.owes_until(heir).is_some_and(|until| self.shared.now >= until);
+        !is_stopped && peer.known.reign.as_ref().is_some_and(|said| said.leader.id != self.own.id)
+    }
+
+    /// When an heir that acknowledges nothing is taken for stopped.
+    fn owes_until(&self, heir: NodeId) -> Option<Time> {
+        Some(self.peers.get(heir)?.link.owes_since()? + OWES)
     }
 
     /// Looks at the heir that is asked. Returns whether the next heir is to be looked at.

@@ -7,11 +7,12 @@ impl Node {
     /// The phase of the node.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        if self.ended {
-            return Phase::Ended;
-        }
-        if let Some(phase) = self.lead.phase() {
-            return phase;
+        match () {
+            () if self.ended || self.lead.outcome().is_some() => return Phase::Ended,
+            () if self.lead.is_proving() => return Phase::Proving,
+            () if self.lead.has_committed() => return Phase::Committed,
+            () if self.lead.is_decided() => return Phase::Refusing,
+            () => {}
         }
         let Some(follow) = &self.follow else {
             return match () {

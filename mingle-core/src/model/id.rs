@@ -285,7 +285,7 @@ impl fmt::Display for Rank {
 }
 
 /// The ID of a node: 128 random bits. A restarted node gets a new ID.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub [u8; 16]);
 
 impl NodeId {

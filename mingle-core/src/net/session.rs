@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::model::{JobId, Secret};
     use crate::proto::Time;
-    use crate::proto::session::{Role, SessionEnd, SessionOutput};
+    use crate::proto::session::{SessionEnd, SessionOutput};
 
     const PATIENCE: Duration = Duration::from_millis(60);
 
@@ -398,10 +398,10 @@ mod tests {
         ];
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         let mut listeners = listeners.into_iter();
-        [(Role::Leader, 0), (Role::Member, 1)].map(|(role, index)| End {
+        [(true, 0), (false, 1)].map(|(closes, index)| End {
             id: NodeId([1 + index; 16]),
             other: NodeId([2 - index; 16]),
-            session: SessionEnd::new(role, PATIENCE),
+            session: SessionEnd::new(closes, PATIENCE),
             hellos: Hellos::new(job.tag(), keys.as_ref()),
             listener: listeners.next().unwrap(),
             to: addresses[usize::from(1 - index)],

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use super::scale::{FIRST_REPEAT, Scale};
 use super::timer::Time;
 
 /// Doubles from a first interval to a last one; each is drawn from three quarters to five quarters
@@ -19,17 +18,6 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(first: Duration, last: Duration) -> Self {
         Self { first, last, next: first }
-    }
-
-    /// From 20 ms to `last`.
-    pub(crate) fn up_to(last: Duration) -> Self {
-        Self::new(FIRST_REPEAT, last)
-    }
-
-    /// For a message that a leader must answer: the first interval grows with the world.
-    pub(crate) fn for_answer(scale: Scale, last: Duration) -> Self {
-        let first = scale.first_repeat();
-        Self::new(first, last.max(first))
     }
 
     /// Starts again from the first interval.

@@ -34,8 +34,9 @@ pub(crate) struct Shared {
     pub(crate) links: PeerLinks<()>,
     /// Where other nodes may be.
     pub(crate) seeds: Seeds,
-    /// Other nodes have tried to connect to this one, and none has succeeded since.
-    unreached: bool,
+    /// Other nodes have tried to connect to this one, and none has succeeded since: it is the last choice for
+    /// master.
+    pub(crate) unreached: bool,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -70,12 +71,6 @@ impl Shared {
 
     pub(crate) fn me(&self) -> NodeId {
         self.config.id
-    }
-
-    /// Records whether other nodes can connect to this one. A node that none can connect to is the last
-    /// choice for master.
-    pub(crate) fn set_unreached(&mut self, unreached: bool) {
-        self.unreached = unreached;
     }
 
     /// This node as its leader records it.
@@ -121,11 +116,6 @@ impl Shared {
         let header = Header { sender: self.me(), recipient: NodeId::ALL };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
-    }
-
-    /// Replaces the seeds. Returns whether any of them is new.
-    pub(crate) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) -> bool {
-        self.seeds.replace(seeds, &self.config.node.endpoints)
     }
 
     /// Sends a message to the seeds whose turn it is.
@@ -277,7 +267,7 @@ mod tests {
         {
             let mut shared = Shared::new(Config::plain(tag(), 4, 2, endpoint(2)), 1, Time::ZERO);
             shared.config.node.attributes.may_be_master = may_be_master;
-            shared.set_unreached(unreached);
+            shared.unreached = unreached;
             assert_eq!(shared.node_info().attributes.may_be_master, says);
         }
     }

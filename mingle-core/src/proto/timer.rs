@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::pause::was_stopped;
-
 /// A point in time, measured from an origin that the driver chooses.
 pub type Time = Duration;
 
@@ -69,12 +67,6 @@ impl Timers {
         self.0.get(&timer).copied()
     }
 
-    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a
-    /// peer.
-    pub(crate) fn slept_through(&self, timer: Timer, now: Time) -> bool {
-        self.get(timer).is_some_and(|at| was_stopped(at, now))
-    }
-
     /// The next time at which any timer fires.
     pub(crate) fn next(&self) -> Option<Time> {
         self.0.values().min().copied()
@@ -107,15 +99,5 @@ mod tests {
         assert_eq!(timers.expire(ms(50)), Some(Timer::Ask));
         assert_eq!(timers.expire(ms(50)), None);
         assert_eq!(timers.next(), Some(ms(99)));
-    }
-
-    #[test]
-    fn a_timer_is_slept_through_if_it_is_set_and_long_overdue() {
-        let ms = Duration::from_millis;
-        let mut timers = Timers::default();
-        timers.set(Timer::InDoubt, ms(1000));
-        assert!(!timers.slept_through(Timer::InDoubt, ms(1100)));
-        assert!(timers.slept_through(Timer::InDoubt, ms(1101)));
-        assert!(!timers.slept_through(Timer::StepDown, ms(5000)), "it is not set");
     }
 }

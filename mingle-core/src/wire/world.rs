@@ -24,7 +24,7 @@ pub(crate) const BROKEN: usize = 8;
 const ADDRESSES: usize = Endpoints::ADVERTISED;
 
 /// A process, and where it accepts sessions as long as it lives.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contact {
     pub(crate) id: NodeId,
     /// The preferred address first.
@@ -113,7 +113,7 @@ pub(crate) struct RoundId {
 
 /// What the leader has decided, as it says it itself, or as another node passes it on to a node that has lost
 /// the leader.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reign {
     pub(crate) epoch: Lineage,
     /// How many nodes a world of this job has.
@@ -144,9 +144,10 @@ pub(crate) struct Reign {
     pub(crate) heirs: Vec<Contact>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     /// The commands run.
+    #[default]
     Runs,
     /// The world is over, and all commands stop.
     Over(FirstCause),

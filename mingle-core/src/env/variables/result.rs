@@ -9,15 +9,15 @@ type ResultValue = fn(Facts<'_>) -> String;
 
 /// The variables of the result with their values, in the order in which they are printed.
 const RESULT: [(&str, ResultValue); 13] = [
-    ("MASTER_ADDR", master_address),
-    ("MASTER_PORT", master_port),
-    ("RANK", rank),
-    ("WORLD_SIZE", world),
-    ("NODE_RANK", rank),
-    ("PET_NNODES", world),
-    ("PET_NODE_RANK", rank),
-    ("PET_MASTER_ADDR", master_address),
-    ("PET_MASTER_PORT", master_port),
+    ("MASTER_ADDR", |facts| facts.formed.master.ip().to_string()),
+    ("MASTER_PORT", |facts| facts.formed.master.port().to_string()),
+    ("RANK", |facts| facts.formed.rank.to_string()),
+    ("WORLD_SIZE", |facts| facts.formed.world.to_string()),
+    ("NODE_RANK", |facts| facts.formed.rank.to_string()),
+    ("PET_NNODES", |facts| facts.formed.world.to_string()),
+    ("PET_NODE_RANK", |facts| facts.formed.rank.to_string()),
+    ("PET_MASTER_ADDR", |facts| facts.formed.master.ip().to_string()),
+    ("PET_MASTER_PORT", |facts| facts.formed.master.port().to_string()),
     ("MINGLE_JOB_ID", |facts| job_to_env(facts.job)),
     ("MINGLE_ROSTER_DIGEST", |facts| facts.formed.digest.to_string()),
     ("MINGLE_RANK_OFFSET", |facts| facts.formed.slots.before.to_string()),
@@ -40,22 +40,6 @@ const OPTIONAL: [(&str, OptionalValue); 3] = [
 
 fn bound(facts: Facts<'_>, bound: World) -> Option<String> {
     facts.formed.asked.is_range().then(|| bound.to_string())
-}
-
-fn master_address(facts: Facts<'_>) -> String {
-    facts.formed.master.ip().to_string()
-}
-
-fn master_port(facts: Facts<'_>) -> String {
-    facts.formed.master.port().to_string()
-}
-
-fn rank(facts: Facts<'_>) -> String {
-    facts.formed.rank.to_string()
-}
-
-fn world(facts: Facts<'_>) -> String {
-    facts.formed.world.to_string()
 }
 
 /// The result, in the order in which it is printed.

@@ -22,7 +22,7 @@ use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
-use crate::proto::{Attributes, Change, Ending, Formed, Over, Shared, Warning, was_stopped};
+use crate::proto::{Attributes, Change, Ending, Formed, Over, Shared, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
 
@@ -60,8 +60,6 @@ pub(crate) struct RunningWorld {
     pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
-    /// The cause of the end of the last world.
-    ended: Option<FirstCause>,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -113,7 +111,6 @@ impl RunningWorld {
             waiting: 0,
             over_since: None,
             settles: None,
-            ended: None,
         }
     }
 
@@ -207,10 +204,6 @@ impl RunningWorld {
     }
 
     fn report(&mut self, change: WorldChange) {
-        let peer = |rank: u32| {
-            let member = self.members.get(usize::try_from(rank).ok()?)?;
-            Some((Rank(rank), member.peer()))
-        };
         match change {
             WorldChange::Formed(formed) => {
                 // The port is the job's before the others learn that this node knows.
@@ -222,7 +215,6 @@ impl RunningWorld {
                 if !self.world.has_failed() || over.rank != self.rank {
                     self.changes.push_back(Change::Over(over));
                 }
-                self.ended = Some(cause);
                 let is_failure = matches!(cause.end, End::Exited(_) | End::Killed(_));
                 let settings = &self.driver.settings;
                 if is_failure && settings.world.is_range() && settings.restarts.most > Some(0) {
@@ -232,35 +224,20 @@ impl RunningWorld {
                 }
             }
             WorldChange::FirstCause(cause) => {
-                self.ended = Some(cause);
                 self.changes.push_back(Change::Cause(self.over(cause)));
                 if self.settles.take().is_some() {
                     self.changes.push_back(Change::Notified);
                 }
             }
-            WorldChange::Suspected(rank) => {
-                self.changes.extend(peer(rank).map(|(rank, peer)| Change::Suspected(rank, peer)));
-            }
-            WorldChange::Back(rank) => {
-                self.changes.extend(peer(rank).map(|(rank, peer)| Change::Back(rank, peer)));
-            }
-            WorldChange::Trouble(refusal) => {
-                if let Some(failure) = self.world.failure(refusal).map(Box::new) {
-                    self.driver.warn(Warning::TryAgain { failure });
-                }
-            }
-            WorldChange::CutOff => self.changes.push_back(Change::CutOff),
-            // It may end once the others have read that.
-            WorldChange::Released => {}
+            WorldChange::Change(change) => self.changes.push_back(change),
             WorldChange::MayEnd => {
                 self.may_end = true;
-                let is_over = self.world.is_over() || self.world.has_left();
+                let is_over = self.world.over.is_some() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
-            WorldChange::AnotherWorld(from) => self.driver.warn(Warning::AnotherWorld { from }),
             WorldChange::Lost => {
                 self.is_lost = true;
-                if !self.world.is_over() {
+                if self.world.over.is_none() {
                     let over = Over { rank: None, peer: None, end: End::Unknown };
                     self.changes.extend([Change::Over(over), Change::Notified]);
                 }
@@ -314,8 +291,8 @@ impl RunningWorld {
                     let _ = answer.send((number, longest(self.world.believes(peer))));
                 }
             }
-            News::Opened { peer, way, conn, numbers: (own, other), .. } => {
-                self.world.opened(now, peer, way, conn, own, other);
+            News::Opened { peer, way, conn, numbers, .. } => {
+                self.world.opened(now, peer, way, conn, numbers);
             }
             News::Failed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
             News::Read(conn, frame, _permit) => {
@@ -390,7 +367,7 @@ impl RunningWorld {
 
     /// Whether this node's own command was the first to fail in the world that is over.
     pub(crate) fn is_at_fault(&self) -> bool {
-        let failed = self.ended.filter(|cause| matches!(cause.end, End::Exited(_) | End::Killed(_)));
+        let failed = self.world.over.filter(|cause| matches!(cause.end, End::Exited(_) | End::Killed(_)));
         failed.is_some_and(|cause| cause.rank.map(Rank) == self.rank)
     }
 

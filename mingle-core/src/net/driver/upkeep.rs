@@ -90,12 +90,11 @@ impl Driver {
             return Ok(());
         }
         let jobs = self.jobs(&std::mem::take(&mut upkeep.listeners));
-        let is_deaf = self.links.multicasts() && !node.hears_itself();
         let tried = match self.tried() {
             Tried::Seeds if self.peers.seeds.is_empty() => Tried::NoSeedKnown,
             tried => tried,
         };
-        node.handle_wait(self.now(), QUIET, tried, jobs, is_deaf);
+        node.handle_wait(self.now(), QUIET, tried, jobs, self.links.multicasts());
         Ok(())
     }
 

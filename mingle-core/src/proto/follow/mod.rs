@@ -65,12 +65,13 @@ pub(crate) enum GaveUp {
 impl Follow {
     /// Starts to join the candidate, which was heard from `source`.
     pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
+        let first = shared.scale().first_repeat();
         let mut follow = Self {
             leader: Introduction { candidate: candidate.clone(), source },
             joined: false,
             heard: None,
             asks: 0,
-            backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
+            backoff: Backoff::new(first, LONGEST_REPEAT.max(first)),
             relays: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
             trouble: None,

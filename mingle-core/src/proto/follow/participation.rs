@@ -36,15 +36,14 @@ impl Participation {
     /// Starts to take part in the round, which forms this world. `is_proved` is whether this node has reached
     /// the master's own port already.
     pub(super) fn start(prepare: &Prepare, formed: Formed, is_proved: bool, shared: &mut Shared) -> Self {
-        let to_master = Partner::master(prepare.master, prepare.master_at);
-        let to_master = Some(to_master).filter(|_| prepare.master != shared.me() && !is_proved);
-        let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners.iter().copied()).collect();
+        let to_master = (!is_proved).then(|| Partner::master(prepare.master, prepare.master_at));
+        let partners = to_master.into_iter().chain(prepare.partners.iter().copied());
         shared.event(Event::Preparing { round: prepare.round });
         Self {
             round: prepare.round,
             master: prepare.master,
             formed,
-            proofs: PathProofs::start(&partners, shared),
+            proofs: PathProofs::start(partners, shared),
             has_answered: false,
             ready: false,
             bound: false,

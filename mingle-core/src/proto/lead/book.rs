@@ -28,19 +28,14 @@ pub(crate) struct Book {
 }
 
 /// A node that has joined.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(super) node: NodeInfo,
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
-    /// In a round: it has said that it is ready.
-    pub(super) is_ready: bool,
     /// It held up a round, and a standby has taken its seat.
     pub(super) replaced: bool,
-    /// It knows that the world has formed, or has left.
-    pub(super) done: bool,
 }
 
 impl Entry {
@@ -59,10 +54,6 @@ impl Book {
         self.entries.iter().map(|(&id, entry)| (id, entry))
     }
 
-    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = (NodeId, &mut Entry)> {
-        self.entries.iter_mut().map(|(&id, entry)| (id, entry))
-    }
-
     /// The members.
     pub(super) fn members(&self) -> impl Iterator<Item = (NodeId, &Entry)> {
         self.entries().filter(|(_, entry)| entry.seated)
@@ -77,16 +68,13 @@ impl Book {
         self.entries.get(&id)
     }
 
+    #[cfg(test)]
     pub(super) fn get_mut(&mut self, id: NodeId) -> Option<&mut Entry> {
         self.entries.get_mut(&id)
     }
 
     pub(crate) fn member(&self, id: NodeId) -> Option<&Entry> {
         self.get(id).filter(|entry| entry.seated)
-    }
-
-    pub(super) fn member_mut(&mut self, id: NodeId) -> Option<&mut Entry> {
-        self.get_mut(id).filter(|entry| entry.seated)
     }
 
     /// The hosts that were seated last.
@@ -128,9 +116,7 @@ impl Book {
             }
             Some(entry) => (entry.node, entry.differing) = (node, differing),
             None => {
-                let (seated, is_ready, replaced, done) = (false, false, false, false);
-                let entry = Entry { node, differing, seated, is_ready, replaced, done };
-                self.entries.insert(from, entry);
+                self.entries.insert(from, Entry { node, differing, seated: false, replaced: false });
             }
         }
     }

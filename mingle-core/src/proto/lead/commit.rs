@@ -1,5 +1,6 @@
 //! A round that has committed: the world has formed, and the leader stays until its members know it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::book::{Book, Entry};
@@ -31,6 +32,8 @@ pub(super) struct Committed {
     commit: Body,
     /// All are told, and not the master alone.
     tells_all: bool,
+    /// The nodes that know it, or have left.
+    done: BTreeSet<NodeId>,
 }
 
 impl Committed {
@@ -55,7 +58,8 @@ impl Committed {
             left_over: formed.left_over,
         });
         let commit = commit.encode();
-        let committed = Self { plan, formed, since: shared.now, commit, tells_all: false };
+        let (since, done) = (shared.now, BTreeSet::new());
+        let committed = Self { plan, formed, since, commit, tells_all: false, done };
         committed.tell(committed.plan.master, shared);
         committed
     }
@@ -77,19 +81,17 @@ impl Committed {
     /// Whether the master has yet to learn of the commit. As soon as the other nodes know of it, their jobs
     /// connect to the master's port; a master that does not know yet would take these connections for nodes'.
     fn awaits_master(&self, book: &Book, now: Time) -> bool {
-        let unaware = book.get(self.plan.master).is_some_and(|entry| !entry.done);
+        let unaware = book.get(self.plan.master).is_some() && !self.done.contains(&self.plan.master);
         unaware && now < self.since + MASTER_FIRST
     }
 
     /// Tells the others once the master knows, and notes who knows by now.
-    pub(super) fn go_on(&mut self, book: &mut Book, shared: &mut Shared) {
-        for (id, entry) in book.entries_mut() {
-            self.confirm(id, entry, shared);
-        }
+    pub(super) fn go_on(&mut self, book: &Book, shared: &mut Shared) {
+        book.entries().for_each(|(id, _)| self.confirm(id, shared));
         if !self.tells_all && !self.awaits_master(book, shared.now) {
             self.tells_all = true;
             let full = self.no_seat(shared);
-            for (id, entry) in book.entries().filter(|(_, entry)| !entry.done) {
+            for (id, entry) in book.entries().filter(|(id, _)| !self.done.contains(id)) {
                 if entry.seated {
                     self.tell(id, shared);
                 } else {
@@ -102,29 +104,32 @@ impl Committed {
 
     /// A node that has acknowledged what it was told knows it, and so does a node that accepts no connections
     /// since. A node that cannot be reached any more has ended.
-    fn confirm(&self, id: NodeId, entry: &mut Entry, shared: &mut Shared) {
+    fn confirm(&mut self, id: NodeId, shared: &mut Shared) {
         let is_told = self.tells_all || id == self.plan.master;
         let knows = shared.links.get(id).is_none_or(|Linked { link, .. }| {
             let has_read = link.session.is_read() || link.accepts_no_more();
             link.is_gone(shared.now) || (is_told && link.is_there() && has_read)
         });
-        if knows && !std::mem::replace(&mut entry.done, true) {
+        if knows && self.done.insert(id) {
             shared.links.set_addresses(id, &[]);
         }
     }
 
     /// Something has happened on the session with this node.
-    pub(super) fn look(&self, id: NodeId, book: &mut Book, shared: &mut Shared) {
-        let Some(entry) = book.get_mut(id).filter(|entry| !entry.done) else { return };
-        self.confirm(id, entry, shared);
-        if (entry.done && id == self.plan.master) || self.is_over(book, shared.now) {
+    pub(super) fn look(&mut self, id: NodeId, book: &Book, shared: &mut Shared) {
+        if book.get(id).is_none() || self.done.contains(&id) {
+            return;
+        }
+        self.confirm(id, shared);
+        if (id == self.plan.master && self.done.contains(&id)) || self.is_over(book, shared.now) {
             shared.timers.set(Timer::Round, shared.now);
         }
     }
 
     /// Whether all have confirmed, or have had their time; standbys only matter for a while.
     pub(super) fn is_over(&self, book: &Book, now: Time) -> bool {
-        let is_awaited = |entry: &Entry| !entry.done && (entry.seated || now < self.since + STANDBYS);
-        now >= self.since + LINGER || !book.entries().any(|(_, entry)| is_awaited(entry))
+        let matters = |entry: &Entry| entry.seated || now < self.since + STANDBYS;
+        let is_awaited = |(id, entry): (NodeId, &Entry)| !self.done.contains(&id) && matters(entry);
+        now >= self.since + LINGER || !book.entries().any(is_awaited)
     }
 }

@@ -26,7 +26,7 @@ use super::session::LOST;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
-use crate::wire::{Announce, Candidate, Count, Introduction, Message, Refusal, Said, Trouble, Welcome};
+use crate::wire::{Announce, Candidate, Count, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
 use call::Call;
 pub(crate) use plan::{RoundPlan, plan_round};
@@ -146,8 +146,6 @@ impl Lead {
                 shared.set_after(Timer::StepDown, STEP_DOWN);
             }
         }
-        let announce = self.announce(shared);
-        shared.send(source, from, &announce);
     }
 
     /// A session with this node is open.
@@ -330,10 +328,5 @@ impl Lead {
     /// This node leaves: its members look for another leader.
     pub(crate) fn dismiss(&self, shared: &mut Shared) {
         self.book.refuse_all(&Refusal::Closing, shared);
-    }
-
-    /// Sends the nodes that are still here to the leader that this node itself has joined.
-    pub(crate) fn redirect(&self, to: &Introduction, shared: &mut Shared) {
-        self.book.refuse_all(&Refusal::Redirect(to.clone()), shared);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct RoundPlan {
 
 /// The nodes of a full world, without ranks: this node and its members.
 pub(super) fn applicants(book: &Book, shared: &Shared) -> Vec<Applicant> {
-    let ends = |id| shared.links.get(id).and_then(|peer| peer.link.ends());
+    let ends = |id| shared.links.get(id).and_then(|peer| peer.link.ends);
     let own_traits = &shared.config.traits;
     let traits = Arc::clone(own_traits);
     let node = shared.node_info();
@@ -183,12 +183,7 @@ impl RoundPlan {
             reached.all().map(move |link| Partner { id, rank, path: path(link), own_port: address.port() })
         });
         // The path to the master's own port is proved in any case.
-        ways.filter(|way| !self.is_to_master(way.id, way.path)).collect()
-    }
-
-    /// Whether it is the path to the master's own port.
-    fn is_to_master(&self, partner: NodeId, path: SocketAddr) -> bool {
-        (partner, path) == (self.master, self.master_at)
+        ways.filter(|way| (way.id, way.path) != (self.master, self.master_at)).collect()
     }
 
     /// A broken path as messages name it.

@@ -1,5 +1,6 @@
 //! One round until it commits: the leader prepares, proves its own paths, and waits until all are ready.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::book::Book;
@@ -23,8 +24,8 @@ pub(super) struct Round {
     pub(super) formed: Formed,
     pub(super) proofs: PathProofs,
     pub(super) started: Time,
-    /// How many members are ready.
-    ready: u32,
+    /// The members that are ready.
+    pub(super) ready: BTreeSet<NodeId>,
     /// A node cannot prove all its paths.
     pub(super) failing: bool,
     /// The leader's own broken paths, if the world forms in spite of them.
@@ -43,13 +44,12 @@ impl Round {
                 shared.say(id, &Said::Prepare(prepare));
             }
         }
-        let mut partners = plan.partners(shared.me());
-        if plan.master != shared.me() {
-            partners.push(Partner::master(plan.master, plan.master_at));
-        }
+        let to_master = Partner::master(plan.master, plan.master_at);
+        let partners = plan.partners(shared.me()).into_iter().chain([to_master]);
         shared.set_after(Timer::Round, ASK);
-        let proofs = PathProofs::start(&partners, shared);
-        Self { plan, formed, proofs, started: shared.now, ready: 0, failing: false, excused: None }
+        let proofs = PathProofs::start(partners, shared);
+        let (started, ready) = (shared.now, BTreeSet::new());
+        Self { plan, formed, proofs, started, ready, failing: false, excused: None }
     }
 
     /// The members that have been silent for this long: they cannot be reached, or do not acknowledge.
@@ -63,21 +63,14 @@ impl Round {
     }
 
     /// Asks the members that are not ready whether they are there.
-    pub(super) fn ask(book: &Book, shared: &mut Shared) {
-        for (id, _) in book.entries().filter(|(_, entry)| entry.seated && !entry.is_ready) {
+    pub(super) fn ask(&self, book: &Book, shared: &mut Shared) {
+        for (id, _) in book.members().filter(|(id, _)| !self.ready.contains(id)) {
             if let Some(peer) = shared.links.get_mut(id).filter(|peer| peer.link.session.is_read()) {
                 peer.link.say_again(WELCOME);
             }
         }
         shared.timers.set(Timer::Welcome, shared.now);
         shared.set_after(Timer::Round, ASK);
-    }
-
-    /// A member is ready.
-    pub(super) fn on_ready(&mut self, from: NodeId, book: &mut Book) {
-        if let Some(entry) = book.member_mut(from) {
-            self.ready += u32::from(!std::mem::replace(&mut entry.is_ready, true));
-        }
     }
 
     /// A node cannot prove all its paths. The first to report that gives the others time to report the same.
@@ -97,15 +90,13 @@ impl Round {
 
     /// Whether all nodes are ready.
     pub(super) fn is_ready(&self) -> bool {
-        (self.proofs.are_proved() || self.excused.is_some()) && self.ready + 1 == self.plan.world()
+        (self.proofs.are_proved() || self.excused.is_some())
+            && u32::try_from(self.ready.len() + 1) == Ok(self.plan.world())
     }
 
     /// The nodes only try a formation, and each has proved its paths or said which are broken: all are ready.
-    pub(super) fn excuse(&mut self, book: &mut Book, me: NodeId) {
-        let members: Vec<NodeId> = book.members().map(|(id, _)| id).collect();
-        for id in members {
-            self.on_ready(id, book);
-        }
+    pub(super) fn excuse(&mut self, book: &Book, me: NodeId) {
+        self.ready = book.members().map(|(id, _)| id).collect();
         let named = |to: &BrokenTo| {
             let rank = self.plan.terms.roster.find(to.partner)?.rank;
             Some((rank, self.plan.broken(me, to)?))

@@ -14,7 +14,7 @@ use super::round::Round;
 use super::unfit::{self, Excluded, Planned};
 use crate::model::NodeId;
 use crate::proto::prove::PathProofs;
-use crate::proto::report::{Event, Failure, Formed};
+use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Answer, Part, Refusal, Trouble, UNREADY};
@@ -69,8 +69,8 @@ pub(super) enum Phase {
     Committed(Committed),
     /// No world can form, and all that have joined learn why until then.
     Ending(Refusal, Time),
-    /// All is sent.
-    Over(Result<Formed, Failure>),
+    /// All is sent, and this is the end.
+    Over(Event),
 }
 
 impl Rounds {
@@ -121,23 +121,10 @@ impl Lead {
         matches!(self.rounds.phase, Phase::Proving(_))
     }
 
-    /// The phase of a leader that does not collect members.
-    #[cfg(feature = "testing")]
-    pub(crate) fn phase(&self) -> Option<crate::proto::testing::Phase> {
-        use crate::proto::testing::Phase as Named;
-        match self.rounds.phase {
-            Phase::Collecting => None,
-            Phase::Proving(_) => Some(Named::Proving),
-            Phase::Committed(_) => Some(Named::Committed),
-            Phase::Ending(..) => Some(Named::Refusing),
-            Phase::Over(_) => Some(Named::Ended),
-        }
-    }
-
     /// How the leader has ended.
-    pub(crate) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
+    pub(crate) fn outcome(&self) -> Option<&Event> {
         match &self.rounds.phase {
-            Phase::Over(result) => Some(result),
+            Phase::Over(event) => Some(event),
             _ => None,
         }
     }
@@ -178,9 +165,6 @@ impl Lead {
             Ok((plan, formed)) => {
                 self.welcome_first(Time::MAX, shared);
                 self.rounds.started = plan.number;
-                for (_, entry) in self.book.entries_mut() {
-                    entry.is_ready = false;
-                }
                 shared.event(Event::Preparing { round: plan.number });
                 // Of two leaders whose seats are all taken at the same time, the worse yields to the better.
                 shared.timers.set_earlier(Timer::Call, shared.now);
@@ -239,8 +223,8 @@ impl Lead {
         match &mut self.rounds.phase {
             // All live, and some cannot get ready.
             Phase::Proving(round) if shared.now >= round.started + LONGEST => {
-                let unready = self.book.members().filter(|(_, entry)| !entry.is_ready);
-                let unready: Vec<NodeId> = unready.map(|(id, _)| id).collect();
+                let unready = self.book.members().map(|(id, _)| id).filter(|id| !round.ready.contains(id));
+                let unready: Vec<NodeId> = unready.collect();
                 self.rounds.void(shared);
                 self.welcome_first(shared.now, shared);
                 self.blame(unready, shared);
@@ -248,15 +232,15 @@ impl Lead {
             Phase::Proving(round) => {
                 let silent = round.silent_for(EXPEL, &self.book, shared);
                 if silent.is_empty() {
-                    Round::ask(&self.book, shared);
+                    round.ask(&self.book, shared);
                 } else {
                     self.expel(silent);
                 }
             }
             Phase::Committed(round) => {
-                round.go_on(&mut self.book, shared);
+                round.go_on(&self.book, shared);
                 if round.is_over(&self.book, shared.now) {
-                    self.rounds.phase = Phase::Over(Ok(round.formed.clone()));
+                    self.rounds.phase = Phase::Over(Event::Formed(round.formed.clone()));
                 }
             }
             Phase::Ending(refusal, until) => {
@@ -267,7 +251,7 @@ impl Lead {
                 if shared.now < *until && !self.book.entries().all(|(id, _)| knows(id)) {
                     shared.timers.set(Timer::Round, *until);
                 } else if let Some(failure) = shared.failure(refusal.clone(), shared.peer()) {
-                    self.rounds.phase = Phase::Over(Err(failure));
+                    self.rounds.phase = Phase::Over(Event::Failed(failure));
                 }
             }
             Phase::Collecting => self.fill_seats(shared),
@@ -284,7 +268,7 @@ impl Lead {
     pub(super) fn look_at_end(&mut self, id: NodeId, shared: &mut Shared) {
         match &mut self.rounds.phase {
             Phase::Ending(..) => shared.timers.set(Timer::Round, shared.now),
-            Phase::Committed(round) => round.look(id, &mut self.book, shared),
+            Phase::Committed(round) => round.look(id, &self.book, shared),
             _ => {}
         }
     }
@@ -295,7 +279,7 @@ impl Lead {
         match &part.answer {
             _ if round.plan.number != part.round => {}
             Answer::Ready => {
-                round.on_ready(from, &mut self.book);
+                round.ready.extend(self.book.member(from).map(|_| from));
                 self.all_proved(shared);
             }
             Answer::Broken(broken) => {
@@ -334,9 +318,9 @@ impl Lead {
         }
         let may_excuse = self.rounds.may_excuse || shared.config.tries && self.overdue;
         if may_excuse && broken.without_master().is_empty() {
-            let has_answered = |id, entry: &Entry| entry.is_ready || broken.has(id);
-            if self.book.members().all(|(id, entry)| has_answered(id, entry)) {
-                round.excuse(&mut self.book, shared.me());
+            let has_answered = |id: NodeId| round.ready.contains(&id) || broken.has(id);
+            if self.book.members().all(|(id, _)| has_answered(id)) {
+                round.excuse(&self.book, shared.me());
                 return self.all_proved(shared);
             }
             return Round::await_answers(shared);

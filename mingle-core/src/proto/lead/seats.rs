@@ -34,7 +34,7 @@ impl Lead {
             return Err(None);
         }
         // Nobody would reach it. Its interface may not be ready yet, and it joins anew once it is.
-        let ends = shared.links.get(from).and_then(|peer| peer.link.ends());
+        let ends = shared.links.get(from).and_then(|peer| peer.link.ends);
         if join.node.endpoints.are_loopback() && ends.is_some_and(|ends| !ends.remote.is_loopback()) {
             tracing::debug!(%from, "its host has no address yet that others reach");
             return Err(None);

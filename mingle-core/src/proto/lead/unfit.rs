@@ -65,7 +65,7 @@ impl Lead {
         let Some(failure) = shared.failure(refusal.clone(), shared.peer()) else { return };
         if nodes.contains(&shared.me()) {
             self.dismiss(shared);
-            self.rounds.phase = Phase::Over(Err(failure));
+            self.rounds.phase = Phase::Over(Event::Failed(failure));
             return;
         }
         for &id in &nodes {

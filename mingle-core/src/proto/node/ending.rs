@@ -66,13 +66,10 @@ impl Node {
         if let Some(Trouble::Broken(path)) = trouble {
             report.broken = Some(Box::new(path.clone()));
         }
-        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered()) {
-            if follow.joined {
-                (report.unreached, report.unanswered) = (None, None);
-            } else {
-                report.unreached =
-                    Some((follow.leader.candidate.peer(), follow.leader.candidate.endpoints.to_vec()));
-            }
+        // Whom this node has joined it has reached.
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered() && !follow.joined) {
+            let leader = &follow.leader.candidate;
+            report.unreached = Some((leader.peer(), leader.endpoints.to_vec()));
         }
         report
     }
@@ -134,11 +131,7 @@ impl Node {
         for trouble in std::mem::take(&mut self.lead.news) {
             self.hear_trouble(&trouble);
         }
-        if let Some(result) = self.lead.outcome() {
-            let event = match result.clone() {
-                Ok(formed) => Event::Formed(formed),
-                Err(failure) => Event::Failed(failure),
-            };
+        if let Some(event) = self.lead.outcome().cloned() {
             self.end(event);
         } else if self.lead.overdue {
             self.on_deadline();

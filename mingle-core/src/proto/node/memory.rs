@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::model::{BrokenPath, Elsewhere, HostName, Misfit, NodeId, Peer, RankRange, Unfit, WorldSize};
 use crate::proto::config::Config;
-use crate::proto::report::{Heard, OtherJob, Report, Tried};
+use crate::proto::report::{Heard, OtherJob, Report};
 use crate::proto::timer::Time;
 use crate::wire::{Candidate, Notice};
 
@@ -113,8 +113,6 @@ pub(super) struct Memory {
     /// The senders of datagrams of this job that were sealed with another secret or none.
     unauthentic: BTreeMap<IpAddr, Stranger>,
     pub(super) jobs: Vec<OtherJob>,
-    /// How this node has looked for others, where that is not as at the start.
-    pub(super) tried: Option<Tried>,
     /// A multicast of this node has come back to it.
     pub(super) hears_itself: bool,
     /// This host drops the multicasts that it sends itself.
@@ -307,15 +305,6 @@ impl Memory {
         *count >= FOREIGN.0 && now >= *since + FOREIGN.1
     }
 
-    /// Other jobs form on the link. Of one world's size, and with few nodes, one may have a mistaken name.
-    pub(super) fn jobs(&mut self, mut jobs: Vec<OtherJob>, world: WorldSize) {
-        jobs.retain(|job| match &job.notice {
-            Notice::Open { world: of, .. } => *of == world && !job.is_own,
-            Notice::Sealed(_) => false,
-        });
-        self.jobs = jobs;
-    }
-
     /// A candidate leads on, and this node follows another or leads itself. Returns whether it has done so
     /// for [`APART`] by now, and nothing else is known to keep it away.
     pub(super) fn apart(&mut self, candidate: &Candidate, now: Time) -> bool {
@@ -431,7 +420,7 @@ impl Memory {
             missing,
             absent,
             misfits,
-            tried: self.tried.unwrap_or(config.tried),
+            tried: config.tried,
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
             has_ipv6_alone: config.node.endpoints.are_ipv6(),
@@ -449,12 +438,14 @@ impl Memory {
         }
     }
 
-    /// The other jobs, of which the nodes could be those that are missing here.
+    /// The other jobs; where nodes of this job were heard, those of which the nodes could be those that are
+    /// missing here: one of the same world's size, and with few nodes, may have a mistaken name.
     fn missing_jobs(&self, here: u32, world: WorldSize) -> Vec<OtherJob> {
         let missing = world.max().get().saturating_sub(here.max(1));
         let fits = |job: &&OtherJob| match &job.notice {
-            Notice::Open { joined, .. } => here <= 1 || *joined <= missing,
-            Notice::Sealed(_) => here <= 1,
+            _ if self.is_empty() => true,
+            Notice::Open { world: of, joined, .. } => *of == world && !job.is_own && *joined <= missing,
+            Notice::Sealed(_) => false,
         };
         self.jobs.iter().filter(fits).cloned().collect()
     }

@@ -194,14 +194,6 @@ impl Node {
 
     /// This node has heard that a node cannot be seated: all that have joined it learn it.
     pub(super) fn learn_misfit(&mut self, misfit: &Misfit) {
-        let is_news = self.hear_misfit(misfit);
-        if self.leads() {
-            self.lead.tell_of(misfit, is_news, &mut self.shared);
-        }
-    }
-
-    /// A node cannot be seated beside this one. Returns whether that is news.
-    fn hear_misfit(&mut self, misfit: &Misfit) -> bool {
         // A node that was apart learns it as well.
         let is_own = misfit.is_apart() && self.shared.config.node.endpoints.contains(&misfit.address);
         let is_news = !is_own && self.memory.misfit(misfit);
@@ -212,7 +204,9 @@ impl Node {
             self.memory.elsewhere = elsewhere.clone().or(self.memory.elsewhere.take());
             self.shared.event(Event::Warning(Warning::Misfit { node, ours, elsewhere }));
         }
-        is_news
+        if self.leads() {
+            self.lead.tell_of(misfit, is_news, &mut self.shared);
+        }
     }
 
     /// The leader, this node or another, knows what keeps the world from forming.
@@ -245,7 +239,7 @@ impl Node {
         let follows = match &self.follow {
             Some(follow) => seek.changes_leader(candidate, source, learned, follow, shared),
             None if seek.may_lead(shared) => seek.yields_to(candidate, source, learned, &self.lead, shared),
-            None => !seek.is_blocked(candidate.id, shared),
+            None => !seek.blocklist.contains(candidate.id, shared.now),
         };
         if follows {
             self.follow(candidate, source);
@@ -258,14 +252,29 @@ impl Node {
         self.hear_at(&solicit.host, from, source, &[]);
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         match &self.follow {
+            // Its leader evidently has not heard a node that asks all, or that has not heard its leader.
             Some(follow) if follow.joined => {
-                seek.answer_as_member(from, source, to_all, follow, shared);
+                if !to_all || seek.rivals.is_unaware(from, Learned::ByItself, shared.now) {
+                    shared.send(source, from, &Message::Hint(follow.leader.clone()));
+                }
             }
             Some(_) => {}
-            None if !seek.may_lead(shared) => seek.answer_as_seeker(from, source, recipient, shared),
+            None if !seek.may_lead(shared) => match recipient {
+                // The sender may have a leader, and this node, its seed, need not know it.
+                Recipient::Anyone => shared.send(source, from, &shared.solicit()),
+                Recipient::All => seek.put_solicit_off(shared),
+                Recipient::This => {}
+            },
             None if !seek.announced || self.lead.has_committed() => {}
-            None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
-            None => seek.answer_as_leader(from, source, to_all, &self.lead, shared),
+            None => {
+                if recipient == Recipient::This {
+                    self.lead.on_solicit(from, source, shared);
+                }
+                shared.send(source, from, &self.lead.announce(shared));
+                if to_all {
+                    seek.call_newcomers(shared);
+                }
+            }
         }
     }
 }

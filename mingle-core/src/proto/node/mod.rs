@@ -216,7 +216,7 @@ impl Node {
         self.at(now);
         for timer in [Timer::GiveUpLeader, Timer::StepDown, Timer::InDoubt] {
             // This process was stopped past the deadline, so silence is no evidence against the peers.
-            if self.shared.timers.slept_through(timer, now) {
+            if self.shared.timers.get(timer).is_some_and(|at| was_stopped(at, now)) {
                 self.shared.set_after(timer, GRACE);
             }
         }
@@ -249,7 +249,8 @@ impl Node {
     /// writes to new addresses at once.
     pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
         self.at(now);
-        if !self.shared.set_seeds(seeds) || self.ended {
+        let own = &self.shared.config.node.endpoints;
+        if !self.shared.seeds.replace(seeds, own) || self.ended {
             return;
         }
         self.shared.timers.set(Timer::AskSeeds, self.shared.now);
@@ -259,27 +260,22 @@ impl Node {
     }
 
     /// This node has waited for `after`, and looks for others by the means in `tried`. `jobs` form on the
-    /// link beside its job; if `is_deaf`, this host drops its own multicasts. The report names each of these
-    /// jobs, or, where nodes of this job were heard, those that have the same size and no more nodes than are
-    /// missing here, since their nodes may have been meant for this job. The user learns which nodes are here
-    /// and, if this node is still alone, why it may be alone.
+    /// link beside its job; if it `multicasts` and has heard none of its own, this host drops them. The
+    /// report names each of these jobs, or, where nodes of this job were heard, those that have the same size
+    /// and no more nodes than are missing here, since their nodes may have been meant for this job. The user
+    /// learns which nodes are here and, if this node is still alone, why it may be alone.
     pub(crate) fn handle_wait(
         &mut self,
         now: Time,
         after: Duration,
         tried: Tried,
         jobs: Vec<OtherJob>,
-        is_deaf: bool,
+        multicasts: bool,
     ) {
         self.at(now);
-        let memory = &mut self.memory;
-        let is_silent = memory.is_empty();
-        if is_silent {
-            (memory.tried, memory.jobs, memory.is_deaf) = (Some(tried), jobs, is_deaf);
-        } else {
-            memory.jobs(jobs, self.shared.config.world);
-        }
-        let joined = self.joined();
+        self.shared.config.tried = tried;
+        (self.memory.jobs, self.memory.is_deaf) = (jobs, multicasts && !self.memory.hears_itself);
+        let (is_silent, joined) = (self.memory.is_empty(), self.joined());
         // Where all are here, a round or a last call decides.
         if self.ended || (joined >= self.shared.config.world.min().get() && !is_silent) {
             return;
@@ -295,11 +291,6 @@ impl Node {
         if is_news {
             self.shared.event(Event::Warning(Warning::Waiting { after, report: Box::new(report) }));
         }
-    }
-
-    /// Whether this node has received a multicast of its own.
-    pub fn hears_itself(&self) -> bool {
-        self.memory.hears_itself
     }
 
     /// Another node is about to replace this node. The members of this node look for the new node at once,

@@ -28,17 +28,11 @@ impl Node {
         })
     }
 
-    /// A connection is open, and both hellos have been read: this process has said `own_number`, and the
-    /// other `number`.
-    pub fn handle_opened(
-        &mut self,
-        now: Time,
-        peer: NodeId,
-        way: Way,
-        conn: ConnId,
-        (own_number, number): (u64, u64),
-    ) {
+    /// A connection is open, and both hellos have been read, with the numbers of this process and of the
+    /// other.
+    pub fn handle_opened(&mut self, now: Time, peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64)) {
         self.at(now);
+        let (own_number, number) = numbers;
         let is_known = self.shared.links.has(peer);
         let is_late = own_number != self.shared.links.number_for(peer);
         if self.ended || is_late || (!is_known && matches!(way, Way::Dialled(_))) {
@@ -51,7 +45,7 @@ impl Node {
             self.shared.links.add(self.shared.now, peer, Vec::new(), ());
         }
         if let Way::Accepted(_) = way {
-            self.shared.set_unreached(false);
+            self.shared.unreached = false;
             self.memory.unconnectable = None;
         }
         self.shared.links.opened(self.shared.now, peer, way, conn, number);
@@ -69,8 +63,8 @@ impl Node {
         let is_stranger = |id: &NodeId| !self.lead.knows(*id) && !self.follows(*id);
         let mut strangers: BTreeMap<Option<IpAddr>, Vec<(Time, NodeId)>> = BTreeMap::new();
         for (&id, peer) in self.shared.links.iter().filter(|(id, _)| is_stranger(id)) {
-            let at = peer.link.ends().map(|ends| ends.remote);
-            strangers.entry(at).or_default().push((peer.link.there_since(), id));
+            let at = peer.link.ends.map(|ends| ends.remote);
+            strangers.entry(at).or_default().push((peer.link.there_since, id));
         }
         if strangers.values().map(Vec::len).sum::<usize>() < most {
             return;

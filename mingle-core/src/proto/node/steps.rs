@@ -90,7 +90,7 @@ impl Node {
         if act(follow, &mut self.shared) {
             self.seek.blocklist.forgive(follow.leader_id());
             self.memory.joined(follow.leader_id());
-            self.lead.redirect(&follow.leader, &mut self.shared);
+            self.lead.book.refuse_all(&Refusal::Redirect(follow.leader.clone()), &mut self.shared);
         }
     }
 
@@ -221,7 +221,7 @@ impl Node {
         self.shared.event(Event::Warning(Warning::Unconnectable { endpoint, elsewhere }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
-        self.shared.set_unreached(true);
+        self.shared.unreached = true;
         self.lead.dismiss(&mut self.shared);
         self.lead.clear(&mut self.shared);
         self.seek.start(&mut self.shared);

@@ -106,10 +106,10 @@ enum Probe {
 }
 
 impl PathProofs {
-    /// Starts to prove the paths to these partners.
-    pub(crate) fn start(partners: &[Partner], shared: &mut Shared) -> Self {
-        let others = partners.iter().filter(|partner| partner.id != shared.me());
-        let path = |partner: &Partner| ((partner.id, partner.path), PathProof::new(*partner, shared.now));
+    /// Starts to prove the paths to these partners. A node reaches itself, and is no partner of its own.
+    pub(crate) fn start(partners: impl IntoIterator<Item = Partner>, shared: &mut Shared) -> Self {
+        let others = partners.into_iter().filter(|partner| partner.id != shared.me());
+        let path = |partner: Partner| ((partner.id, partner.path), PathProof::new(partner, shared.now));
         let mut proofs = Self {
             by_partner: others.map(path).collect(),
             by_dial: BTreeMap::new(),

@@ -37,7 +37,7 @@ impl Blocklist {
         }
     }
 
-    pub(super) fn contains(&self, id: NodeId, now: Time) -> bool {
+    pub(crate) fn contains(&self, id: NodeId, now: Time) -> bool {
         self.0.get(&id).is_some_and(|blocked| now < blocked.until)
     }
 

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use rand::RngExt;
 
-use super::{ElectionKey, Learned, Seek};
-use crate::model::NodeId;
+use super::{Learned, Seek, is_better};
 use crate::proto::follow::Follow;
 use crate::proto::lead::Lead;
 use crate::proto::shared::Shared;
@@ -17,10 +16,6 @@ use crate::wire::{Candidate, Introduction, Message};
 const TELL_BETTER: u32 = 8;
 
 impl Seek {
-    pub(crate) fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
-        self.blocklist.contains(id, shared.now)
-    }
-
     /// Whether this node only listens so far, in a world whose nodes do not all announce themselves at once.
     fn only_listens(&self, shared: &Shared) -> bool {
         !self.announced && shared.scale().is_large()
@@ -35,7 +30,7 @@ impl Seek {
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile.
         let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.overdue))?;
-        (ElectionKey::of(&best) > ElectionKey::of(&lead.candidate(shared))).then_some((best, source))
+        (is_better(&best, &lead.candidate(shared))).then_some((best, source))
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best
@@ -44,7 +39,7 @@ impl Seek {
     /// appears. And the leader would rarely become the master, which costs each node a second connection.
     fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
         match &mut self.best {
-            Some((best, _)) if ElectionKey::of(candidate) <= ElectionKey::of(best) => {}
+            Some((best, _)) if !is_better(candidate, best) => {}
             Some(best) => *best = (candidate.clone(), source),
             None => {
                 self.best = Some((candidate.clone(), source));
@@ -66,10 +61,10 @@ impl Seek {
         lead: &Lead,
         shared: &mut Shared,
     ) -> bool {
-        if ElectionKey::of(candidate) > ElectionKey::of(&lead.candidate(shared)) {
+        if is_better(candidate, &lead.candidate(shared)) {
             // A round is void for a candidate that this node can join, as far as it knows.
             let holds = lead.is_proving() && (lead.overdue || self.blocklist.knows(candidate.id));
-            if self.is_blocked(candidate.id, shared) || lead.is_decided() || holds {
+            if self.blocklist.contains(candidate.id, shared.now) || lead.is_decided() || holds {
                 return false;
             }
             let is_fresh = !candidate.explicit && candidate.members <= 1;
@@ -95,6 +90,9 @@ impl Seek {
     }
 
     /// A candidate is known to a node that follows. Returns whether to follow it instead of the leader.
+    ///
+    /// A member introduces it and its leader to each other, where they have evidently not heard each other:
+    /// the worse is to follow the better, and if it cannot, both are to know.
     pub(crate) fn changes_leader(
         &mut self,
         candidate: &Candidate,
@@ -106,38 +104,15 @@ impl Seek {
         if follow.leader_id() == candidate.id || follow.in_round() {
             return false;
         }
+        let is_better = is_better(candidate, &follow.leader.candidate);
         if !follow.joined {
-            let is_better = ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate);
-            return is_better && !self.is_blocked(candidate.id, shared);
+            return is_better && !self.blocklist.contains(candidate.id, shared.now);
         }
-        self.introduce(candidate, source, learned, follow, shared);
-        false
-    }
-
-    /// The leader sends this node to another candidate. Returns whether to follow that one.
-    pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
-        let is_better = ElectionKey::of(&to.candidate) > ElectionKey::of(&follow.leader.candidate);
-        let is_other = to.candidate.id != shared.me();
-        is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
-    }
-
-    /// A member that learns of another candidate introduces that and its leader to each other, where they
-    /// have evidently not heard each other: the worse is to follow the better, and if it cannot, both are to
-    /// know.
-    fn introduce(
-        &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
-        learned: Learned,
-        follow: &Follow,
-        shared: &mut Shared,
-    ) {
         // The leader hears other nodes' hints as well, except the answers of this node's seeds.
         let is_known = learned == Learned::ByAnother && shared.seeds.is_empty();
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
-            return;
+            return false;
         }
-        let is_better = ElectionKey::of(candidate) > ElectionKey::of(&follow.leader.candidate);
         // The better only has to know; of many members some tell it.
         let members = follow.progress.as_ref().map_or(1, |progress| progress.joined.max(1));
         let tells_better = shared.rng.random_range(0..members) < TELL_BETTER;
@@ -148,5 +123,13 @@ impl Seek {
         if !is_better || tells_better {
             shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
         }
+        false
+    }
+
+    /// The leader sends this node to another candidate. Returns whether to follow that one.
+    pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
+        let is_better = is_better(&to.candidate, &follow.leader.candidate);
+        let is_other = to.candidate.id != shared.me();
+        is_better && is_other && !self.blocklist.contains(to.candidate.id, shared.now) && !follow.is_ready()
     }
 }

@@ -2,7 +2,6 @@
 //! candidates it ignores. The state here belongs to no leader and no follower; what follows from a choice is
 //! [`Node`](super::Node)'s to do.
 
-mod answer;
 mod blocklist;
 mod choose;
 mod election;
@@ -19,11 +18,12 @@ use super::backoff::Backoff;
 use super::follow::Follow;
 use super::lead::Lead;
 use super::report::Event;
+use super::scale::FIRST_REPEAT;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::wire::Candidate;
+use crate::wire::{Candidate, Message};
 use blocklist::Blocklist;
-pub(crate) use election::ElectionKey;
+use election::is_better;
 use rivals::Rivals;
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
@@ -31,6 +31,10 @@ use rivals::Rivals;
 const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 /// How often a member asks its seeds.
 const ASK_SEEDS: Duration = Duration::from_secs(1);
+/// Between two hints by multicast, by any members, that a leader exists.
+const RELAY: Duration = Duration::from_secs(2);
+/// Between two announces by multicast of a leader in a large world, because newcomers announce themselves.
+const NEWCOMERS: Duration = Duration::from_millis(10);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
@@ -49,7 +53,7 @@ pub(crate) struct Seek {
     /// Until when this node leaves leading to others.
     stepped_down_until: Time,
     pub(crate) blocklist: Blocklist,
-    rivals: Rivals,
+    pub(crate) rivals: Rivals,
     /// How often this node's own solicit may still be put off.
     put_off: u32,
     /// When a member, this node or another, last multicast a hint to the leader.
@@ -73,7 +77,7 @@ impl Seek {
     pub(crate) fn new(shared: &mut Shared) -> Self {
         // In a small world the first question is not put off: nobody else may ask so that this node hears it.
         let put_off = if shared.scale().is_large() { draw_put_off(shared) } else { 0 };
-        Self { calls: Backoff::up_to(LONGEST_REPEAT), put_off, ..Self::default() }
+        Self { calls: Backoff::new(FIRST_REPEAT, LONGEST_REPEAT), put_off, ..Self::default() }
     }
 
     /// Starts to look for the others: by announcing where this node may lead, else by soliciting.
@@ -134,6 +138,35 @@ impl Seek {
         shared.set_repeat(Timer::Call, &mut self.calls);
         if shared.now < self.stepped_down_until {
             shared.timers.set_earlier(Timer::Call, self.stepped_down_until);
+        }
+    }
+
+    /// A newcomer has announced itself, and others listen before they do: in a large world they hear this
+    /// leader at once, or each of them would announce itself to all. But for a leader that waits until it
+    /// follows the best that it has heard: its next call is that step.
+    pub(crate) fn call_newcomers(&self, shared: &mut Shared) {
+        if shared.scale().is_large() && self.best.is_none() {
+            let at = self.called.map_or(shared.now, |at| shared.now.max(at + NEWCOMERS));
+            shared.timers.set_earlier(Timer::Call, at);
+        }
+    }
+
+    /// A member's leader was silent, and is asked by unicast. Others may not have found it: multicasts a hint
+    /// to it, unless another member has just done so.
+    pub(crate) fn relay(&mut self, follow: &Follow, shared: &mut Shared) {
+        if follow.waits() && self.relayed.is_none_or(|at| shared.now >= at + RELAY) {
+            self.relayed = Some(shared.now);
+            shared.multicast(&Message::Hint(follow.leader.clone()));
+        }
+    }
+
+    /// Another node has just asked for a leader, so that this node need not (Trickle, RFC 6206). A node that
+    /// put its own solicit off for ever would never be heard, and the others could not name it at their
+    /// deadline.
+    pub(crate) fn put_solicit_off(&mut self, shared: &mut Shared) {
+        if let Some(left) = self.put_off.checked_sub(1) {
+            self.put_off = left;
+            shared.set_repeat(Timer::Call, &mut self.calls);
         }
     }
 

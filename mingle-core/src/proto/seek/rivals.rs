@@ -16,13 +16,13 @@ const PERSONAL: Duration = Duration::from_millis(100);
 
 /// When each rival was first heard, and when it was last given a hint.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rivals(BTreeMap<NodeId, (Time, Option<Time>)>);
+pub(crate) struct Rivals(BTreeMap<NodeId, (Time, Option<Time>)>);
 
 impl Rivals {
     /// Whether the node needs a hint now: it still calls to all although this node has had a leader for a
     /// while, and has had no hint for a second. The leader does not hear what it sends to this node
     /// personally: such a node gets its hint at once, and ten a second.
-    pub(super) fn is_unaware(&mut self, id: NodeId, learned: Learned, now: Time) -> bool {
+    pub(crate) fn is_unaware(&mut self, id: NodeId, learned: Learned, now: Time) -> bool {
         let (patience, pause) = match learned {
             Learned::Personally => (Duration::ZERO, PERSONAL),
             Learned::ByItself | Learned::ByAnother => (UNAWARE, UNAWARE),

@@ -65,7 +65,7 @@ struct State {
 
 impl State {
     fn new(budget: Budget, to_say: [&[u8]; 2]) -> Self {
-        let ends = [Role::Leader, Role::Member].map(|role| SessionEnd::new(role, PATIENCE));
+        let ends = [true, false].map(|closes| SessionEnd::new(closes, PATIENCE));
         let mut state = Self {
             now: Time::ZERO,
             budget,

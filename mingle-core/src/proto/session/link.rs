@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::{Impossible, LOST, Role, SessionEnd, SessionOutput};
+use super::{Impossible, LOST, SessionEnd, SessionOutput};
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame, kind_of};
 
@@ -72,7 +72,7 @@ pub(crate) enum Presence {
 pub(crate) struct PeerLink {
     pub(crate) session: SessionEnd,
     /// Names this end's session: the other process begins anew where it has heard another number.
-    own_number: u64,
+    pub(super) own_number: u64,
     other_number: Option<u64>,
     addresses: Vec<SocketAddr>,
     /// Which of the addresses is dialled next.
@@ -82,17 +82,17 @@ pub(crate) struct PeerLink {
     is_at_home: bool,
     /// Where the process has answered a dial last, or from where it has dialled first. At another address
     /// another host may refuse: each network has its own 10.0.0.1.
-    met: Option<IpAddr>,
+    pub(crate) met: Option<IpAddr>,
     /// Where the dials under way go.
     dialled: BTreeMap<DialId, SocketAddr>,
     /// The open connections, and where those go that this process has dialled.
-    connections: Vec<(ConnId, Option<SocketAddr>)>,
+    pub(super) connections: Vec<(ConnId, Option<SocketAddr>)>,
     /// The ends of the last connection that the process has dialled.
-    ends: Option<Ends>,
+    pub(crate) ends: Option<Ends>,
     /// Since the process was heard last.
     refusals: Refusals,
-    /// Since when a connection is open, if one is.
-    there_since: Time,
+    /// Since when a connection is open, or was last.
+    pub(crate) there_since: Time,
     /// What was said last of each kind.
     said: BTreeMap<u8, Body>,
     /// When the other end has closed a connection, if none has opened since.
@@ -120,9 +120,9 @@ struct Refusals {
 
 impl PeerLink {
     /// A link to a process to which no connection is open.
-    pub(crate) fn new(role: Role, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
+    pub(crate) fn new(closes: bool, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
         Self {
-            session: SessionEnd::new(role, PATIENCE),
+            session: SessionEnd::new(closes, PATIENCE),
             own_number: number,
             addresses,
             there_since: now,
@@ -131,22 +131,9 @@ impl PeerLink {
         }
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.own_number
-    }
-
     /// Whether anything was said or read, or may have been dialled.
     pub(crate) fn has_begun(&self) -> bool {
         self.session.last > 0 || self.session.read > 0 || !self.addresses.is_empty()
-    }
-
-    pub(crate) fn into_connections(self) -> impl Iterator<Item = ConnId> {
-        self.connections.into_iter().map(|(conn, _)| conn)
-    }
-
-    /// The ends of the last connection that the process has dialled.
-    pub(crate) fn ends(&self) -> Option<Ends> {
-        self.ends
     }
 
     /// Whether a connection is open that this process has dialled to this address.
@@ -154,15 +141,10 @@ impl PeerLink {
         self.connections.iter().any(|(_, to)| *to == Some(address))
     }
 
-    /// Since when a connection is open, or was last.
-    pub(crate) fn there_since(&self) -> Time {
-        self.there_since
-    }
-
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
         if self.addresses != addresses {
             if self.addresses.is_empty() {
-                self.session.dial_at_once();
+                self.session.dials_at_once = true;
             }
             self.addresses = addresses.to_vec();
             self.next_address = self.first_address();
@@ -244,7 +226,7 @@ impl PeerLink {
             self.there_since = now;
             if !self.is_at_home && !self.addresses.is_empty() {
                 // It may be behind a router, or have dialled from another interface; or it is a stranger.
-                self.session.dial_beside();
+                self.session.dials_beside = true;
             }
         }
         self.connections.push((conn, to));
@@ -256,16 +238,6 @@ impl PeerLink {
                 self.session.say(now, body);
             }
         }
-    }
-
-    /// Where the process was met.
-    pub(crate) fn met(&self) -> Option<IpAddr> {
-        self.met
-    }
-
-    /// The process was met at this address.
-    pub(crate) fn met_at(&mut self, address: IpAddr) {
-        self.met = Some(address);
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
@@ -367,7 +339,7 @@ impl PeerLink {
 
     /// Since when the other process owes an acknowledgement.
     pub(crate) fn owes_since(&self) -> Option<Time> {
-        self.session.waits_since().map(|since| since.max(self.there_since))
+        self.session.waiting.iter().map(|frame| frame.since.max(self.there_since)).min()
     }
 
     /// When the process is lost, if it stays as it is, to what waits for so long for a process that is silent
@@ -440,7 +412,7 @@ mod tests {
 
     /// A link whose only connection has ended so, at second 1.
     fn ended(ending: Ending) -> PeerLink {
-        let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+        let mut link = PeerLink::new(false, 1, vec![THERE, ELSEWHERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 2);
         assert_eq!(link.presence(Time::ZERO), Presence::There);
         link.closed(Time::from_secs(1), ConnId(1), ending);
@@ -480,7 +452,7 @@ mod tests {
     #[test]
     fn a_process_that_closes_one_connection_and_resets_another_with_unread_bytes_has_ended() {
         for (closed, opens, is_dead) in [(950, false, true), (950, true, false), (0, false, false)] {
-            let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+            let mut link = PeerLink::new(false, 1, vec![THERE, ELSEWHERE], Time::ZERO);
             for conn in [1, 2] {
                 link.opened(Time::ZERO, accepted_from(THERE), ConnId(conn), 2);
             }
@@ -510,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_process_that_listens_as_long_as_it_lives_is_dead_if_it_refuses_and_owes_an_answer() {
-        let mut link = PeerLink::new(Role::Member, 1, vec![THERE, ELSEWHERE], Time::ZERO);
+        let mut link = PeerLink::new(false, 1, vec![THERE, ELSEWHERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 2);
         let is_dead = |link: &PeerLink, ms| link.listens_no_more(Time::from_millis(ms));
         refuse(&mut link, 100);
@@ -552,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_process_at_another_address_takes_no_name_of_a_process_that_is_there_or_has_just_gone() {
-        let mut link = PeerLink::new(Role::Member, 1, Vec::new(), Time::ZERO);
+        let mut link = PeerLink::new(false, 1, Vec::new(), Time::ZERO);
         link.opened(Time::ZERO, accepted_from(THERE), ConnId(1), 5);
         link.set_addresses(&[THERE]);
         let begins = |link: &PeerLink, second, way| !link.is_outdated(Time::from_secs(second), way, 6);
@@ -567,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_process_where_it_is_known_to_be_gets_its_name_back_whatever_number_a_stranger_has_said() {
-        let mut link = PeerLink::new(Role::Member, 1, vec![THERE], Time::ZERO);
+        let mut link = PeerLink::new(false, 1, vec![THERE], Time::ZERO);
         link.opened(Time::ZERO, accepted_from(ELSEWHERE), ConnId(1), 1 << 62);
         let is_outdated = |link: &PeerLink, way, number| link.is_outdated(Time::ZERO, way, number);
         assert!(is_outdated(&link, accepted_from(ELSEWHERE), 5), "an earlier session");
@@ -582,7 +554,7 @@ mod tests {
     fn a_process_that_has_come_from_elsewhere_is_dialled_where_it_is_known_to_be() {
         let now = Time::ZERO;
         for (from, is_dialled) in [(ELSEWHERE, true), (THERE, false)] {
-            let mut link = PeerLink::new(Role::Member, 1, vec![THERE], now);
+            let mut link = PeerLink::new(false, 1, vec![THERE], now);
             link.opened(now, accepted_from(from), ConnId(1), 5);
             let outputs: Vec<_> = std::iter::from_fn(|| link.poll_output()).collect();
             let dialled = outputs.iter().find_map(|(output, to)| match output {

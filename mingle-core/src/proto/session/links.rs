@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::link::{Ending, Failed, PeerLink, Way};
-use super::{Impossible, Role, SessionOutput};
+use super::{Impossible, SessionOutput};
 use crate::model::NodeId;
 use crate::proto::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame};
@@ -36,7 +36,7 @@ pub enum Order {
 }
 
 /// The links of one process, and what it knows of each other process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PeerLinks<P> {
     me: NodeId,
     /// The number of the session with a process that was never forgotten.
@@ -62,19 +62,10 @@ pub(crate) struct Linked<P> {
     pub(crate) known: P,
 }
 
-impl<P> PeerLinks<P> {
+impl<P: Default> PeerLinks<P> {
     /// The links of the process `me`. `number` is random.
     pub(crate) fn new(me: NodeId, number: u64) -> Self {
-        Self {
-            me,
-            number,
-            forgotten: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            connections: BTreeMap::new(),
-            due: BTreeSet::new(),
-            touched: BTreeSet::new(),
-            orders: VecDeque::new(),
-        }
+        Self { me, number, ..Self::default() }
     }
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&Linked<P>> {
@@ -109,18 +100,13 @@ impl<P> PeerLinks<P> {
     /// The number of this process's session with that one.
     pub(crate) fn number_for(&self, id: NodeId) -> u64 {
         let next = || self.forgotten.get(&id).map_or(self.number, |last| last.wrapping_add(1));
-        self.get(id).map_or_else(next, |peer| peer.link.number())
-    }
-
-    /// The two ends of a session must differ in which of them closes superfluous connections.
-    fn role(&self, id: NodeId) -> Role {
-        if self.me < id { Role::Leader } else { Role::Member }
+        self.get(id).map_or_else(next, |peer| peer.link.own_number)
     }
 
     /// Begins a session with a process that has these addresses. It is dialled when the link is next
     /// advanced.
     pub(crate) fn add(&mut self, now: Time, id: NodeId, addresses: Vec<SocketAddr>, known: P) {
-        let link = PeerLink::new(self.role(id), self.number_for(id), addresses, now);
+        let link = PeerLink::new(self.me < id, self.number_for(id), addresses, now);
         self.peers.insert(id, Linked { link, due: None, known });
         self.touched.insert(id);
     }
@@ -212,10 +198,10 @@ impl<P> PeerLinks<P> {
             }
             // A hello that is on its way may have the number of a session in which nothing has happened.
             if peer.link.has_begun() {
-                self.forgotten.insert(id, peer.link.number());
+                self.forgotten.insert(id, peer.link.own_number);
             }
             peer.due.map(|due| self.due.remove(&(due, id)));
-            for conn in peer.link.into_connections() {
+            for (conn, _) in peer.link.connections {
                 self.connections.remove(&conn);
                 self.orders.push_back(Order::Close(conn));
             }
@@ -256,7 +242,7 @@ impl<P> PeerLinks<P> {
     /// Carries out what a link wants.
     fn settle(&mut self, now: Time, id: NodeId) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let number = peer.link.number();
+        let number = peer.link.own_number;
         while let Some((output, to)) = peer.link.poll_output() {
             let order = match (output, to) {
                 (SessionOutput::Dial(dial), Some(to)) => Order::Dial { to, peer: id, dial, number },

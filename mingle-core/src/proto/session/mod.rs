@@ -39,7 +39,7 @@ use std::time::Duration;
 use super::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame, kind_of};
 pub use link::{Ending, Ends, Failed, Way};
-pub(crate) use link::{PATIENCE, PeerLink, Presence};
+pub(crate) use link::{PATIENCE, Presence};
 pub use links::Order;
 pub(crate) use links::{Linked, PeerLinks};
 
@@ -65,7 +65,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
 /// One end of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SessionEnd {
-    role: Role,
+    /// This end closes superfluous connections, which has the lower ID: the two open connections alike, and
+    /// order them differently, so that each could close the connection that the other keeps.
+    closes: bool,
     patience: Duration,
     /// The frames that the other process has not acknowledged, by number, at most one of a kind.
     waiting: Vec<Waiting>,
@@ -85,23 +87,13 @@ pub(crate) struct SessionEnd {
     dials: BTreeSet<DialId>,
     /// The last dial, and when it began.
     last_dial: Option<(DialId, Time)>,
-    /// The next dial waits for no former one.
+    /// The next dial waits for no former one, of which none could reach the other process.
     dials_at_once: bool,
-    /// A dial is due although a connection is open.
+    /// A dial is due although a connection is open: only there is the other process known to be itself.
     dials_beside: bool,
     /// The dials since the other process was heard last.
     attempts: u32,
     outputs: VecDeque<SessionOutput>,
-}
-
-/// Which end of the session this is, by the IDs of the two. They open connections alike, and order them
-/// differently, so only one end says which of them is superfluous: otherwise each could close the connection
-/// that the other keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Role {
-    Leader,
-    #[default]
-    Member,
 }
 
 /// What a session asks of its driver.
@@ -150,23 +142,13 @@ struct Connection {
 impl SessionEnd {
     /// A session with a process to which no connection is open yet. `patience` is how long the other process
     /// may take to acknowledge a batch before another connection is tried.
-    pub(crate) fn new(role: Role, patience: Duration) -> Self {
-        Self { role, patience, dials_at_once: true, ..Self::default() }
+    pub(crate) fn new(closes: bool, patience: Duration) -> Self {
+        Self { closes, patience, dials_at_once: true, ..Self::default() }
     }
 
     /// From now on the other process may take so long to acknowledge a batch.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
-    }
-
-    /// No dial until now could reach the other process: the next one is due.
-    pub(crate) fn dial_at_once(&mut self) {
-        self.dials_at_once = true;
-    }
-
-    /// A connection is open, and yet the other process is dialled: only there is it known to be itself.
-    pub(crate) fn dial_beside(&mut self) {
-        self.dials_beside = true;
     }
 
     /// The other process has begun anew: it has read nothing, and what its old connections bring is nobody's.
@@ -199,7 +181,7 @@ impl SessionEnd {
             read: 0,
             owes: false,
         });
-        if self.connections.len() > if self.role == Role::Leader { MOST } else { MOST_LEFT } {
+        if self.connections.len() > if self.closes { MOST } else { MOST_LEFT } {
             self.close_the_most_silent();
         }
         self.unwritten = Some(now);
@@ -266,11 +248,6 @@ impl SessionEnd {
         for connection in &mut self.connections {
             (connection.read, connection.owes) = (self.read, true);
         }
-    }
-
-    /// Since when the other process owes the acknowledgement of a frame.
-    pub(crate) fn waits_since(&self) -> Option<Time> {
-        self.waiting.iter().map(|frame| frame.since).min()
     }
 
     /// This process was stopped for so long, and has not read what the other one has sent meanwhile.
@@ -375,8 +352,7 @@ impl SessionEnd {
     /// last.
     fn superfluous(&self) -> impl Iterator<Item = &Connection> {
         let best = self.best();
-        let closes = self.role == Role::Leader;
-        self.connections.iter().filter(move |connection| closes && Some(connection.conn) != best)
+        self.connections.iter().filter(move |connection| self.closes && Some(connection.conn) != best)
     }
 
     /// The connection on which something was read last, of those that are open at the other end for certain:

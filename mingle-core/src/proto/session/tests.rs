@@ -65,7 +65,7 @@ impl Pair {
             now: Time::ZERO,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             loss,
-            ends: [Role::Leader, Role::Member].map(|role| SessionEnd::new(role, PATIENCE)),
+            ends: [true, false].map(|closes| SessionEnd::new(closes, PATIENCE)),
             stopped: [Time::ZERO; 2],
             is_dead: [false; 2],
             arrivals: BTreeMap::new(),
@@ -327,7 +327,7 @@ fn a_connection_that_one_end_alone_has_lost_is_replaced_without_waiting_for_the_
 fn two_ends_to_which_many_connections_open_in_another_order_keep_some_in_common() {
     let order: Vec<u64> = (1..=8).collect();
     let orders = [order.clone(), order.iter().rev().copied().collect()];
-    let mut kept = [Role::Leader, Role::Member].into_iter().zip(orders).map(|(role, order)| {
+    let mut kept = [true, false].into_iter().zip(orders).map(|(role, order)| {
         let mut session = SessionEnd::new(role, PATIENCE);
         for conn in order {
             session.opened(Time::ZERO, None, ConnId(conn));
@@ -341,7 +341,7 @@ fn two_ends_to_which_many_connections_open_in_another_order_keep_some_in_common(
 
 #[test]
 fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
-    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(true, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
     session.say(Time::ZERO, [1, 7].into());
     let before = format!("{session:?}");
@@ -403,7 +403,7 @@ fn a_lost_packet_delays_four_exchanges_by_the_patience_and_not_by_a_kernels_time
 
 #[test]
 fn all_that_is_said_in_one_turn_is_one_batch() {
-    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(true, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
     while session.poll_output().is_some() {}
     for kind in [1, 2] {
@@ -420,7 +420,7 @@ fn what_is_said_when_a_batch_is_acknowledged_late_is_written_and_needs_no_dial()
         let dials = outputs.iter().filter(|output| matches!(output, SessionOutput::Dial(_))).count();
         (outputs.len() - dials, dials)
     };
-    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(true, PATIENCE);
     session.opened(Time::ZERO, None, ConnId(1));
     session.say(Time::ZERO, [1, 0].into());
     assert_eq!(written(&mut session), (1, 0));
@@ -437,7 +437,7 @@ fn what_is_said_when_a_batch_is_acknowledged_late_is_written_and_needs_no_dial()
 #[test]
 fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
     let ms = Time::from_millis;
-    let mut session = SessionEnd::new(Role::Leader, PATIENCE);
+    let mut session = SessionEnd::new(true, PATIENCE);
     session.opened(ms(0), None, ConnId(1));
     // It is told something new faster than it can answer.
     for at in (0..5000).step_by(10) {
@@ -446,5 +446,5 @@ fn a_process_that_answers_owes_what_has_replaced_a_frame_from_then_on() {
             session.receive(ms(at), ConnId(1), Frame::acknowledgement(read)).unwrap();
         }
     }
-    assert!(!session.is_read() && session.waits_since() >= Some(ms(4900)), "{:?}", session.waits_since());
+    assert!(!session.is_read() && session.waiting[0].since >= ms(4900), "{:?}", session.waiting);
 }

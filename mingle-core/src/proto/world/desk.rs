@@ -8,7 +8,7 @@ use rand::RngExt as _;
 use super::lead::WorldLead;
 use super::{Action, Time, World, WorldChange};
 use crate::model::NodeId;
-use crate::proto::report::Failure;
+use crate::proto::report::{Event, Failure, Warning};
 use crate::wire::world::STATUS;
 use crate::wire::{Message, Refusal};
 
@@ -63,7 +63,7 @@ impl World {
             && self.other.replace(from).is_none()
         {
             // A datagram ends no command: anybody who may join the job could send it.
-            self.actions.push_back(Action::Report(WorldChange::AnotherWorld(from)));
+            self.shared.event(Event::Warning(Warning::AnotherWorld { from }));
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(generation(&mut world), 0);
         let number = world.answers(Time::ZERO, id(3), id(2)).unwrap();
         let ends = Ends { local: endpoint(2).ip(), remote: endpoint(3).ip() };
-        world.opened(Time::ZERO, id(3), Way::Accepted(ends), ConnId(1), number, 9);
+        world.opened(Time::ZERO, id(3), Way::Accepted(ends), ConnId(1), (number, 9));
         assert_eq!(generation(&mut world), 3, "another member is there");
     }
 
@@ -232,7 +232,8 @@ mod tests {
             let header = Header { sender: id(4), recipient: id(2) };
             world.handle_datagram(Time::ZERO, endpoint(4), &codec().encode(header, &running));
             let actions: Vec<Action> = std::iter::from_fn(|| world.poll_action()).collect();
-            let another = Action::Report(WorldChange::AnotherWorld(endpoint(4)));
+            let warning = Warning::AnotherWorld { from: endpoint(4) };
+            let another = Action::Output(Output::Event(Event::Warning(warning)));
             assert_eq!(actions.contains(&another), is_other, "{generation}");
         }
     }

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LOST, Presence, Process, Time, World};
+use super::{FAREWELL, LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
 use crate::proto::lead::{Applicant, Planned, plan_round};
 use crate::proto::scale::Scale;
-use crate::proto::session::{Linked, PeerLink};
+use crate::proto::session::Linked;
 use crate::wire::world::{
     ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
 };
@@ -51,11 +51,15 @@ const ASK_OTHERS: Duration = Duration::from_secs(1);
 const OBSERVERS: usize = 16;
 
 /// What a leader knows beside what its members say.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct WorldLead {
-    stage: Stage,
-    /// When this stage began.
+    phase: Phase,
+    /// When this phase began.
     since: Time,
+    /// The plan of the round that is under way, and as it is said.
+    plan: Option<(Arc<Plan>, Body)>,
+    /// Until then the first rank alone learns that the world has formed.
+    master_first: Option<Time>,
     /// When this node began to lead, or the world to run: the members may take a while to come.
     pub(super) begun: Time,
     /// When a member of the world that is over came back first.
@@ -89,15 +93,6 @@ pub(super) struct WorldLead {
     next: Option<Time>,
 }
 
-#[derive(Debug, Clone)]
-enum Stage {
-    /// Until the time that is given, the first rank alone learns of it.
-    Runs(Option<Time>),
-    Over(FirstCause),
-    Round(FirstCause, Arc<Plan>, Body),
-    Released,
-}
-
 /// A member as the leader sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemberView {
@@ -126,57 +121,36 @@ impl MemberView {
 impl WorldLead {
     /// The leader of a world that has just formed.
     pub(super) fn formed(now: Time) -> Self {
-        let stage = Stage::Runs(None);
-        Self {
-            stage,
-            since: now,
-            begun: now,
-            back: None,
-            again: now,
-            asked: None,
-            asks_others: None,
-            enters: false,
-            broken: BTreeMap::new(),
-            trouble: None,
-            failed: 0,
-            ways: 1,
-            failing: None,
-            gives_way: false,
-            frees: false,
-            counted: Time::ZERO,
-            shown: None,
-            next: None,
-        }
+        Self { since: now, begun: now, again: now, ..Self::default() }
     }
 
     /// The leader in the place of another one.
     fn succeed(reign: &Reign, over: Option<FirstCause>, now: Time) -> Self {
-        let stage = match (over, reign.phase) {
-            (_, Phase::Released) => Stage::Released,
-            (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
-            (None, Phase::Runs) => Stage::Runs(None),
+        let phase = match (over, reign.phase) {
+            (_, Phase::Released) | (None, Phase::Runs) => reign.phase,
+            (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Phase::Over(cause),
         };
-        Self { stage, ..Self::formed(now) }
+        Self { phase, ..Self::formed(now) }
     }
 
     /// Whether the world that this node leads runs.
     pub(super) fn leads_commands(&self) -> bool {
-        matches!(self.stage, Stage::Runs(_))
+        self.phase == Phase::Runs
     }
 
     /// Whether a round is under way, or has just ended well, and this node has yet to begin.
     pub(super) fn is_in_round(&self) -> bool {
-        self.enters || matches!(self.stage, Stage::Round(..))
+        self.enters || matches!(self.phase, Phase::Round(_))
     }
 
     /// This process was stopped for so long. Returns whether its round is void.
     pub(super) fn forgive(&mut self, stopped: Duration) -> bool {
         self.begun += stopped;
         self.since += stopped;
-        let Stage::Round(cause, ..) = self.stage else { return false };
+        let Phase::Round(cause) = self.phase else { return false };
         let is_void = stopped >= LOOKS;
         if is_void {
-            self.stage = Stage::Over(cause);
+            self.phase = Phase::Over(cause);
         }
         is_void
     }
@@ -184,8 +158,8 @@ impl WorldLead {
     /// Others have gone on without this node: a round under way is void.
     pub(super) fn give_way(&mut self) {
         self.gives_way = true;
-        if let Stage::Round(cause, ..) = self.stage {
-            self.stage = Stage::Over(cause);
+        if let Phase::Round(cause) = self.phase {
+            self.phase = Phase::Over(cause);
         }
     }
 
@@ -195,8 +169,7 @@ impl WorldLead {
             self.again = now + AGAIN;
         }
         self.broken.retain(|_, until| now < *until);
-        let paths = broken.into_iter().map(|(from, to)| (from.min(to), from.max(to)));
-        self.broken.extend(paths.map(|path| (path, now + LEFT_OUT)));
+        self.broken.extend(broken.into_iter().map(|path| (path, now + LEFT_OUT)));
     }
 
     /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
@@ -204,23 +177,14 @@ impl WorldLead {
     pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
         let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();
         let recent = self.broken.iter().filter(|(_, until)| now < **until).map(|(path, _)| path);
-        let mut broken: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        for (a, b) in recent.filter_map(|(a, b)| Some((*places.get(a)?, *places.get(b)?))) {
-            broken.entry(a).or_default().insert(b);
-            broken.entry(b).or_default().insert(a);
-        }
-        let mut out = BTreeSet::new();
-        while let Some((&worst, _)) = broken.iter().max_by_key(|(_, others)| others.len()) {
-            let others = broken.remove(&worst).unwrap_or_default();
-            if others.is_empty() {
-                break;
-            }
+        let paths = recent.filter_map(|(from, to)| Some([*places.get(from)?, *places.get(to)?]));
+        let (mut paths, mut out): (Vec<[usize; 2]>, _) = (paths.collect(), BTreeSet::new());
+        while !paths.is_empty() {
+            let mut ends = vec![0_usize; nodes.len()];
+            paths.iter().flatten().for_each(|end| ends[*end] += 1);
+            let worst = (0..nodes.len()).max_by_key(|at| ends[*at]).unwrap_or_default();
             out.insert(nodes[worst]);
-            for other in others {
-                if let Some(others) = broken.get_mut(&other) {
-                    others.remove(&worst);
-                }
-            }
+            paths.retain(|path| !path.contains(&worst));
         }
         out
     }
@@ -248,8 +212,8 @@ impl World {
         let over = said.filter(|cause| cause.end != End::Unknown).or(self.over);
         let lead = WorldLead::succeed(&self.reign, over, self.shared.now);
         // The former leader has found that this member is dead.
-        let gone = match lead.stage {
-            Stage::Over(FirstCause { rank: Some(rank), end: End::Gone }) if is_of_plan => plan.seat(rank),
+        let gone = match lead.phase {
+            Phase::Over(FirstCause { rank: Some(rank), end: End::Gone }) if is_of_plan => plan.seat(rank),
             _ => None,
         };
         let gone = gone.map(|seat| seat.id).filter(|id| !self.is_there(*id));
@@ -267,7 +231,7 @@ impl World {
         for seat in &seats {
             self.link_to(seat);
         }
-        if let Some(WorldLead { stage: Stage::Over(cause), .. }) = self.lead {
+        if let Some(WorldLead { phase: Phase::Over(cause), .. }) = self.lead {
             self.end_world(cause);
         }
     }
@@ -286,15 +250,14 @@ impl World {
         self.give_up_silent(&members, &mut lead);
         let members = loop {
             let members = self.members(&lead);
-            let next = match &lead.stage {
-                Stage::Runs(_) => self.decide_running(&members, &mut lead),
-                Stage::Over(cause) => self.decide_over(*cause, &members, &mut lead),
-                Stage::Round(cause, plan, _) => self.decide_round(*cause, &Arc::clone(plan), &mut lead),
-                Stage::Released => None,
+            let next = match lead.phase {
+                Phase::Runs => self.decide_running(&members, &mut lead),
+                Phase::Over(cause) => self.decide_over(cause, &members, &mut lead),
+                Phase::Round(cause) => self.decide_round(cause, &mut lead),
+                Phase::Released => None,
             };
-            let Some(stage) = next else { break members };
-            lead.stage = stage;
-            lead.since = self.shared.now;
+            let Some(phase) = next else { break members };
+            (lead.phase, lead.since) = (phase, self.shared.now);
         };
         self.reign = self.decided(&mut lead, &members, has_most);
         let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
@@ -354,7 +317,7 @@ impl World {
     /// Members come by themselves at first; those that do not are dialled.
     fn link_to_absent(&mut self, members: &[MemberView], lead: &mut WorldLead) {
         // Of a world that is over, a member that has not come may be the first cause.
-        let due = if matches!(lead.stage, Stage::Runs(_)) { lead.begun + LOST } else { lead.begun };
+        let due = if lead.leads_commands() { lead.begun + LOST } else { lead.begun };
         let is_absent = |member: &&MemberView| {
             !member.is_lost() && member.id != self.own.id && !self.peers.has(member.id)
         };
@@ -429,16 +392,15 @@ impl World {
     }
 
     /// Why the running world is over, if it is.
-    fn decide_running(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Option<Stage> {
-        let Stage::Runs(master_first) = &mut lead.stage else { return None };
+    fn decide_running(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Option<Phase> {
         let knows = members.first().is_none_or(|first| {
             let status = self.peers.get(first.id).and_then(|peer| peer.known.status.as_ref());
             first.is_lost()
                 || first.id == self.own.id
                 || status.is_some_and(|status| status.epoch >= self.epoch)
         });
-        master_first.take_if(|until| knows || self.shared.now >= *until);
-        if let Some(until) = *master_first {
+        lead.master_first.take_if(|until| knows || self.shared.now >= *until);
+        if let Some(until) = lead.master_first {
             lead.wake(self.shared.now, until);
         } else if std::mem::take(&mut lead.enters)
             && let Some(plan) = self.plan.clone()
@@ -449,8 +411,8 @@ impl World {
             return Some(self.over(cause, lead));
         }
         if members.iter().all(|member| member.command == Command::Succeeded) {
-            self.release();
-            return Some(Stage::Released);
+            self.farewell = Some(self.shared.now + FAREWELL);
+            return Some(Phase::Released);
         }
         let room =
             usize::try_from(self.shared.config.world.max().get()).unwrap_or(usize::MAX) > members.len();
@@ -470,13 +432,13 @@ impl World {
         None
     }
 
-    fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Stage {
+    fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Phase {
         if std::mem::take(&mut lead.enters) {
             // This node's command has not begun, and does not in this world.
             self.answer = None;
         }
         self.end_world(cause);
-        Stage::Over(cause)
+        Phase::Over(cause)
     }
 
     /// The commands stop. Once all that live have come back, the next world is planned.
@@ -485,13 +447,13 @@ impl World {
         cause: FirstCause,
         members: &[MemberView],
         lead: &mut WorldLead,
-    ) -> Option<Stage> {
+    ) -> Option<Phase> {
         let may_be_earlier =
             self.shared.now < self.over_since + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
         let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
         if let Some(earlier) = earlier.filter(|_| may_be_earlier) {
             self.end_world(earlier);
-            return Some(Stage::Over(earlier));
+            return Some(Phase::Over(earlier));
         }
         if self.has_left() || lead.gives_way {
             return None;
@@ -536,7 +498,8 @@ impl World {
         (self.proving, lead.failing) = (None, None);
         self.prove(plan.clone());
         let body = WorldSaid::Plan(plan.clone()).encode();
-        Some(Stage::Round(cause, Arc::new(plan), body))
+        lead.plan = Some((Arc::new(plan), body));
+        Some(Phase::Round(cause))
     }
 
     /// Asks again and again whether others have gone on without this node, while they may have.
@@ -661,8 +624,8 @@ impl World {
         let former: BTreeMap<NodeId, IpAddr> = seats.map(|seat| (seat.id, seat.address.ip())).collect();
         let applicant = |&id: &NodeId| {
             let (said, link) = (self.arrival_of(id)?, self.peers.get(id).map(|peer| &peer.link));
-            let session = link.and_then(PeerLink::met).or(former.get(&id).copied());
-            let met = link.and_then(PeerLink::ends).map(|ends| ends.local);
+            let session = link.and_then(|link| link.met).or(former.get(&id).copied());
+            let met = link.and_then(|link| link.ends).map(|ends| ends.local);
             let (node, traits) = (said.node.clone(), Arc::new(decode_traits(&said.traits)?));
             Some(Applicant { id, node, session, met, traits, is_former: former.contains_key(&id) })
         };
@@ -676,7 +639,8 @@ impl World {
     }
 
     /// The nodes of the plan prove their paths.
-    fn decide_round(&mut self, cause: FirstCause, plan: &Arc<Plan>, lead: &mut WorldLead) -> Option<Stage> {
+    fn decide_round(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Option<Phase> {
+        let (plan, _) = &lead.plan.clone()?;
         let (mut all_ready, mut have_answered) = (true, true);
         lead.wake(self.shared.now, (lead.since + ROUND).min(self.shared.now + LOOKS));
         let is_late = self.shared.now >= lead.since + ROUND;
@@ -719,10 +683,10 @@ impl World {
                 // By another way they may reach each other.
                 broken.clear();
             } else {
-                (lead.failed, lead.ways) = (0, 1);
+                (lead.failed, lead.ways) = (0, 0);
             }
             lead.learn(self.shared.now, broken);
-            return Some(Stage::Over(cause));
+            return Some(Phase::Over(cause));
         }
         all_ready.then(|| self.commit(plan, lead))
     }
@@ -753,30 +717,25 @@ impl World {
         (broken, path)
     }
 
-    fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Stage {
+    fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Phase {
         (self.reign.term, lead.begun) = (0, self.shared.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
         (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
         self.forget_former();
-        (lead.failed, lead.ways, lead.trouble) = (0, 1, None);
+        (lead.failed, lead.ways, lead.trouble) = (0, 0, None);
         (lead.asks_others, lead.back) = (None, None);
         let is_spare = |id: &NodeId| self.seat_of(*id).is_none() && self.is_there(*id);
         lead.broken.retain(|(a, b), _| is_spare(a) || is_spare(b));
-        Stage::Runs(Some(self.shared.now + MASTER_FIRST))
+        lead.master_first = Some(self.shared.now + MASTER_FIRST);
+        Phase::Runs
     }
 
     fn decided(&self, lead: &mut WorldLead, members: &[MemberView], has_most: bool) -> Reign {
         let plan = self.plan.as_ref();
-        let phase = match &lead.stage {
-            Stage::Runs(_) => Phase::Runs,
-            Stage::Over(cause) => Phase::Over(*cause),
-            Stage::Round(cause, ..) => Phase::Round(*cause),
-            Stage::Released => Phase::Released,
-        };
-        let (waiting, here, absent) = self.count(phase, lead, members);
-        let is_suspected = |member: &MemberView| {
-            !member.is_lost() && member.silent().is_some_and(|since| self.shared.now >= since + SUSPECT)
-        };
+        let (waiting, here, absent) = self.count(lead, members);
+        let is_suspected = |since: Time| self.shared.now >= since + SUSPECT;
+        let suspected = members.iter().filter(|member| !member.is_lost());
+        let suspected = suspected.filter(|member| member.silent().is_some_and(is_suspected));
         Reign {
             epoch: self.epoch,
             size: self.shared.config.world,
@@ -785,13 +744,9 @@ impl World {
             leader: self.own.clone(),
             is_cut_off: !has_most,
             round: plan.map(|plan| plan.round),
-            phase,
+            phase: lead.phase,
             rounds: self.rounds,
-            suspected: members
-                .iter()
-                .filter(|member| is_suspected(member))
-                .map(|member| member.rank)
-                .collect(),
+            suspected: suspected.map(|member| member.rank).collect(),
             waiting,
             here,
             absent,
@@ -803,10 +758,10 @@ impl World {
     /// How many nodes wait for a seat; and of a world that is over, how many are here for the next one and
     /// which ranks are not. Each node that comes changes that, and each change goes to all nodes, so changes
     /// are collected for a while.
-    fn count(&self, phase: Phase, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
+    fn count(&self, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
         let Reign { waiting, here, ref absent, .. } = self.reign;
         let told = (waiting, here, absent.clone());
-        let is_over = matches!(phase, Phase::Over(_) | Phase::Round(_));
+        let is_over = matches!(lead.phase, Phase::Over(_) | Phase::Round(_));
         let spares = self.spares();
         let (back, absent): (Vec<&MemberView>, Vec<&MemberView>) =
             members.iter().filter(|_| is_over).partition(|member| self.is_back(member));
@@ -819,7 +774,7 @@ impl World {
         if counted == told {
             return told;
         }
-        if phase == self.reign.phase && self.shared.now < due {
+        if lead.phase == self.reign.phase && self.shared.now < due {
             lead.wake(self.shared.now, due);
             return told;
         }
@@ -839,12 +794,9 @@ impl World {
     pub(super) fn tell_all(&mut self) {
         let Some(lead) = &self.lead else { return };
         let first = self.plan.as_ref().and_then(|plan| plan.seats().first()).map(|first| first.id);
-        let plan = match &lead.stage {
-            Stage::Round(_, plan, body) => Some((Arc::clone(plan), body.clone())),
-            _ => None,
-        };
-        let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
-        let leaves = self.has_left() && !matches!(lead.stage, Stage::Runs(_)) && self.has_heir();
+        let plan = lead.plan.clone().filter(|_| matches!(lead.phase, Phase::Round(_)));
+        let is_firsts_turn = lead.leads_commands() && lead.master_first.is_some();
+        let leaves = self.has_left() && !lead.leads_commands() && self.has_heir();
         let farewell = leaves.then(|| WorldSaid::Status(self.status()).encode());
         let to_members = WorldSaid::Reign(self.reign.clone()).encode();
         let to_others = self.reign_with_heirs(lead.frees);

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What several nodes may say of one thing is ordered: of two leaders the one of the later epoch counts, then
-//! the one that reaches most members, then the one of the later term ([`Standing`]). A node that reads of a
+//! the one that reaches most members, then the one of the later term ([`standing`]). A node that reads of a
 //! better leader than its own, or than itself, follows that leader. So two leaders last no longer than the
 //! network keeps them apart.
 
@@ -39,8 +39,8 @@ pub(crate) use super::session::{Ending, Failed, Way};
 use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::shared::Shared;
 use super::timer::Timers;
-use super::{ConnId, DialId, Formed, Time};
-use crate::model::{End, Lineage, Member, NodeId, WorldSize};
+use super::{Change, ConnId, DialId, Event, Formed, Time, Warning};
+use crate::model::{End, Lineage, Member, NodeId};
 use crate::wire::world::{
     Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status, WorldSaid,
 };
@@ -63,6 +63,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// What a [`World`] asks of its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is carried out at once")]
 pub(crate) enum Action {
     /// Do what a rendezvous asks for, too: send a datagram, prove a path, report an event.
     Output(Output),
@@ -80,17 +81,8 @@ pub(crate) enum WorldChange {
     Over(FirstCause),
     /// The world was over before, and this is the first cause.
     FirstCause(FirstCause),
-    /// The node of this rank is silent, or is there again.
-    Suspected(u32),
-    Back(u32),
-    /// Half of the members or fewer can be reached, and the commands run on.
-    CutOff,
-    /// The next world could not be planned, or a path was broken in its round.
-    Trouble(Refusal),
-    /// All commands have ended well.
-    Released,
-    /// The process at this address says that another world of the job runs.
-    AnotherWorld(SocketAddr),
+    /// This has changed in the world that runs.
+    Change(Change),
     /// No node that may lead lives, or others have gone on without this one: look for them as at the start.
     Lost,
     /// The others have read that this node leaves, or that all are released, or the time for that has passed.
@@ -119,7 +111,7 @@ pub(crate) struct World {
     /// Whether they are proved, until its world begins.
     answer: Option<RoundAnswer>,
     /// The cause of the end of `epoch`, as this node has reported it.
-    over: Option<FirstCause>,
+    pub(crate) over: Option<FirstCause>,
     /// When this node learned of that end.
     over_since: Time,
     /// What the leader that this node follows, or this node itself, has decided.
@@ -156,7 +148,7 @@ pub(crate) struct World {
 }
 
 /// Another process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Process {
     arrival: Option<Arrival>,
     /// Since when it waits for a seat.
@@ -171,52 +163,9 @@ struct Process {
 }
 
 /// How much a leader's word counts: the greater wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Standing {
-    generation: u32,
-    reaches_most: bool,
-    term: u32,
-    rank: Reverse<u32>,
-    leader: NodeId,
-}
-
-impl From<&Reign> for Standing {
-    fn from(reign: &Reign) -> Self {
-        Self {
-            generation: reign.epoch.generation,
-            reaches_most: !reign.is_cut_off,
-            term: reign.term,
-            rank: Reverse(reign.rank.unwrap_or(u32::MAX)),
-            leader: reign.leader.id,
-        }
-    }
-}
-
-impl Process {
-    fn new(now: Time) -> Self {
-        Self { arrival: None, since: now, status: None, reign: None, is_behind: false, was_planned: false }
-    }
-}
-
-/// What a node knows of a leader that has been named to it.
-fn reign(leader: Contact, size: WorldSize) -> Reign {
-    Reign {
-        epoch: Lineage::default(),
-        size,
-        term: 0,
-        rank: None,
-        leader,
-        is_cut_off: false,
-        round: None,
-        phase: Phase::Runs,
-        rounds: 0,
-        suspected: Vec::new(),
-        waiting: 0,
-        here: 0,
-        absent: Vec::new(),
-        trouble: None,
-        heirs: Vec::new(),
-    }
+fn standing(reign: &Reign) -> impl Ord + use<> {
+    let rank = Reverse(reign.rank.unwrap_or(u32::MAX));
+    (reign.epoch.generation, !reign.is_cut_off, reign.term, rank, reign.leader.id)
 }
 
 impl World {
@@ -225,9 +174,9 @@ impl World {
         let (plan, me, now) = (plan.into(), shared.me(), shared.now);
         let (leader, round) = (plan.round.leader, Some(plan.round));
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
-        let contact = plan.terms.roster.find(leader).map(Contact::of);
+        let (size, contact) = (shared.config.world, plan.terms.roster.find(leader).map(Contact::of));
         let contact = contact.unwrap_or_else(|| shared.arrival().contact(me));
-        let reign = Reign { epoch, rank, round, rounds, ..reign(contact, shared.config.world) };
+        let reign = Reign { epoch, size, rank, leader: contact, round, rounds, ..Reign::default() };
         let mut world = Self::new(shared, reign);
         world.epoch = plan.epoch;
         world.plan = Some(plan);
@@ -245,8 +194,8 @@ impl World {
 
     /// A node that waits for a seat, and has heard of this leader.
     pub(crate) fn guest(shared: Shared, leader: Contact) -> Self {
-        let size = shared.config.world;
-        let reign = Reign { is_cut_off: true, heirs: vec![leader.clone()], ..reign(leader, size) };
+        let (size, heirs) = (shared.config.world, vec![leader.clone()]);
+        let reign = Reign { size, leader, is_cut_off: true, heirs, ..Reign::default() };
         let mut world = Self::new(shared, reign);
         world.follow();
         world
@@ -346,18 +295,11 @@ impl World {
         (meant == self.own.id && peer != meant).then(|| self.peers.number_for(peer))
     }
 
-    /// A connection is open, and both hellos have been read: this process has said `own_number`, and the
-    /// other `number`.
-    pub(crate) fn opened(
-        &mut self,
-        now: Time,
-        peer: NodeId,
-        way: Way,
-        conn: ConnId,
-        own_number: u64,
-        number: u64,
-    ) {
+    /// A connection is open, and both hellos have been read, with the numbers of this process and of the
+    /// other.
+    pub(crate) fn opened(&mut self, now: Time, peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64)) {
         self.at(now);
+        let (own_number, number) = numbers;
         let is_too_much = self.peers.len() >= MOST_PEERS && !self.peers.has(peer);
         if own_number != self.peers.number_for(peer) || is_too_much {
             // This node may have begun anew with that process since the hello, which the other has read.
@@ -455,7 +397,7 @@ impl World {
             (self.proving, self.answer) = (None, None);
         }
         if let Some(walk) = &mut self.walk {
-            walk.forgive(stopped);
+            walk.since += stopped;
         }
     }
 
@@ -489,9 +431,10 @@ impl World {
         let first = if addresses.is_empty() { &known } else { addresses };
         // There the nodes of the plan have reached it.
         let reached = known.first().map(SocketAddr::ip);
-        self.peers.add(self.shared.now, id, first.to_vec(), Process::new(self.shared.now));
+        let process = Process { since: self.shared.now, ..Process::default() };
+        self.peers.add(self.shared.now, id, first.to_vec(), process);
         if let Some((peer, reached)) = self.peers.get_mut(id).zip(reached) {
-            peer.link.met_at(reached);
+            peer.link.met = Some(reached);
         }
     }
 
@@ -573,11 +516,8 @@ impl World {
         }
         match status.command {
             _ if !self.believes(from) => {}
-            Command::Leaves => {
-                self.left.entry(from).or_insert(Command::Leaves);
-            }
-            Command::Quits => {
-                self.left.insert(from, Command::Quits);
+            Command::Leaves | Command::Quits => {
+                self.left.insert(from, status.command);
             }
             Command::Succeeded if status.epoch == self.epoch => {
                 self.succeeded.insert(from);
@@ -648,7 +588,7 @@ impl World {
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
         // Others may not have read yet that their leader leaves.
         let leaves = self.left.contains_key(&reign.leader.id);
-        let is_greater = gives_way || Standing::from(&reign) > Standing::from(&self.reign);
+        let is_greater = gives_way || standing(&reign) > standing(&self.reign);
         let is_better = is_believed && !leaves && is_greater;
         let is_behind = !is_own_leader && (!is_better || runs_beside);
         if let Some(peer) = self.peers.get_mut(from) {
@@ -703,7 +643,7 @@ impl World {
     /// Somebody says that this node leads, which it does not.
     fn hear_that_it_leads(&mut self, from: NodeId, reign: Reign) {
         let is_of_leader = from == self.reign.leader.id;
-        if Standing::from(&reign) > Standing::from(&self.reign) {
+        if standing(&reign) > standing(&self.reign) {
             self.reign = reign;
             // Another heir may lead at this term.
             self.succeed(self.reign.term.saturating_add(1));
@@ -716,7 +656,7 @@ impl World {
     /// Begins to follow the leader of `reign`.
     fn follow(&mut self) {
         self.walk = None;
-        self.doubt();
+        self.doubt(false);
         // Where it is known to be: it says itself where else it is, once it was met there.
         let leader = self.reign.leader.clone();
         let known = self.seat_of(leader.id).map(Contact::of);
@@ -727,12 +667,9 @@ impl World {
 
     /// The leader of a round for which this node was ready is another one now, or is lost. The world may have
     /// formed: for this node it counts as formed and over.
-    fn doubt(&mut self) {
-        let Some(plan) =
-            self.proving.take_if(|plan| plan.round.leader != self.reign.leader.id || self.walk.is_some())
-        else {
-            return;
-        };
+    fn doubt(&mut self, is_lost: bool) {
+        let is_in_doubt = |plan: &mut Plan| is_lost || plan.round.leader != self.reign.leader.id;
+        let Some(plan) = self.proving.take_if(is_in_doubt) else { return };
         if plan.round.leader == self.own.id {
             // Whoever has led a round knows that it has not formed.
             self.answer = None;
@@ -764,7 +701,9 @@ impl World {
             && self.trouble.as_ref().is_none_or(|known| !trouble.repeats(known))
         {
             self.trouble = Some(trouble.clone());
-            self.actions.push_back(Action::Report(WorldChange::Trouble(trouble.clone())));
+            if let Some(failure) = self.failure(trouble.clone()).map(Box::new) {
+                self.shared.event(Event::Warning(Warning::TryAgain { failure }));
+            }
         }
         self.end_void_round();
         self.tell();
@@ -794,7 +733,7 @@ impl World {
         }
         let runs_beside = !is_own && matches!(self.command, Command::Runs | Command::Stops);
         if reign.phase == Phase::Released && self.farewell.is_none() && is_current && !runs_beside {
-            self.release();
+            self.farewell = Some(self.shared.now + FAREWELL);
         }
         self.report_suspects(&reign.suspected, reign.is_cut_off && is_own && !reign.suspected.is_empty());
     }
@@ -878,21 +817,18 @@ impl World {
         }
     }
 
-    fn release(&mut self) {
-        self.farewell = Some(self.shared.now + FAREWELL);
-        self.actions.push_back(Action::Report(WorldChange::Released));
-    }
-
     fn report_suspects(&mut self, suspected: &[u32], is_cut_off: bool) {
         let suspected: BTreeSet<u32> = suspected.iter().copied().collect();
-        let new = suspected.difference(&self.suspected).map(|rank| WorldChange::Suspected(*rank));
+        let seat = |rank: &u32| self.plan.as_ref()?.seat(*rank);
+        let new = suspected.difference(&self.suspected).filter_map(seat);
+        let new = new.map(|seat| Change::Suspected(seat.rank, seat.peer()));
         // A rank that is gone is suspected no more either.
-        let is_back = |_: &&u32| self.over.is_none();
-        let back = self.suspected.difference(&suspected).filter(is_back).map(|rank| WorldChange::Back(*rank));
-        self.actions.extend(new.chain(back).map(Action::Report));
+        let back = self.suspected.difference(&suspected).filter(|_| self.over.is_none()).filter_map(seat);
+        let back = back.map(|seat| Change::Back(seat.rank, seat.peer()));
+        self.actions.extend(new.chain(back).map(WorldChange::Change).map(Action::Report));
         self.suspected = suspected;
         if is_cut_off && !self.is_cut_off {
-            self.actions.push_back(Action::Report(WorldChange::CutOff));
+            self.actions.push_back(Action::Report(WorldChange::Change(Change::CutOff)));
         }
         self.is_cut_off = is_cut_off;
     }
@@ -910,7 +846,7 @@ impl World {
         };
         let guests =
             if self.lead.is_some() { Vec::new() } else { self.peers.iter().filter_map(is_guest).collect() };
-        let lost = self.walk.as_ref().map(Walk::lost);
+        let lost = self.walk.as_ref().map(|walk| walk.lost);
         Status { epoch: self.epoch, command: self.command, answer: self.answer.clone(), lost, guests }
     }
 

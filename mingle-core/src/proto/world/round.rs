@@ -33,15 +33,14 @@ impl WorldRound {
     /// Starts to prove the paths of the plan. None if no leader that keeps to the protocol plans that for
     /// this node.
     fn start(plan: Plan, shared: &mut Shared) -> Option<Self> {
-        let (id, rank) = (plan.round, plan.rank_of(shared.me())?);
+        let id = plan.round;
         let plan = RoundPlan::of(id.number.into(), plan.terms)?;
         let prepare = plan.prepare(shared.me())?;
         let checked = check::prepare(&prepare, None, shared);
         checked.inspect_err(|wrong| tracing::debug!(?id, wrong, "plan ignored")).ok()?;
         let formed = plan.formed(shared)?;
-        let to_master = (rank != 0).then(|| Partner::master(prepare.master, prepare.master_at));
-        let partners: Vec<Partner> = to_master.into_iter().chain(prepare.partners).collect();
-        let paths = PathProofs::start(&partners, shared);
+        let to_master = Partner::master(prepare.master, prepare.master_at);
+        let paths = PathProofs::start(prepare.partners.into_iter().chain([to_master]), shared);
         Some(Self { id, began: shared.now, plan, paths, is_over: false, formed })
     }
 

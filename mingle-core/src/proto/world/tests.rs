@@ -7,7 +7,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
-use crate::model::{Endpoints, HostName, Link, Member, Metadata, Rank, Roster, World as Size};
+use crate::model::{Endpoints, HostName, Link, Member, Metadata, Rank, Roster, World as Size, WorldSize};
 use crate::proto::session::Ends;
 use crate::proto::{Config, PathDial, PathNews};
 use crate::wire::world::Terms;
@@ -460,6 +460,9 @@ impl Net {
                     let (at, life) = (self.now + self.one_way() + self.one_way(), self.hosts[host].life);
                     self.at(at, Event::Answers(host, life));
                 }
+                Action::Output(Output::Event(crate::proto::Event::Warning(Warning::TryAgain { .. }))) => {
+                    self.saw("told of a broken path");
+                }
                 Action::Output(_) => {}
                 Action::Carry(Order::Dial { to, peer, dial, number }) => {
                     self.dial(host, to, peer, dial, number);
@@ -469,6 +472,7 @@ impl Net {
                 Action::Report(change) => self.report(host, change),
             }
         }
+        self.hear_release(host, |world| world.farewell.is_some());
         let Host { world, round, id, .. } = &mut self.hosts[host];
         let proves = world.as_ref().and_then(|world| world.round.as_ref()).map(|round| round.id);
         let is_void = std::mem::replace(round, proves).is_some_and(|former| Some(former) != proves);
@@ -491,6 +495,15 @@ impl Net {
             let (due, life) = (due.max(self.now), self.hosts[host].life);
             self.hosts[host].timer = Some(due);
             self.at(due, Event::Timer(host, life));
+        }
+    }
+
+    /// A process that ends, and has not left, was released.
+    fn hear_release(&mut self, host: usize, ends: fn(&World) -> bool) {
+        let is_released = |world: &World| ends(world) && !world.has_left();
+        if self.hosts[host].world.as_ref().is_some_and(is_released) && !self.hosts[host].finished {
+            self.saw("released");
+            self.hosts[host].finished = true;
         }
     }
 
@@ -519,14 +532,9 @@ impl Net {
                 self.saw("first cause");
                 self.check_cause(host, cause);
             }
-            WorldChange::Suspected(_) => self.saw("suspected"),
-            WorldChange::Back(_) => self.saw("back"),
-            WorldChange::CutOff => self.saw("cut off"),
-            WorldChange::Trouble(_) => self.saw("told of a broken path"),
-            WorldChange::Released => {
-                self.saw("released");
-                self.hosts[host].finished = true;
-            }
+            WorldChange::Change(Change::Suspected(..)) => self.saw("suspected"),
+            WorldChange::Change(Change::Back(..)) => self.saw("back"),
+            WorldChange::Change(_) => self.saw("cut off"),
             WorldChange::Lost => {
                 self.saw("lost");
                 // The search goes on until it finds a leader.
@@ -536,8 +544,10 @@ impl Net {
                     self.restart(host);
                 }
             }
-            WorldChange::MayEnd => self.end_process(host, false),
-            WorldChange::AnotherWorld(_) => {}
+            WorldChange::MayEnd => {
+                self.hear_release(host, |_| true);
+                self.end_process(host, false);
+            }
         }
     }
 
@@ -576,7 +586,7 @@ impl Net {
     fn leader(&self) -> Option<usize> {
         let epoch = |host: &usize| {
             let world = self.hosts[*host].world.as_ref();
-            world.map(|world| Standing::from(&world.reign))
+            world.map(|world| standing(&world.reign))
         };
         self.leaders().max_by_key(epoch)
     }
@@ -799,7 +809,7 @@ impl Net {
             return;
         };
         let way = accepted_from(address(from, 0).ip());
-        world.opened(now, sender, way, ConnId(conn * 2 + 1), answered, connection.number);
+        world.opened(now, sender, way, ConnId(conn * 2 + 1), (answered, connection.number));
         if let Some(connection) = self.connections.get_mut(&conn) {
             (connection.open[1], connection.answered) = (true, answered);
         }
@@ -830,7 +840,7 @@ impl Net {
         }
         self.with(host, |world, now| {
             let way = Way::Dialled(connection.dial);
-            world.opened(now, connection.meant, way, ConnId(conn * 2), connection.number, number);
+            world.opened(now, connection.meant, way, ConnId(conn * 2), (connection.number, number));
         });
         if let Some(ending) = connection.ended {
             self.closed(conn, 0, ending);
@@ -1665,7 +1675,7 @@ fn follower(members: u8) -> (World, Vec<NodeId>) {
 fn connected_follower(members: u8) -> (World, Vec<NodeId>) {
     let (mut world, others) = follower(members);
     let (dial, number) = actions(&mut world).1.unwrap();
-    world.opened(Time::from_millis(1), others[0], Way::Dialled(dial), ConnId(1), number, 9);
+    world.opened(Time::from_millis(1), others[0], Way::Dialled(dial), ConnId(1), (number, 9));
     (world, others)
 }
 
@@ -1683,10 +1693,10 @@ fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead
         world.dial_failed(ms(at), leader, again, Failed::Refused);
     }
     assert!(world.dead.contains(&leader));
-    world.opened(ms(420), leader, Way::Dialled(late), ConnId(2), number, 9);
+    world.opened(ms(420), leader, Way::Dialled(late), ConnId(2), (number, 9));
     assert!(actions(&mut world).0.contains(&Action::Carry(Order::Close(ConnId(2)))));
     let number = world.answers(ms(430), leader, NodeId([2; 16])).unwrap();
-    world.opened(ms(430), leader, accepted_from(address(1, 0).ip()), ConnId(3), number, 9);
+    world.opened(ms(430), leader, accepted_from(address(1, 0).ip()), ConnId(3), (number, 9));
     assert!(
         !actions(&mut world).0.contains(&Action::Carry(Order::Close(ConnId(3)))) && world.is_there(leader)
     );
@@ -1730,7 +1740,7 @@ fn a_member_that_the_former_leader_named_as_gone_is_dead_for_the_next_one_unless
         let (gone, ms) = (others[1], Time::from_millis);
         if is_connected {
             let number = world.answers(ms(2), gone, world.own.id).unwrap();
-            world.opened(ms(2), gone, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
+            world.opened(ms(2), gone, accepted_from(contact(3).addresses[0].ip()), ConnId(2), (number, 9));
         }
         let phase = Phase::Over(FirstCause { rank: Some(2), end: End::Gone });
         let reign = Reign { phase, ..world.reign.clone() };
@@ -1774,7 +1784,7 @@ fn a_leader_says_that_it_leaves_only_where_an_heir_is_there() {
             let peer = contact(number);
             let own_number = world.answers(ms(1), peer.id, seats[0].id).unwrap();
             let way = accepted_from(address(usize::from(number), 0).ip());
-            world.opened(ms(1), peer.id, way, ConnId(number.into()), own_number, 9);
+            world.opened(ms(1), peer.id, way, ConnId(number.into()), (own_number, 9));
         }
         let body = WorldSaid::Arrival(Box::new(arrival(&contact(2)))).encode();
         world.read(ms(2), ConnId(2), Frame { number: 1, read: 0, body }).unwrap();
@@ -1857,7 +1867,7 @@ fn a_node_that_has_lost_the_leader_leads_though_another_says_that_it_follows_thi
     };
     world.closed(ms(10), ConnId(1), Ending::Broken);
     let number = world.answers(ms(20), other, own.id).unwrap();
-    world.opened(ms(20), other, accepted_from(contact(3).addresses[0].ip()), ConnId(2), number, 9);
+    world.opened(ms(20), other, accepted_from(contact(3).addresses[0].ip()), ConnId(2), (number, 9));
     pass(&mut world, 20, 3100);
     assert!(world.walk.is_some() && !world.leads());
     // Of an earlier time, at which this node has led.
@@ -2030,7 +2040,7 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
     world.command = Command::Waits;
     let spare = Contact { id: NodeId([9; 16]), addresses: vec![address(9, 0)] };
     let number = world.answers(ms(1), spare.id, NodeId([2; 16])).unwrap();
-    world.opened(ms(1), spare.id, accepted_from(address(9, 0).ip()), ConnId(1), number, 9);
+    world.opened(ms(1), spare.id, accepted_from(address(9, 0).ip()), ConnId(1), (number, 9));
     world.peers.get_mut(spare.id).unwrap().known.was_planned = true;
     let phase = Phase::Over(FirstCause { rank: None, end: End::Unknown });
     let round = Some(RoundId { number: 0, ..plan.round });
@@ -2186,7 +2196,7 @@ fn a_process_without_a_seat_ends_no_command_and_never_leads_whatever_it_says() {
                 net.with(host, |world, now| {
                     if number == 1 {
                         let answered = world.answers(now, own.id, world.own.id).unwrap();
-                        world.opened(now, own.id, accepted_from([172, 17, 0, 1].into()), conn, answered, 3);
+                        world.opened(now, own.id, accepted_from([172, 17, 0, 1].into()), conn, (answered, 3));
                     }
                     world.read(now, conn, Frame { number, read: 0, body }).unwrap();
                 });
@@ -2211,8 +2221,8 @@ fn a_stranger_that_opens_a_session_in_the_name_of_a_member_or_of_the_leader_dela
         net.with(victim, |world, now| {
             let answered = world.answers(now, claimed, world.own.id).unwrap();
             let way = accepted_from([10, 9, 9, 9].into());
-            world.opened(now, claimed, way, ConnId(u64::MAX), answered, later);
-            world.opened(now, claimed, way, ConnId(u64::MAX - 1), answered, later.wrapping_add(1 << 62));
+            world.opened(now, claimed, way, ConnId(u64::MAX), (answered, later));
+            world.opened(now, claimed, way, ConnId(u64::MAX - 1), (answered, later.wrapping_add(1 << 62)));
         });
         net.run_until(net.now + Duration::from_secs(30));
         assert!(net.hosts.iter().all(|host| host.command.unwrap().told.is_none()), "{}", net.state());
@@ -2239,7 +2249,7 @@ fn a_stranger_that_joins_an_heir_in_the_name_of_a_member_keeps_the_member_from_n
         net.with(heir, |world, now| {
             let answered = world.answers(now, claimed, world.own.id).unwrap();
             let conn = ConnId(u64::MAX);
-            world.opened(now, claimed, accepted_from(stranger), conn, answered, later);
+            world.opened(now, claimed, accepted_from(stranger), conn, (answered, later));
             let contact = Contact { id: claimed, addresses: vec![SocketAddr::new(stranger, 9)] };
             let body = WorldSaid::Arrival(Box::new(arrival(&contact))).encode();
             world.read(now, conn, Frame { number: 1, read: 0, body }).unwrap();
@@ -2263,7 +2273,7 @@ fn a_stranger_that_says_that_a_member_leads_at_its_own_address_is_not_taken_for_
     let (mut world, _) = follower(3);
     let (own, heir, stranger) = (world.own.id, contact(3), IpAddr::from([10, 9, 9, 9]));
     let number = world.answers(Time::ZERO, heir.id, own).unwrap();
-    world.opened(Time::ZERO, heir.id, accepted_from(stranger), ConnId(7), number, 9);
+    world.opened(Time::ZERO, heir.id, accepted_from(stranger), ConnId(7), (number, 9));
     let leader = Contact { addresses: vec![SocketAddr::new(stranger, 9)], ..heir.clone() };
     let (term, rank) = (world.reign.term + 1, Some(2));
     let body = WorldSaid::Reign(Reign { term, rank, leader, ..world.reign.clone() }).encode();
@@ -2284,7 +2294,7 @@ fn a_world_knows_no_more_processes_than_are_there_and_its_members() {
     assert_eq!(world.peers.len(), known, "an answer to a hello creates nothing");
     let (stranger, own) = (NodeId([10; 16]), NodeId([2; 16]));
     let number = world.answers(Time::ZERO, stranger, own).unwrap();
-    world.opened(Time::ZERO, stranger, accepted_from([10, 9, 9, 9].into()), ConnId(1), number, 9);
+    world.opened(Time::ZERO, stranger, accepted_from([10, 9, 9, 9].into()), ConnId(1), (number, 9));
     world.closed(Time::ZERO, ConnId(1), Ending::Broken);
     for ms in (0..70_000).step_by(50) {
         assert!(ms > 60_000 || world.peers.has(stranger));
@@ -2453,12 +2463,13 @@ fn a_node_that_waits_and_has_lost_the_leader_follows_whom_an_heir_follows() {
             _ => None,
         };
         let (dial, number) = actions(world).0.iter().find_map(dial).expect("it dials");
-        world.opened(at, contact(peer).id, Way::Dialled(dial), ConnId(peer.into()), number, 9);
+        world.opened(at, contact(peer).id, Way::Dialled(dial), ConnId(peer.into()), (number, 9));
     };
     let read = |world: &mut World, at, from: u8, leader, term| {
         let epoch = Lineage { generation: 0, origin: 7 };
         let heirs = vec![contact(1), contact(3)];
-        let reign = Reign { epoch, term, heirs, ..reign(leader, world.shared.config.world) };
+        let size = world.shared.config.world;
+        let reign = Reign { epoch, size, term, leader, heirs, ..Reign::default() };
         let frame = Frame { number: 1, read: 0, body: WorldSaid::Reign(reign).encode() };
         world.read(at, ConnId(from.into()), frame).unwrap();
     };
@@ -2523,7 +2534,7 @@ fn members_that_were_stopped_while_others_went_on_form_no_second_world_though_th
             net.trouble(Trouble::Stop(other, Duration::from_secs(40)));
         }
         net.trouble(Trouble::Fail(leader));
-        net.run_until(Time::from_secs(50) - Duration::from_millis(seed));
+        net.run_until(Time::from_millis(50_000 - seed));
         assert_eq!(net.worlds.len(), 2, "it has gone on with the nodes that have waited");
         net.trouble(Trouble::Kill(leader));
         net.run_until(Time::from_secs(80));
@@ -2668,7 +2679,7 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
     let mut now = Time::from_secs(1);
     let mut world = World::member(shared(&own, size, 1, now), plan);
     let number = world.answers(now, other.id, own.id).unwrap();
-    world.opened(now, other.id, accepted_from(other.addresses[0].ip()), ConnId(1), number, 7);
+    world.opened(now, other.id, accepted_from(other.addresses[0].ip()), ConnId(1), (number, 7));
     world.closed(now, ConnId(1), Ending::Closed);
     let mut over = None;
     while over.is_none() && now < Time::from_secs(3) {
@@ -2821,7 +2832,7 @@ fn a_node_without_a_seat_or_whose_leader_has_none_leaves_once_the_leader_has_rea
     for mut world in [spare, member] {
         let leader = world.reign.leader.id;
         let (dial, number) = actions(&mut world).1.unwrap();
-        world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), number, 9);
+        world.opened(ms(1), leader, Way::Dialled(dial), ConnId(1), (number, 9));
         let (all, _) = actions(&mut world);
         world.read(ms(5), ConnId(1), last_written(&all)).unwrap();
         world.ended(ms(10), Some(End::Left));
@@ -2844,7 +2855,7 @@ fn lone_leader() -> (World, Plan) {
 fn observe(world: &mut World, number: u8) {
     let (now, conn, observer) = (Time::from_millis(1), ConnId(number.into()), NodeId([number; 16]));
     let answered = world.answers(now, observer, world.own.id).unwrap();
-    world.opened(now, observer, accepted_from(address(number.into(), 0).ip()), conn, answered, 4);
+    world.opened(now, observer, accepted_from(address(number.into(), 0).ip()), conn, (answered, 4));
     let (epoch, command) = (Lineage::default(), Command::Waits);
     let status = WorldSaid::Status(Status { epoch, command, answer: None, lost: None, guests: Vec::new() });
     world.read(now, conn, Frame { number: 1, read: 0, body: status.encode() }).unwrap();
@@ -2895,7 +2906,7 @@ fn a_leader_that_goes_over_to_a_better_one_says_so_at_once_to_those_that_follow_
     let mut world = World::member(shared(own, size, 5, Time::ZERO), plan);
     for (id, host, conn) in [(member, 2, ConnId(2)), (other.id, 3, ConnId(3))] {
         let number = world.answers(ms(1), id, own.id).unwrap();
-        world.opened(ms(1), id, accepted_from(address(host, 0).ip()), conn, number, 9);
+        world.opened(ms(1), id, accepted_from(address(host, 0).ip()), conn, (number, 9));
     }
     let frames = written(&actions(&mut world).0, ConnId(2));
     world.read(ms(3), ConnId(2), acknowledgement(&frames)).unwrap();

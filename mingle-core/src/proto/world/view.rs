@@ -116,11 +116,6 @@ impl World {
         is_proving || self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(round))
     }
 
-    /// Whether the last world of this node is over.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.is_some()
-    }
-
     /// Whether this node's command has failed, or the node leaves.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.command, Command::Failed(_)) || self.has_left()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{LOST, OWES, Time, World, WorldChange};
 use crate::model::NodeId;
+use crate::proto::Change;
 use crate::wire::world::{Command, Contact, FirstCause, Phase};
 
 /// How long a node that passes on what others say waits for the leader's answer.
@@ -16,21 +17,17 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The heirs, of which one after the other is asked.
 #[derive(Debug, Clone)]
 pub(super) struct Walk {
-    lost: NodeId,
+    pub(super) lost: NodeId,
     heirs: Vec<Contact>,
     position: usize,
     /// Since when the heir at this position is asked.
-    since: Time,
+    pub(super) since: Time,
     /// It is this node's turn, and it asks the other heirs whether they hear the leader.
     asks_all: bool,
     reported: Option<WorldChange>,
 }
 
 impl Walk {
-    pub(super) fn lost(&self) -> NodeId {
-        self.lost
-    }
-
     /// The heir that is asked, or has answered that it hears the leader; before this node leads itself, all.
     pub(super) fn asked(&self) -> Vec<NodeId> {
         let (skipped, most) = if self.asks_all { (0, self.heirs.len()) } else { (self.position, 1) };
@@ -41,10 +38,6 @@ impl Walk {
     pub(super) fn heir(&self, may_live: impl Fn(NodeId) -> bool) -> Option<&Contact> {
         let mut heirs = self.heirs.iter().cycle().skip(self.position).take(self.heirs.len());
         heirs.find(|heir| heir.id != self.lost && may_live(heir.id))
-    }
-
-    pub(super) fn forgive(&mut self, stopped: Duration) {
-        self.since += stopped;
     }
 }
 
@@ -61,14 +54,9 @@ impl World {
                 for (_, peer) in self.peers.iter_mut() {
                     peer.known.reign = None;
                 }
-                let lost = self.reign.leader.id;
-                let (heirs, since) = (Vec::new(), self.shared.now);
+                self.doubt(true);
+                let (lost, heirs, since) = (self.reign.leader.id, self.heirs(), self.shared.now);
                 self.walk = Some(Walk { lost, heirs, position: 0, since, asks_all: false, reported: None });
-                self.doubt();
-                let heirs = self.heirs();
-                if let Some(walk) = &mut self.walk {
-                    walk.heirs = heirs;
-                }
             }
             Some(_) if !is_lost && self.is_there(self.reign.leader.id) => self.walk = None,
             _ => {}
@@ -210,7 +198,7 @@ impl World {
         }
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
-        let change = if are_dead { WorldChange::Lost } else { WorldChange::CutOff };
+        let change = if are_dead { WorldChange::Lost } else { WorldChange::Change(Change::CutOff) };
         if walk.reported.replace(change.clone()) != Some(change.clone()) {
             self.actions.push_back(super::Action::Report(change));
         }

@@ -32,7 +32,7 @@ impl Fixture {
     fn new(partners: u8) -> Self {
         let mut shared = shared(200);
         let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
-        let paths = PathProofs::start(&all, &mut shared);
+        let paths = PathProofs::start(all.iter().copied(), &mut shared);
         Self { paths, shared }
     }
 
@@ -102,7 +102,7 @@ fn a_partner_counts_once_and_this_node_itself_does_not() {
     let mut shared = shared(9);
     // The same again, with another port of its own.
     let all = [partner(2), partner(10), Partner { own_port: 1, ..partner(10) }];
-    let mut paths = PathProofs::start(&all, &mut shared);
+    let mut paths = PathProofs::start(all.iter().copied(), &mut shared);
     assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
     assert!(paths.hear(DialId(1), &PathNews::Arrived, &mut shared));
 }
@@ -173,7 +173,7 @@ fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
         [partner, Partner { path: SocketAddr::from(([10, 2, 0, node], PORT)), ..partner }]
     };
     let all: Vec<Partner> = (10..30).flat_map(ways).collect();
-    let mut paths = PathProofs::start(&all, &mut shared);
+    let mut paths = PathProofs::start(all.iter().copied(), &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);
     paths.advance(&mut shared);
@@ -192,7 +192,7 @@ fn of_many_paths_those_that_are_named_are_among_those_that_are_explained() {
 fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
     let mut shared = shared(9);
     let partner = Partner { path: path(10, OWN_PORT), ..partner(10) };
-    let mut paths = PathProofs::start(&[partner], &mut shared);
+    let mut paths = PathProofs::start([partner], &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);
     paths.advance(&mut shared);

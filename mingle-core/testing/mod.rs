@@ -193,7 +193,8 @@ impl Forger {
     /// Why a node drops it.
     pub fn read(&self, datagram: &[u8]) -> Result<(u8, Frame), String> {
         let read = Codec::new(self.tag, self.keys.as_ref()).decode(datagram);
-        let (Header { sender, recipient }, message) = read.map_err(|d: Dropped| d.to_string())?;
+        let (Header { sender, recipient }, message) =
+            read.map_err(|dropped: Dropped| format!("{dropped:?}"))?;
         Ok((message.encode().0, Frame { sender, recipient }))
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::interface::{Interface, Kind};
+use super::select::Unusable;
 
 /// Admits interfaces and addresses, or excludes them if a `^` stands in front. A filter names an interface, a
 /// pattern of interface names, or a network of addresses.
@@ -133,15 +134,6 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The result of all filters for one address, or for an interface without an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opinion {
-    /// Admitted by the filter at this position; the smaller number is preferred.
-    Admitted(usize),
-    NotAsked,
-    Excluded,
-}
-
 /// All filters of a user: those that admit are in order of preference.
 #[derive(Clone, Copy)]
 pub(crate) struct Filters<'a>(pub(crate) &'a [Filter]);
@@ -157,17 +149,18 @@ impl<'a> Filters<'a> {
         self.patterns(false).next().is_none()
     }
 
-    /// Judges one of the interface's addresses, or the interface itself.
-    pub(crate) fn judge(self, interface: &Interface, address: Option<IpAddr>) -> Opinion {
+    /// The position of the filter that admits one of the interface's addresses, or the interface itself. The
+    /// smaller number is preferred.
+    pub(super) fn judge(self, interface: &Interface, address: Option<IpAddr>) -> Result<usize, Unusable> {
         let is_loopback = interface.kind == Kind::Loopback;
         let wanted =
             self.patterns(false).position(|pattern| pattern.wants(&interface.name, address, is_loopback));
         match wanted {
-            None if !self.want_all() => Opinion::NotAsked,
+            None if !self.want_all() => Err(Unusable::NotAsked),
             _ if self.patterns(true).any(|pattern| pattern.has(&interface.name, address)) => {
-                Opinion::Excluded
+                Err(Unusable::Excluded)
             }
-            place => Opinion::Admitted(place.unwrap_or(0)),
+            place => Ok(place.unwrap_or(0)),
         }
     }
 }

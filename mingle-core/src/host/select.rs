@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use super::filter::{Filter, Filters, Opinion};
+use super::filter::{Filter, Filters};
 use super::interface::{Interface, Kind};
 use crate::model::Link;
 
@@ -127,7 +127,7 @@ pub(crate) fn link_of(selected: &[Interface], ip: IpAddr) -> Link {
 
 /// Why an interface is not used, in the order of the explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Unusable {
+pub(super) enum Unusable {
     NotAsked,
     Excluded,
     Down,
@@ -157,17 +157,15 @@ fn eligible(
     let mut asked: Vec<(usize, IpNet)> = Vec::new();
     for address in interface.addresses.iter().filter(|address| interface.supports(address.addr())) {
         match filters.judge(interface, Some(address.addr())) {
-            Opinion::Admitted(place) => asked.push((place, *address)),
-            Opinion::Excluded => excluded = true,
-            Opinion::NotAsked => {}
+            Ok(place) => asked.push((place, *address)),
+            Err(why) => excluded |= why == Unusable::Excluded,
         }
     }
     if asked.is_empty() {
-        match filters.judge(interface, None) {
-            Opinion::NotAsked if !excluded => return Err(Unusable::NotAsked),
-            Opinion::Admitted(_) if !excluded => {}
-            _ => return Err(Unusable::Excluded),
+        if excluded {
+            return Err(Unusable::Excluded);
         }
+        filters.judge(interface, None)?;
     }
     if !interface.up {
         return Err(Unusable::Down);

@@ -39,11 +39,6 @@ impl Endpoints {
         self.iter().all(|endpoint| endpoint.ip().is_loopback())
     }
 
-    /// Whether all of these are addresses of IPv6.
-    pub(crate) fn are_ipv6(&self) -> bool {
-        self.iter().all(SocketAddr::is_ipv6)
-    }
-
     /// The endpoints of one address family, or nothing where there are none.
     pub(crate) fn of_family(&self, is_ipv6: bool) -> Option<Self> {
         Self::new(self.0.iter().copied().filter(|endpoint| endpoint.is_ipv6() == is_ipv6).collect())

@@ -14,11 +14,6 @@ pub struct JobInterfaces {
 }
 
 impl JobInterfaces {
-    /// Whether the user has given none.
-    pub(crate) fn are_default(&self) -> bool {
-        self.nccl.is_none() && self.gloo.is_none()
-    }
-
     /// Whether NCCL or Gloo uses the interface of this name.
     pub(crate) fn contain(&self, name: &str) -> bool {
         self.nccl.as_ref().is_some_and(|list| nccl_list_has(list, name))
@@ -35,7 +30,7 @@ mod tests {
         let used = |nccl: &str, gloo: &str| {
             let given = |list: &str| (!list.is_empty()).then(|| list.to_owned());
             let interfaces = JobInterfaces { nccl: given(nccl), gloo: given(gloo) };
-            assert_eq!(interfaces.are_default(), nccl.is_empty() && gloo.is_empty());
+            assert_eq!(interfaces == JobInterfaces::default(), nccl.is_empty() && gloo.is_empty());
             ["lo", "eth0", "eth1", "eth10"]
                 .into_iter()
                 .filter(|name| interfaces.contain(name))

@@ -11,12 +11,11 @@ use tokio::time::sleep_until;
 use super::Network;
 use super::clock::{clock, random};
 use super::error::Error;
-use super::session::News;
 use super::sockets::connection::TaskEvent;
 use super::sockets::connections::Connections;
 use super::station::Station;
 use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, RankRange, Secret, World};
-use crate::proto::session::PeerLinks;
+use crate::proto::session::{LOST, PeerLinks};
 use crate::proto::{Over, Progress, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Command, Phase, Reign, RoundId, STATUS, Status, WorldSaid};
@@ -24,9 +23,6 @@ use crate::wire::{Body, Codec, Dropped, Header, Message, Notice};
 
 /// How often the leader of a world that stays is asked whether it is there, or all are asked who leads.
 const ASK: Duration = Duration::from_secs(1);
-/// Others are asked who leads after so long without an answer: a process that was stopped keeps its
-/// connections.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The most members of a world that are shown.
 const MOST: usize = 16_384;
 
@@ -90,8 +86,6 @@ struct ObservedJob {
     /// The link to the process that is said to lead.
     links: PeerLinks<()>,
     leader: Option<NodeId>,
-    /// When it has answered last, or was named.
-    answered: Time,
     /// The members of this round, as a leader has said last.
     plan: Option<(RoundId, Arc<[Member]>)>,
     /// What the leader has said last.
@@ -175,7 +169,6 @@ impl ObservedJob {
             connections,
             links: PeerLinks::new(id, random().map(u64::from_le_bytes)?),
             leader: None,
-            answered: Time::ZERO,
             plan: None,
             reign: None,
             status: WorldSaid::Status(status).encode(),
@@ -195,13 +188,10 @@ impl ObservedJob {
         }
         self.asks = clock() + ASK;
         let (now, answers) = (self.now(), self.run().is_some());
-        if answers {
-            self.answered = now;
-        }
         if let Some(leader) = self.leader
             && let Some(peer) = self.links.get_mut(leader)
         {
-            if now >= self.answered + PATIENCE || peer.link.is_refused() {
+            if peer.link.is_refused() || peer.link.lost_at(now, LOST).is_some_and(|at| now >= at) {
                 self.forget();
             } else {
                 peer.link.say_again(STATUS);
@@ -239,7 +229,7 @@ impl ObservedJob {
             Message::Solicit(solicit) => Some(Sighting::Seeks(header.sender, solicit.host, from)),
             Message::Running(running) if header.recipient == self.id && self.leader.is_none() => {
                 let (now, addresses) = (self.now(), running.addresses.to_vec());
-                (self.leader, self.answered) = (Some(running.leader), now);
+                self.leader = Some(running.leader);
                 let from = addresses.first().copied();
                 self.links.add(now, running.leader, addresses, ());
                 self.links.say(now, running.leader, &self.status);
@@ -259,17 +249,16 @@ impl ObservedJob {
     }
 
     fn hear(&mut self, event: TaskEvent) -> Option<Sighting> {
-        let TaskEvent::Session(news) = event else { return None };
         let now = self.now();
-        match news {
-            News::Opened { peer, way, conn, numbers: (own, other), .. } => {
+        match event {
+            TaskEvent::Opened { peer, way, conn, numbers: (own, other), .. } => {
                 if self.links.has(peer) && own == self.links.number_for(peer) {
                     self.links.opened(now, peer, way, conn, other);
                 } else {
                     self.links.refuse(conn);
                 }
             }
-            News::Read(conn, frame, _permit) => {
+            TaskEvent::Read(conn, frame, _permit) => {
                 match self.links.read(now, conn, frame) {
                     Ok(Some((_, Some(frame)))) => self.learn(&frame.body),
                     Ok(_) => {}
@@ -277,9 +266,9 @@ impl ObservedJob {
                 }
                 return self.run().map(Sighting::Runs);
             }
-            News::Closed(conn, ending) => _ = self.links.closed(now, conn, ending),
-            News::Failed(peer, dial, failed) => self.links.dial_failed(now, peer, dial, failed),
-            News::Asked { .. } => {}
+            TaskEvent::Closed(conn, ending) => _ = self.links.closed(now, conn, ending),
+            TaskEvent::DialFailed(peer, dial, failed) => self.links.dial_failed(now, peer, dial, failed),
+            _ => {}
         }
         None
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::mpsc::{Receiver, UnboundedSender, channel};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
 use super::clock::random;
 use super::sockets::connection::TaskEvent;
@@ -35,25 +36,6 @@ const UNHEARD: usize = 8;
 /// that was read. A process that reads none of them loses the connection.
 const UNWRITTEN: usize = 64;
 
-/// What the task of a connection reports: in order, and its end last.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// The hello of a process has arrived, which means the process `meant`. Sending the number of this node's
-    /// session answers it, with the longest body of a frame that the process may send; otherwise the
-    /// connection closes.
-    Asked { peer: NodeId, meant: NodeId, answer: oneshot::Sender<(u64, usize)> },
-    /// Both hellos have been read: this node has said the first of the numbers of sessions, and the process
-    /// the second. Frames that are sent by `frames` are written in order; the connection closes when `frames`
-    /// is dropped.
-    Opened { peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64), frames: Sender<Frame> },
-    /// A dial to a process has failed.
-    Failed(NodeId, DialId, Failed),
-    /// A frame was read. The permit is dropped when the frame has been heard.
-    Read(ConnId, Frame, OwnedSemaphorePermit),
-    /// A connection has ended.
-    Closed(ConnId, Ending),
-}
-
 /// A connection to dial, of the session with this number.
 #[derive(Debug)]
 pub(crate) struct Dial {
@@ -78,19 +60,19 @@ pub(crate) struct Carrier {
     /// The process whose sessions these are.
     pub(crate) own: NodeId,
     pub(crate) hellos: Hellos,
-    pub(crate) news: UnboundedSender<TaskEvent>,
+    pub(crate) events: UnboundedSender<TaskEvent>,
 }
 
 impl Carrier {
-    fn report(&self, news: News) {
+    fn report(&self, event: TaskEvent) {
         // Sending fails if the driver has ended.
-        let _ = self.news.send(TaskEvent::Session(news));
+        let _ = self.events.send(event);
     }
 
     /// Reports that a connection is open. Returns the frames to write.
     fn opened(&self, peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64)) -> Receiver<Frame> {
         let (frames, to_write) = channel(UNWRITTEN);
-        self.report(News::Opened { peer, way, conn, numbers, frames });
+        self.report(TaskEvent::Opened { peer, way, conn, numbers, frames });
         to_write
     }
 }
@@ -114,7 +96,7 @@ pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
         stream.write_all(&writer.encode(&Frame::acknowledgement(0))).await?;
         Ok((stream, other.session, (writer, reader)))
     };
-    match within(open).await {
+    match timeout(OPENING, open).await.unwrap_or_else(|late| Err(late.into())) {
         Ok((mut stream, other, ends)) => {
             let to_write = carrier.opened(peer, Way::Dialled(number), conn, (session, other));
             let (ending, closes) = carry(&mut stream, conn, ends, to_write, longest, &carrier).await;
@@ -123,13 +105,13 @@ pub(crate) async fn dial(dial: Dial, carrier: Carrier) {
                 // need that port.
                 let _ = reset_on_close(&stream);
             }
-            carrier.report(News::Closed(conn, ending));
+            carrier.report(TaskEvent::Closed(conn, ending));
         }
         Err(error) => {
             tracing::debug!(%peer, ?number, %error, "dialling");
             let refused = [io::ErrorKind::ConnectionRefused, io::ErrorKind::InvalidData];
             let failed = if refused.contains(&error.kind()) { Failed::Refused } else { Failed::Silent };
-            carrier.report(News::Failed(peer, number, failed));
+            carrier.report(TaskEvent::DialFailed(peer, number, failed));
         }
     }
 }
@@ -148,7 +130,7 @@ pub(crate) async fn accept(
         let other = hellos.decode(&asked).map_err(invalid)?;
         let Header { sender: peer, recipient: meant } = other.header;
         let (answer, answered) = oneshot::channel();
-        carrier.report(News::Asked { peer, meant, answer });
+        carrier.report(TaskEvent::Asked { peer, meant, answer });
         let (session, longest) = answered.await.map_err(|_| invalid("another process is meant"))?;
         set_up(&stream)?;
         let answer = hellos.answer(&asked, hello(meant, peer, session)?);
@@ -164,7 +146,7 @@ pub(crate) async fn accept(
         }
         Ok((peer, way, (session, other.session), (writer, reader), longest))
     };
-    match within(open).await {
+    match timeout(OPENING, open).await.unwrap_or_else(|late| Err(late.into())) {
         Ok((peer, way, numbers, ends, longest)) => {
             let to_write = carrier.opened(peer, way, conn, numbers);
             let (ending, closes) = carry(&mut stream, conn, ends, to_write, longest, &carrier).await;
@@ -174,7 +156,7 @@ pub(crate) async fn accept(
                     stream.shutdown().await?;
                     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
                 };
-                let _ = tokio::time::timeout(LINGER, rest).await;
+                let _ = timeout(LINGER, rest).await;
             }
             ending
         }
@@ -208,13 +190,8 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     make_watch(stream)
 }
 
-fn invalid(error: impl ToString) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
-}
-
-async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    let opened = tokio::time::timeout(OPENING, open).await;
-    opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
+fn invalid(error: impl std::fmt::Debug) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{error:?}"))
 }
 
 /// Carries frames, of which the other end may send bodies of at most `longest` bytes. Returns how the
@@ -234,7 +211,7 @@ async fn carry(
         let unheard = Arc::new(Semaphore::new(UNHEARD));
         while let Some(frame) = next_frame(&mut from, &mut reader, longest).await? {
             let permit = Arc::clone(&unheard).acquire_owned().await.map_err(io::Error::other)?;
-            carrier.report(News::Read(conn, frame, permit));
+            carrier.report(TaskEvent::Read(conn, frame, permit));
         }
         Ok(())
     };
@@ -265,7 +242,7 @@ mod tests {
 
     use tokio::net::TcpListener;
     use tokio::runtime;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio::sync::mpsc::{Sender, UnboundedReceiver, unbounded_channel};
     use tokio::time::Instant;
 
     use super::super::namespace_tests::inside;
@@ -332,7 +309,7 @@ mod tests {
                 let due = due.map_or(Duration::from_secs(60), |at| at.saturating_sub(self.now()));
                 tokio::select! {
                     biased;
-                    Some(TaskEvent::Session(news)) = self.news.1.recv() => {
+                    Some(news) = self.news.1.recv() => {
                         if let Some(frame) = self.hear(news) {
                             self.carry_out();
                             return frame;
@@ -349,35 +326,36 @@ mod tests {
             }
         }
 
-        fn hear(&mut self, news: News) -> Option<Frame> {
+        fn hear(&mut self, news: TaskEvent) -> Option<Frame> {
             let now = self.now();
             match news {
-                News::Asked { meant, answer, .. } => {
+                TaskEvent::Asked { meant, answer, .. } => {
                     assert_eq!(meant, self.id);
                     let _ = answer.send((0, 1000));
                 }
-                News::Opened { way, conn, peer, frames, .. } => {
+                TaskEvent::Opened { way, conn, peer, frames, .. } => {
                     assert_eq!(peer, self.other);
                     self.frames.insert(conn, frames);
                     let dial = if let Way::Dialled(dial) = way { Some(dial) } else { None };
                     self.session.opened(now, dial, conn);
                 }
-                News::Failed(_, dial, failed) => {
+                TaskEvent::DialFailed(_, dial, failed) => {
                     println!("{dial:?} has failed: {failed:?}");
                     self.session.dial_failed(now, dial);
                 }
-                News::Read(conn, frame, _) => return self.session.receive(now, conn, frame).unwrap(),
-                News::Closed(conn, _) => {
+                TaskEvent::Read(conn, frame, _) => return self.session.receive(now, conn, frame).unwrap(),
+                TaskEvent::Closed(conn, _) => {
                     self.frames.remove(&conn);
                     self.session.closed(now, conn);
                 }
+                other => panic!("{other:?}"),
             }
             None
         }
     }
 
     fn carrier(own: NodeId, hellos: Hellos, news: UnboundedSender<TaskEvent>) -> Carrier {
-        Carrier { own, hellos, news }
+        Carrier { own, hellos, events: news }
     }
 
     /// Reads the hello of an accepted connection, and then its frames.
@@ -385,7 +363,7 @@ mod tests {
         let mut asked = [0; HELLO];
         stream.read_exact(&mut asked).await.unwrap();
         let ending = accept(conn, stream, asked, false, carrier.clone()).await;
-        carrier.report(News::Closed(conn, ending));
+        carrier.report(TaskEvent::Closed(conn, ending));
     }
 
     /// Both ends of a session on loopback.
@@ -442,8 +420,7 @@ mod tests {
     #[test]
     fn two_processes_exchange_states_with_and_without_a_secret() {
         for secret in [None, Some("a secret of many bytes")] {
-            let taken =
-                runtime().block_on(async { tokio::time::timeout(OPENING, exchange(secret, 100)).await });
+            let taken = runtime().block_on(async { timeout(OPENING, exchange(secret, 100)).await });
             println!("{secret:?}: {taken:?}");
             assert!(taken.is_ok());
         }
@@ -464,9 +441,9 @@ mod tests {
         stranger.write_all(&asked).await.unwrap();
         let mut reports = Vec::new();
         let mut says = Some(says);
-        while let Some(TaskEvent::Session(news)) = heard.recv().await {
+        while let Some(news) = heard.recv().await {
             reports.push(match news {
-                News::Asked { answer, .. } => {
+                TaskEvent::Asked { answer, .. } => {
                     answer.send((7, 1000)).unwrap();
                     let mut answer = [0; HELLO];
                     stranger.read_exact(&mut answer).await.unwrap();
@@ -476,10 +453,11 @@ mod tests {
                     stranger.shutdown().await.unwrap();
                     "asked"
                 }
-                News::Opened { .. } => "opened",
-                News::Failed(..) => "failed",
-                News::Read(..) => "read",
-                News::Closed(..) => "closed",
+                TaskEvent::Opened { .. } => "opened",
+                TaskEvent::DialFailed(..) => "failed",
+                TaskEvent::Read(..) => "read",
+                TaskEvent::Closed(..) => "closed",
+                other => panic!("{other:?}"),
             });
         }
         reports
@@ -519,7 +497,7 @@ mod tests {
         let mut unheard = std::collections::VecDeque::new();
         for number in 1..=ALL as u64 {
             match heard.recv().await {
-                Some(TaskEvent::Session(News::Read(_, read, permit))) => {
+                Some(TaskEvent::Read(_, read, permit)) => {
                     assert_eq!(read, frame(number));
                     unheard.push_back(permit);
                 }

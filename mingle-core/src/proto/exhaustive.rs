@@ -327,7 +327,7 @@ fn tag() -> JobTag {
 fn decoded(bytes: &[u8]) -> Message {
     Codec::new(tag(), None)
         .decode(bytes)
-        .unwrap_or_else(|dropped| panic!("a node has sent this: {dropped}"))
+        .unwrap_or_else(|dropped| panic!("a node has sent this: {dropped:?}"))
         .1
 }
 

@@ -19,7 +19,7 @@ use super::timer::{Time, Timer, Timers};
 use crate::model::{NodeId, Peer, Rank, Unfit, User, WorldSize};
 use crate::wire::world::Arrival;
 use crate::wire::{
-    Codec, Header, Join, Message, NodeInfo, Refusal, Running, Said, Solicit, Token, encode_traits, kind_of,
+    Codec, Header, Join, Message, NodeInfo, Refusal, Running, Said, Solicit, encode_traits, kind_of,
 };
 
 /// The context that [`Node`](super::Node) lends to its parts.
@@ -223,7 +223,8 @@ impl Shared {
     pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
         self.dials += 1;
         let dial = DialId(self.dials);
-        let (token, answer) = self.codec.encode_path(&Token { prover: self.me(), target, dial: self.dials });
+        let header = Header { sender: self.me(), recipient: target };
+        let (token, answer) = self.codec.encode_path(header, self.dials);
         self.outputs.push_back(Output::DialPath(PathDial { dial, to, token, answer, packet }));
         dial
     }

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use super::Dropped;
+use super::{Dropped, fixed, write};
 use crate::model::{JobTag, NodeId};
 
 /// The version of the protocol that this library speaks.
@@ -48,15 +48,8 @@ pub(crate) struct Header {
 impl Header {
     /// A header of this kind, before a body of this length.
     pub(super) fn encode(self, tag: JobTag, kind: u8, body: usize) -> Vec<u8> {
-        let mut bytes = vec![0; HEADER];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = VERSION;
-        bytes[KIND] = kind;
-        bytes[BODY_LENGTH].copy_from_slice(&u16::try_from(body).unwrap_or(u16::MAX).to_le_bytes());
-        bytes[TAG].copy_from_slice(&tag.0);
-        bytes[SENDER].copy_from_slice(&self.sender.0);
-        bytes[RECIPIENT].copy_from_slice(&self.recipient.0);
-        bytes
+        let body = u16::try_from(body).unwrap_or(u16::MAX);
+        write(&(MAGIC, VERSION, kind, body, tag, self.sender, self.recipient), fixed())
     }
 
     /// The header of a datagram that [`check`] has passed.

@@ -45,7 +45,6 @@ pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
 pub use session::Frame;
 pub(crate) use session::{Body, kind_of};
-pub(crate) use token::Token;
 pub(crate) use token::begins_path;
 pub use token::{ANSWER, TOKEN};
 pub(crate) use traits::{decode_traits, encode_traits};
@@ -63,23 +62,16 @@ pub(crate) const PADDED: usize = 576;
 const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
 
 /// Why a datagram or a token was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    #[error("not a mingle datagram")]
     Foreign,
-    #[error("protocol version {0}")]
     Version(u8),
-    #[error("another job's")]
     OtherJob,
-    #[error("malformed")]
     Malformed,
     /// Sealed with another secret, not sealed where this node has a secret, or sealed where it has none.
-    #[error("not authentic")]
     Unauthentic,
     /// The same, of an observer, which needs no secret to ask. It says nothing of the job's nodes.
-    #[error("an observer's, not authentic")]
     Observer,
-    #[error("replayed")]
     Replayed,
 }
 
@@ -97,6 +89,11 @@ const CLAIMED_BY_FRAME: usize = 8 << 20;
 
 fn frame_config() -> Configuration<LittleEndian, Varint, Limit<CLAIMED_BY_FRAME>> {
     bincode::config::standard().with_limit()
+}
+
+/// The numbers of headers have a fixed length.
+fn fixed() -> impl Config {
+    bincode::config::standard().with_fixed_int_encoding()
 }
 
 fn write<T: Serialize>(value: &T, config: impl Config) -> Vec<u8> {
@@ -198,8 +195,8 @@ impl Codec {
     }
 
     /// The token of a path, and the answer of its target.
-    pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], [u8; ANSWER]) {
-        let bytes = token.encode(self.tag, self.token_key.as_ref());
+    pub(crate) fn encode_path(&self, header: Header, dial: u32) -> ([u8; TOKEN], [u8; ANSWER]) {
+        let bytes = token::encode(self.tag, self.token_key.as_ref(), header, dial);
         (bytes, token::answer(&bytes, self.token_key.as_ref()))
     }
 

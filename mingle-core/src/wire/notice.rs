@@ -15,11 +15,14 @@
 //!     28        job ID
 //! ```
 
+use super::{fixed, read_first, write};
 use crate::model::{JobId, World, WorldSize};
 
 const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 2;
-const HEADER: usize = 28;
+
+/// What is before the job ID.
+type Head = ([u8; 4], u8, u8, u8, u8, [u8; 8], [u32; 3]);
 
 /// A notice of a job, which the job's leader sends once a second to all nodes on the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +50,10 @@ impl Notice {
             }
             Self::Sealed(_) => (1, "", [0; 3]),
         };
-        let mut bytes = Vec::with_capacity(HEADER + name.len());
-        bytes.extend_from_slice(&MAGIC);
         // A job ID has at most 128 bytes.
-        bytes.extend_from_slice(&[VERSION, sealed, u8::try_from(name.len()).unwrap_or(u8::MAX), 0]);
-        bytes.extend_from_slice(&self.tag());
-        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-        bytes.extend_from_slice(name.as_bytes());
-        bytes
+        let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+        let head: Head = (MAGIC, VERSION, sealed, length, 0, self.tag(), numbers);
+        [&write(&head, fixed()), name.as_bytes()].concat()
     }
 
     /// The first half of the job's tag.
@@ -66,16 +65,13 @@ impl Notice {
     }
 
     /// The notice in a datagram; none if the datagram is not a notice.
-    pub fn decode(datagram: &[u8]) -> Option<Self> {
-        let (header, name) = datagram.split_at_checked(HEADER)?;
-        let number = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
-        let tag: [u8; 8] = header.get(8..16)?.try_into().ok()?;
-        let (min, max, joined) = (number(16)?, number(20)?, number(24)?);
-        let is_ours = header[..5] == [&MAGIC[..], &[VERSION]].concat()[..] && header[7] == 0;
-        if !is_ours || usize::from(header[6]) != name.len() {
+    pub fn decode(mut name: &[u8]) -> Option<Self> {
+        let head: Head = read_first(&mut name, fixed())?;
+        let (magic, version, sealed, length, zero, tag, [min, max, joined]) = head;
+        if (magic, version, usize::from(length), zero) != (MAGIC, VERSION, name.len(), 0) {
             return None;
         }
-        match header[5] {
+        match sealed {
             0 => {
                 let job: JobId = std::str::from_utf8(name).ok()?.parse().ok()?;
                 // A job ID that does not belong to the tag would stand for another job.

@@ -84,21 +84,21 @@ pub(crate) struct Hello {
 }
 
 /// Reads and writes the hellos of one job, and makes the keys of each connection.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Hellos {
     tag: JobTag,
-    key: Option<[u8; 32]>,
+    keys: Option<Keys>,
 }
 
 impl Hellos {
     pub(crate) fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
-        Self { tag, key: keys.map(|keys| keys.token) }
+        Self { tag, keys: keys.cloned() }
     }
 
     /// The hello of the process that dials.
     pub(crate) fn encode(&self, hello: Hello) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
-        bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into(), 0));
+        bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.keys.is_some().into(), 0));
         bytes[HEADER..NONCE].copy_from_slice(&hello.session.to_le_bytes());
         bytes[NONCE..PROOF].copy_from_slice(&hello.nonce);
         bytes
@@ -118,7 +118,7 @@ impl Hellos {
     /// [`Dropped`], with the reason, for any other bytes.
     pub(crate) fn decode(&self, bytes: &[u8; HELLO]) -> Result<Hello, Dropped> {
         header::check(self.tag, VERSION, bytes)?;
-        if bytes[5] != u8::from(self.key.is_some()) {
+        if bytes[5] != u8::from(self.keys.is_some()) {
             return Err(Dropped::Unauthentic);
         }
         let session = u64::from_le_bytes(array(&bytes[HEADER..NONCE]));
@@ -149,21 +149,18 @@ impl Hellos {
         answer: &[u8; HELLO],
         is_dialer: bool,
     ) -> (Writer, Reader) {
-        let seal = |context| self.key.is_some().then(|| Seal::new(&self.hash(context, asked, answer)));
+        let seal = |context| self.keys.is_some().then(|| Seal::new(&self.hash(context, asked, answer)));
         let (dialer, acceptor) = (seal("mingle 3 dialer"), seal("mingle 3 acceptor"));
         let (own, other) = if is_dialer { (dialer, acceptor) } else { (acceptor, dialer) };
         (Writer { seal: own }, Reader { seal: other, buffer: Vec::new() })
     }
 
     fn hash(&self, context: &str, asked: &[u8; HELLO], answer: &[u8; HELLO]) -> [u8; 32] {
-        let mut hasher = self.key.as_ref().map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+        let mut hasher = self
+            .keys
+            .as_ref()
+            .map_or_else(blake3::Hasher::new, |keys| blake3::Hasher::new_keyed(&keys.token));
         *hasher.update(context.as_bytes()).update(asked).update(answer).finalize().as_bytes()
-    }
-}
-
-impl std::fmt::Debug for Hellos {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hellos").field("tag", &self.tag).finish_non_exhaustive()
     }
 }
 

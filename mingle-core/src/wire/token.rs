@@ -31,13 +31,6 @@ const MAC: usize = HEADER + 8;
 ///
 /// Every process has 128 random bits as its ID, so a MAC is good for these two processes alone, and the
 /// number of the dial makes it good for one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) prover: NodeId,
-    pub(crate) target: NodeId,
-    pub(crate) dial: u32,
-}
-
 /// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
 pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
     let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
@@ -49,18 +42,16 @@ pub(crate) fn begins_path(bytes: &[u8; TOKEN]) -> bool {
     header::kind(bytes) == PATH && !header::is_sealed(bytes)
 }
 
-impl Token {
-    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>) -> [u8; TOKEN] {
-        let mut bytes = [0; TOKEN];
-        let header = Header { sender: self.prover, recipient: self.target };
-        bytes[..HEADER].copy_from_slice(&header.encode(tag, PATH, 0));
-        bytes[HEADER..MAC].copy_from_slice(&u64::from(self.dial).to_le_bytes());
-        if let Some(key) = key {
-            let mac = blake3::keyed_hash(key, &bytes[..MAC]);
-            bytes[MAC..].copy_from_slice(mac.as_bytes());
-        }
-        bytes
+/// The token of the dial of this number, from the sender of this header to its recipient.
+pub(super) fn encode(tag: JobTag, key: Option<&[u8; 32]>, header: Header, dial: u32) -> [u8; TOKEN] {
+    let mut bytes = [0; TOKEN];
+    bytes[..HEADER].copy_from_slice(&header.encode(tag, PATH, 0));
+    bytes[HEADER..MAC].copy_from_slice(&u64::from(dial).to_le_bytes());
+    if let Some(key) = key {
+        let mac = blake3::keyed_hash(key, &bytes[..MAC]);
+        bytes[MAC..].copy_from_slice(mac.as_bytes());
     }
+    bytes
 }
 
 /// The target of the path that a token begins; nothing where the bytes are no token of this job.

@@ -78,19 +78,6 @@ impl Drop for OwnFile {
     }
 }
 
-/// The result of one look at the folder.
-#[derive(Debug)]
-pub(crate) struct FolderLook {
-    /// The folder, for the next look.
-    pub(crate) folder: SeedDir,
-    /// The addresses in the other nodes' files.
-    pub(crate) others: Vec<SocketAddr>,
-    /// How long to wait before the next look.
-    pub(crate) pause: Duration,
-    /// A warning for the caller.
-    pub(crate) warning: Option<Warning>,
-}
-
 /// The shared folder, and what this node knows of it.
 #[derive(Debug)]
 pub(crate) struct SeedDir {
@@ -181,25 +168,35 @@ impl SeedDir {
         }
     }
 
-    /// Renews this node's file and reads the folder, however long that takes.
-    pub(crate) fn look(mut self) -> oneshot::Receiver<FolderLook> {
+    /// Renews this node's file, and reads the others if `reads` is set, however long that takes. Returns the
+    /// folder for the next look, and a warning for the caller.
+    pub(crate) fn look(mut self, reads: bool) -> oneshot::Receiver<(Self, Option<Warning>)> {
         detached(move || {
             let warning = self.renew();
-            let (others, pause) = self.read();
-            FolderLook { folder: self, others, pause, warning }
+            if reads {
+                self.read();
+            }
+            (self, warning)
         })
+    }
+
+    /// The addresses in the other nodes' files, as of the last look.
+    pub(crate) fn others(&self) -> Vec<SocketAddr> {
+        self.known.values().flatten().copied().collect()
+    }
+
+    /// How long to wait before the next look.
+    pub(crate) fn pause(&self) -> Duration {
+        let files = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        LOOK_EACH.saturating_mul(files).saturating_add(LOOK).min(LOOK_MOST)
     }
 
     /// Renews this node's file until the receiver or this future is dropped, and reads nothing: the other
     /// nodes of a running world are known, and a newcomer reads this file.
     pub(crate) async fn keep(mut self, events: UnboundedSender<TaskEvent>) {
         while !events.is_closed() {
-            let renewed = detached(move || {
-                let warning = self.renew();
-                (self, warning)
-            });
             // An error means that no thread could start, or that it panicked.
-            let Ok((folder, warning)) = renewed.await else { return };
+            let Ok((folder, warning)) = self.look(false).await else { return };
             self = folder;
             if let Some(warning) = warning {
                 let _ = events.send(TaskEvent::Warning(warning));
@@ -221,16 +218,11 @@ impl SeedDir {
         is_new.then(|| Warning::SeedDirUnwritable { folder, error: error.to_string() })
     }
 
-    /// The addresses in the other nodes' files, and the pause before the next look.
-    fn read(&mut self) -> (Vec<SocketAddr>, Duration) {
+    /// Reads the other nodes' files.
+    fn read(&mut self) {
         let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) => {
-                tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
-                return (self.known.values().flatten().copied().collect(), LOOK);
-            }
-        };
+        let failed = |error: &io::Error| tracing::debug!(%error, "reading the seed folder");
+        let Ok(entries) = fs::read_dir(&self.folder).inspect_err(failed) else { return };
         let mut seen = BTreeMap::new();
         for entry in entries.flatten().take(FILES) {
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -258,9 +250,6 @@ impl SeedDir {
             seen.insert(key, endpoints);
         }
         self.known = seen;
-        let pause = LOOK_EACH.saturating_mul(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
-        let pause = pause.saturating_add(LOOK).min(LOOK_MOST);
-        (self.known.values().flatten().copied().collect(), pause)
     }
 }
 
@@ -316,7 +305,8 @@ pub(crate) mod tests {
     }
 
     fn found(dir: &mut SeedDir) -> Vec<String> {
-        dir.read().0.iter().map(SocketAddr::to_string).collect()
+        dir.read();
+        dir.others().iter().map(SocketAddr::to_string).collect()
     }
 
     #[tokio::test]
@@ -419,8 +409,8 @@ pub(crate) mod tests {
         let dir = || SeedDir::new(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]);
         let error = dir().open().await.unwrap_err().to_string();
         assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
-        let look = dir().look().await.unwrap();
-        assert!(look.warning.unwrap().to_string().contains("cannot write to the seed folder"));
-        assert_eq!(look.folder.look().await.unwrap().warning, None, "it has warned already");
+        let (folder, warning) = dir().look(true).await.unwrap();
+        assert!(warning.unwrap().to_string().contains("cannot write to the seed folder"));
+        assert_eq!(folder.look(true).await.unwrap().1, None, "it has warned already");
     }
 }

@@ -14,8 +14,6 @@ use tokio::time::timeout;
 
 use super::seed::{Seed, misleads};
 use super::seed_dir::SeedDir;
-use crate::model::JobId;
-use crate::net::Network;
 use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
@@ -36,45 +34,26 @@ const PUBLISH: Duration = Duration::from_millis(10);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 
-/// Where the addresses of other nodes come from, beside multicast.
-#[derive(Debug)]
-pub(crate) struct Sources {
+/// Sends all known addresses whenever they change, until this future is dropped. Name servers and file server
+/// answer at their own pace, and none waits for another.
+pub(crate) async fn follow(
     seeds: Vec<Seed>,
     folder: Option<SeedDir>,
-    /// The ports at which a node of the job most likely is.
     guesses: Vec<u16>,
-}
-
-impl Sources {
-    pub(crate) fn new(network: &Network, job: &JobId, folder: Option<SeedDir>) -> Self {
-        Self {
-            seeds: network.seeds.clone(),
-            folder,
-            guesses: guesses(network.master_port, network.ports(job)),
-        }
+    events: UnboundedSender<TaskEvent>,
+) {
+    let (addresses, names): (Vec<Seed>, Vec<Seed>) =
+        seeds.into_iter().partition(|seed| seed.address().is_some());
+    let mut known = Known::new(events, guesses);
+    for seed in addresses {
+        known.addresses.extend(seed.address().map(|ip| (seed, vec![ip])));
     }
-
-    /// Whether there are neither seeds nor a folder.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.seeds.is_empty() && self.folder.is_none()
-    }
-
-    /// Sends all known addresses whenever they change, until this future is dropped. Name servers and file
-    /// server answer at their own pace, and none waits for another.
-    pub(crate) async fn follow(self, events: UnboundedSender<TaskEvent>) {
-        let (addresses, names): (Vec<Seed>, Vec<Seed>) =
-            self.seeds.into_iter().partition(|seed| seed.address().is_some());
-        let mut known = Known::new(events, self.guesses);
-        for seed in addresses {
-            known.addresses.extend(seed.address().map(|ip| (seed, vec![ip])));
-        }
-        // Addresses are sent before any name is looked up. Without any, what an earlier node knew stays until
-        // the first answer.
-        known.is_new = !known.addresses.is_empty();
-        known.publish();
-        let known = Mutex::new(known);
-        tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
-    }
+    // Addresses are sent before any name is looked up. Without any, what an earlier node knew stays until
+    // the first answer.
+    known.is_new = !known.addresses.is_empty();
+    known.publish();
+    let known = Mutex::new(known);
+    tokio::join!(follow_names(&names, &known), follow_folder(folder, &known));
 }
 
 fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
@@ -91,19 +70,11 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
     let threads = Arc::new(Semaphore::new(AT_ONCE));
     let look_up = |seed| look_up(seed, Arc::clone(&threads));
     loop {
-        let mut waiting = names.iter().cloned();
-        let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
+        let mut lookups: JoinSet<_> = names.iter().cloned().map(look_up).collect();
         let mut publish = tokio::time::interval(PUBLISH);
         while !lookups.is_empty() {
             tokio::select! {
-                Some(answer) = lookups.join_next() => {
-                    if let Some(seed) = waiting.next() {
-                        lookups.spawn(look_up(seed));
-                    }
-                    if let Ok((seed, answer)) = answer {
-                        lock(known).learn(seed, answer);
-                    }
-                }
+                Some(Ok((seed, answer))) = lookups.join_next() => lock(known).learn(seed, answer),
                 // One name that is not answered must not delay the others.
                 _ = publish.tick() => lock(known).publish(),
             }
@@ -120,15 +91,15 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
 /// Looks at the folder again and again. Without a thread to look with, the folder is given up.
 async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     let Some(folder) = folder else { return };
-    let (mut looking, mut least) = (folder.look(), Duration::ZERO);
+    let (mut looking, mut least) = (folder.look(true), Duration::ZERO);
     let mut is_silent = false;
     loop {
         match timeout(ANSWER, &mut looking).await {
-            Ok(Ok(look)) => {
-                lock(known).learn_folder(look.others, look.warning);
-                tokio::time::sleep(look.pause.max(least)).await;
+            Ok(Ok((folder, warning))) => {
+                lock(known).learn_folder(folder.others(), warning);
+                tokio::time::sleep(folder.pause().max(least)).await;
                 least = PAUSE_LAST;
-                looking = look.folder.look();
+                looking = folder.look(true);
             }
             Ok(Err(_)) => return,
             Err(_) if is_silent => {}
@@ -150,15 +121,14 @@ async fn look_up(seed: Seed, threads: Arc<Semaphore>) -> (Seed, io::Result<Vec<I
             let _thread = thread;
             (&*host, 0).to_socket_addrs().map(|all| all.map(|address| address.ip()).collect())
         };
-        spawn_blocking(look).await?
+        timeout(ANSWER, spawn_blocking(look)).await??
     };
-    let answer = timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    (seed, answer)
+    (seed, answer.await)
 }
 
 /// The ports at which a node of the job most likely is. This node's own port comes first if it was given,
 /// since most likely all nodes were given the same port.
-fn guesses(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Vec<u16> {
+pub(crate) fn guesses(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Vec<u16> {
     let others = usual.take(PORTS).filter(|port| given != Some(*port));
     given.into_iter().chain(others).collect()
 }
@@ -282,11 +252,11 @@ mod tests {
 
     #[test]
     fn the_discovery_port_is_no_guess() {
-        let job: JobId = "foo".parse().unwrap();
+        let job: crate::JobId = "foo".parse().unwrap();
         let all: Vec<u16> = job.ports().take(PORTS + 1).collect();
-        let network = Network { discovery_port: all[1], ..Network::default() };
-        let sources = Sources::new(&network, &job, None);
-        assert_eq!((sources.guesses[0], &sources.guesses[1..]), (all[0], &all[2..]));
+        let network = crate::Network { discovery_port: all[1], ..crate::Network::default() };
+        let guesses = guesses(None, network.ports(&job));
+        assert_eq!((guesses[0], &guesses[1..]), (all[0], &all[2..]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Driver;
 use crate::host::{self, Interface, endpoints, link_of};
-use crate::model::Endpoints;
+use crate::model::{Endpoints, JobInterfaces};
 use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -42,27 +42,23 @@ pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endp
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
 }
 
-/// How the job reaches this node: for each of its endpoints, and by the interfaces that the user has given to
-/// the job's libraries.
-pub(super) fn own_reach(
-    settings: &Rendezvous,
-    links: &Links,
-    endpoints: &Endpoints,
-    path_port: u16,
-) -> Reach {
-    let of_endpoint = |endpoint: &SocketAddr| link_of(links.interfaces(), endpoint.ip());
-    let reach = Reach::new(path_port, endpoints.iter().map(of_endpoint));
-    let given = &settings.network.job_interfaces;
-    if given.are_default() || settings.own_ports || settings.network.loopback.is_some() {
-        return reach;
-    }
-    let mut all = host::list().unwrap_or_default();
-    all.retain(|interface| given.contain(&interface.name));
-    let families = [settings.network.prefers_ipv6, !settings.network.prefers_ipv6];
-    reach.with(families.into_iter().flat_map(|v6| all.iter().filter_map(move |given| given.link(v6))))
-}
-
 impl Driver {
+    /// How the job reaches this node: for each of these endpoints, and by the interfaces that the user has
+    /// given to the job's libraries.
+    pub(super) fn own_reach(&self, endpoints: &Endpoints) -> Reach {
+        let Rendezvous { network, own_ports, .. } = &self.settings;
+        let of_endpoint = |endpoint: &SocketAddr| link_of(self.links.interfaces(), endpoint.ip());
+        let reach = Reach::new(self.path_port, endpoints.iter().map(of_endpoint));
+        let given = &network.job_interfaces;
+        if *given == JobInterfaces::default() || *own_ports || network.loopback.is_some() {
+            return reach;
+        }
+        let mut all = host::list().unwrap_or_default();
+        all.retain(|interface| given.contain(&interface.name));
+        let families = [network.prefers_ipv6, !network.prefers_ipv6];
+        reach.with(families.into_iter().flat_map(|v6| all.iter().filter_map(move |given| given.link(v6))))
+    }
+
     /// Warns where nothing but multicast keeps an interface from being used, and no other host is in reach.
     pub(super) fn warn_of_interfaces(&self) {
         let interfaces = self.settings.network.without_multicast(self.links.interfaces());
@@ -81,7 +77,7 @@ impl Driver {
             self.warn(Warning::Interfaces { error: error.chain() });
         }
         let own = own_endpoints(&self.settings.network, &self.links, self.port);
-        let reach = own_reach(&self.settings, &self.links, &own, self.path_port);
+        let reach = self.own_reach(&own);
         if own == self.endpoints && reach == self.reach {
             return Ok(());
         }

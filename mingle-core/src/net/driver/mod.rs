@@ -26,16 +26,16 @@ use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
-use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, longest};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
+use crate::proto::world::World;
 use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
-use interfaces::{own_endpoints, own_reach, usable};
+use interfaces::{own_endpoints, usable};
 use peers::Peers;
 use receive::BATCH;
 use upkeep::Upkeep;
@@ -129,7 +129,7 @@ impl Driver {
     async fn meet(mut self) -> Result<Met, Error> {
         let sessions = self.sessions()?;
         // On the heap: the node is large.
-        let mut node = Box::new(self.node(sessions.as_ref().map_or(0, Connections::port))?);
+        let mut node = Box::new(self.node()?);
         let formed = Box::pin(self.run(&mut node)).await;
         let is_master = matches!(&formed, Ok(Some(formed)) if formed.rank == Rank(0));
         if let Ok(None) = &formed {
@@ -148,27 +148,29 @@ impl Driver {
                 Ok(Met::World(Box::new(assignment)))
             }
             (None, Some(sessions), Some(leader)) => {
-                RunningWorld::guest(self, sessions, shared, leader).meet().await
+                RunningWorld::new(self, sessions, World::guest(shared, leader)).meet().await
             }
             (None, ..) => unreachable!("only a node that stays waits for a seat"),
         }
     }
 
     /// The connections between the nodes of a world that stays.
-    fn sessions(&self) -> Result<Option<Connections>, Error> {
-        let settings = &self.settings;
+    fn sessions(&mut self) -> Result<Option<Connections>, Error> {
+        let settings = &mut self.settings;
+        settings.attributes.session_port = 0;
         if !settings.stays {
             return Ok(None);
         }
-        let (own, _) = listen_for_paths(settings.network.loopback)?;
+        let (own, port) = listen_for_paths(settings.network.loopback)?;
+        settings.attributes.session_port = port;
         let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
         sessions.resets = false;
         Ok(Some(sessions))
     }
 
     /// A new node for the rest of the time.
-    fn node(&mut self, session_port: u16) -> Result<Node, Error> {
-        let config = self.config(session_port);
+    fn node(&mut self) -> Result<Node, Error> {
+        let config = self.config();
         self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
         let mut node = Node::new(config, random().map(u64::from_le_bytes)?, self.now());
         self.connections.set_target(node.path_target());
@@ -177,16 +179,16 @@ impl Driver {
     }
 
     /// What this node brings to a rendezvous.
-    fn config(&mut self, session_port: u16) -> Config {
+    fn config(&mut self) -> Config {
+        self.reach = self.own_reach(&self.endpoints);
         let settings = &self.settings;
-        self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays || settings.tries;
         let node = NodeInfo {
             rank: settings.rank.filter(|_| !settings.world.is_range()),
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
-            attributes: Attributes { wants_roster, session_port, ..settings.attributes.clone() },
+            attributes: Attributes { wants_roster, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
@@ -220,7 +222,7 @@ impl Driver {
     fn replace(&mut self, node: &mut Node) -> Result<(), Error> {
         self.connections.hang_up_all();
         self.renew()?;
-        *node = self.node(node.session_port())?;
+        *node = self.node()?;
         Ok(())
     }
 
@@ -303,31 +305,24 @@ impl Driver {
             }
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
-            TaskEvent::Session(news) => self.hear(node, news),
-        }
-    }
-
-    fn hear(&mut self, node: &mut Node, news: News) {
-        let now = self.now();
-        match news {
-            News::Asked { peer, meant, answer } => {
+            TaskEvent::Asked { peer, meant, answer } => {
                 if let Some(number) = node.handle_asked(now, peer, meant) {
                     // Sending fails if the connection has just closed.
                     let _ = answer.send((number, longest(node.follows(peer))));
                 }
             }
-            News::Opened { peer, way, conn, numbers, .. } => {
+            TaskEvent::Opened { peer, way, conn, numbers, .. } => {
                 node.handle_opened(now, peer, way, conn, numbers);
             }
-            News::Failed(peer, dial, failed) => node.handle_dial_failed(now, peer, dial, failed),
-            News::Read(conn, frame, _permit) => {
+            TaskEvent::DialFailed(peer, dial, failed) => node.handle_dial_failed(now, peer, dial, failed),
+            TaskEvent::Read(conn, frame, _permit) => {
                 if node.handle_frame(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
                     self.connections.close(conn);
                     node.handle_closed(now, conn, Ending::Broken);
                 }
             }
-            News::Closed(conn, ending) => node.handle_closed(now, conn, ending),
+            TaskEvent::Closed(conn, ending) => node.handle_closed(now, conn, ending),
         }
     }
 

@@ -6,8 +6,9 @@ use tokio::task::AbortHandle;
 
 use super::Driver;
 use crate::net::discovery::seed_dir::{OwnFile, SeedDir};
-use crate::net::discovery::sources::Sources;
+use crate::net::discovery::sources;
 use crate::net::error::Error;
+use crate::net::rendezvous::Rendezvous;
 
 /// The addresses, and the task that keeps them up to date.
 #[derive(Default)]
@@ -58,9 +59,12 @@ impl Driver {
     /// Follows the seeds and this folder from now on, in place of what was followed before.
     pub(super) fn follow_seeds(&mut self, folder: Option<SeedDir>) {
         self.stop_following();
-        let sources = Sources::new(&self.settings.network, &self.settings.job, folder);
-        if !self.settings.is_alone() && !sources.is_empty() {
-            self.peers.following = Some(self.connections.spawn(|sender| sources.follow(sender)));
+        let Rendezvous { network, job, .. } = &self.settings;
+        let (seeds, guesses) =
+            (network.seeds.clone(), sources::guesses(network.master_port, network.ports(job)));
+        if !self.settings.is_alone() && (folder.is_some() || !seeds.is_empty()) {
+            let follow = |sender| sources::follow(seeds, folder, guesses, sender);
+            self.peers.following = Some(self.connections.spawn(follow));
         }
     }
 }

@@ -33,9 +33,7 @@ impl Driver {
             // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
             // of a thousand nodes in one thread would solicit all the others.
             let recv_from = |socket: &Watched, buffer: &mut [u8]| socket.get_ref().recv_from(buffer);
-            self.read(recv_from, BATCH, |now, from, datagram| {
-                node.handle_datagram(now, from, datagram);
-            });
+            self.read(recv_from, BATCH, |now, from, datagram| node.handle_datagram(now, from, datagram));
             if node.is_about_to_commit() {
                 // A member whose connection has ended is gone, although its ready has arrived. The runtime
                 // polls the sockets once, and then their tasks.
@@ -58,9 +56,7 @@ impl Driver {
 
     /// Reads at most `most` datagrams from each socket. Returns whether there may be more.
     pub(super) fn receive(&mut self, node: &mut Node, most: usize) -> bool {
-        self.read(try_recv_from, most, |now, from, datagram| {
-            node.handle_datagram(now, from, datagram);
-        })
+        self.read(try_recv_from, most, |now, from, datagram| node.handle_datagram(now, from, datagram))
     }
 
     /// Passes at most `most` datagrams from each socket to `handle`; if it is not one of the node's own port,

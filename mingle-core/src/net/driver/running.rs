@@ -3,18 +3,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
 use super::{Driver, Met, SMALL};
-use crate::model::{End, Lineage, Member, NodeId, Rank, Roster};
+use crate::model::{End, Lineage, Member, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::net::session::News;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, longest};
 use crate::net::sockets::open_files::OpenFiles;
@@ -24,7 +22,7 @@ use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
 use crate::proto::{Attributes, Change, Ending, Formed, Over, Shared, was_stopped};
 use crate::wire::session::Hellos;
-use crate::wire::world::{Contact, FirstCause, Plan, RoundId, Terms};
+use crate::wire::world::{FirstCause, Plan, RoundId, Terms};
 
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
 /// so long after it, 1.5 s after the leader has decided, that is clear.
@@ -64,10 +62,7 @@ pub(crate) struct RunningWorld {
 
 impl fmt::Debug for RunningWorld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningWorld")
-            .field("job", &self.driver.settings.job)
-            .field("port", &self.driver.port)
-            .finish_non_exhaustive()
+        f.debug_struct("RunningWorld").field("job", &self.driver.settings.job).finish_non_exhaustive()
     }
 }
 
@@ -84,17 +79,7 @@ impl RunningWorld {
         running
     }
 
-    /// A node that waits for a seat, where this process leads.
-    pub(super) fn guest(
-        driver: Driver,
-        sessions: Connections,
-        shared: Shared,
-        (id, addresses): (NodeId, Vec<SocketAddr>),
-    ) -> Self {
-        Self::new(driver, sessions, World::guest(shared, Contact { id, addresses }))
-    }
-
-    fn new(driver: Driver, mut sessions: Connections, world: World) -> Self {
+    pub(super) fn new(driver: Driver, mut sessions: Connections, world: World) -> Self {
         let settings = &driver.settings;
         let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         sessions.speak_as(world.own().id, Hellos::new(settings.tag(), keys.as_ref()));
@@ -264,14 +249,6 @@ impl RunningWorld {
         }
     }
 
-    fn hear_session(&mut self, event: TaskEvent) {
-        match event {
-            TaskEvent::Session(news) => self.hear(news),
-            TaskEvent::Warning(warning) => self.driver.warn(warning),
-            _ => {}
-        }
-    }
-
     /// Something has happened on the node's own port, where no session is: nodes that form a world may dial
     /// it.
     fn hear_path(&mut self, event: TaskEvent) {
@@ -282,27 +259,29 @@ impl RunningWorld {
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn hear_session(&mut self, event: TaskEvent) {
         let now = self.driver.now();
-        match news {
-            News::Asked { peer, meant, answer } => {
+        match event {
+            TaskEvent::Asked { peer, meant, answer } => {
                 if let Some(number) = self.world.answers(now, peer, meant) {
                     // Sending fails if the connection has just closed.
                     let _ = answer.send((number, longest(self.world.believes(peer))));
                 }
             }
-            News::Opened { peer, way, conn, numbers, .. } => {
+            TaskEvent::Opened { peer, way, conn, numbers, .. } => {
                 self.world.opened(now, peer, way, conn, numbers);
             }
-            News::Failed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
-            News::Read(conn, frame, _permit) => {
+            TaskEvent::DialFailed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
+            TaskEvent::Read(conn, frame, _permit) => {
                 if self.world.read(now, conn, frame).is_err() {
                     tracing::debug!(?conn, "a frame that no node sends");
                     self.sessions.close(conn);
                     self.world.closed(now, conn, Ending::Broken);
                 }
             }
-            News::Closed(conn, ending) => self.world.closed(now, conn, ending),
+            TaskEvent::Closed(conn, ending) => self.world.closed(now, conn, ending),
+            TaskEvent::Warning(warning) => self.driver.warn(warning),
+            TaskEvent::Path(..) | TaskEvent::Seeds(_) => {}
         }
     }
 
@@ -349,15 +328,14 @@ impl RunningWorld {
             // Newcomers find this node by its file.
             driver.keep_seed_file();
         }
-        let config = driver.config(self.sessions.port());
+        let config = driver.config();
         self.world.set_config(driver.now(), config);
     }
 
     /// Returns whether there may be more to read.
     fn read(&mut self) -> bool {
-        let world = &mut self.world;
-        self.driver
-            .read(try_recv_from, BATCH, |now, from, datagram| world.handle_datagram(now, from, datagram))
+        let Self { driver, world, .. } = self;
+        driver.read(try_recv_from, BATCH, |now, from, datagram| world.handle_datagram(now, from, datagram))
     }
 
     #[cfg(test)]
@@ -414,7 +392,8 @@ impl RunningWorld {
     /// behind, still holds the port, this takes another. If the port is
     /// [given](crate::Network::master_port), this waits for 5 seconds until it is free.
     pub(crate) async fn again(mut self, attributes: Attributes) -> Result<Assignment, Error> {
-        self.driver.settings.attributes = attributes;
+        let session_port = self.driver.settings.attributes.session_port;
+        self.driver.settings.attributes = Attributes { session_port, ..attributes };
         self.driver.began = clock();
         let until = clock() + GRACE;
         // While it waits for a port, this node answers the others.

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 
 use super::endpoint::reset_on_close;
 use super::path;
-use crate::net::session::{self, Carrier, News};
-use crate::proto::{ConnId, DialId, Ending, PathNews, PathTarget, Warning};
-use crate::wire::begins_path;
+use crate::model::NodeId;
+use crate::net::session::{self, Carrier};
+use crate::proto::{ConnId, DialId, Ending, Failed, PathNews, PathTarget, Warning, Way};
 use crate::wire::session::HELLO;
+use crate::wire::{Frame, begins_path};
 
 /// How long an accepted connection may take to send its hello or token. The kernel repeats a lost segment
 /// after 0.2, 0.4, 0.8 s and so on, so at 30% loss one in a hundred thousand takes longer.
@@ -27,8 +30,20 @@ const PATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// that of an accepted connection as that of a session's, whatever it was for.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
-    /// Something has happened on a connection of a session.
-    Session(News),
+    /// The hello of a process has arrived, which means the process `meant`. Sending the number of this node's
+    /// session answers it, with the longest body of a frame that the process may send; otherwise the
+    /// connection closes.
+    Asked { peer: NodeId, meant: NodeId, answer: oneshot::Sender<(u64, usize)> },
+    /// Both hellos have been read: this node has said the first of the numbers of sessions, and the process
+    /// the second. Frames that are sent by `frames` are written in order; the connection closes when `frames`
+    /// is dropped.
+    Opened { peer: NodeId, way: Way, conn: ConnId, numbers: (u64, u64), frames: Sender<Frame> },
+    /// A dial to a process has failed.
+    DialFailed(NodeId, DialId, Failed),
+    /// A frame was read. The permit is dropped when the frame has been heard.
+    Read(ConnId, Frame, OwnedSemaphorePermit),
+    /// A connection has ended.
+    Closed(ConnId, Ending),
     /// Something has happened on a connection that proves a path. It ends when the path is proved or has
     /// failed.
     Path(DialId, PathNews),

@@ -24,7 +24,7 @@ use super::path;
 use crate::model::{NodeId, World};
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::net::session::{self, Carrier, Dial, News};
+use crate::net::session::{self, Carrier, Dial};
 use crate::proto::{ConnId, DialId, Ending, Order, PathDial, PathNews, PathTarget, Warning, Way};
 use crate::wire::Frame;
 use crate::wire::session::Hellos;
@@ -161,18 +161,18 @@ impl Connections {
             TaskEvent::Path(dial, PathNews::Arrived | PathNews::Failed(_)) => {
                 self.dials.remove(dial)?;
             }
-            TaskEvent::Session(News::Opened { conn, way, frames, .. }) => {
+            TaskEvent::Opened { conn, way, frames, .. } => {
                 if !self.guests.identify(*conn) && matches!(way, Way::Accepted(_)) {
                     return None;
                 }
                 self.frames.insert(*conn, frames.clone());
                 if let Some(evicted) = self.guests.evict_prover() {
                     self.frames.remove(&evicted);
-                    self.report(TaskEvent::Session(News::Closed(evicted, Ending::Closed)));
+                    self.report(TaskEvent::Closed(evicted, Ending::Closed));
                     self.warn_once("as many nodes have one as this world and the limit of open files permit");
                 }
             }
-            TaskEvent::Session(News::Closed(conn, _)) => {
+            TaskEvent::Closed(conn, _) => {
                 let is_strangers = self.guests.is_stranger(*conn);
                 self.guests.remove(*conn);
                 self.frames.remove(conn);
@@ -197,13 +197,7 @@ impl Connections {
 
     /// From now on connections are of sessions, too, of the process with this ID.
     pub(crate) fn speak_as(&mut self, own: NodeId, hellos: Hellos) {
-        self.carrier = Some(Carrier { own, hellos, news: self.sender.clone() });
-    }
-
-    /// The node's own port.
-    pub(crate) fn port(&self) -> u16 {
-        let address = self.listeners.first().and_then(|(listener, _)| listener.local_addr().ok());
-        address.map_or(0, |address| address.port())
+        self.carrier = Some(Carrier { own, hellos, events: self.sender.clone() });
     }
 
     /// Whether to accept another connection now: not after an error, nor while many tasks have still to end.
@@ -252,7 +246,7 @@ impl Connections {
         let task = self.accepted.spawn(async move {
             let ending = connection::hold(conn, stream, purposes).await;
             // Sending fails if the driver has ended.
-            let _ = events.send(TaskEvent::Session(News::Closed(conn, ending)));
+            let _ = events.send(TaskEvent::Closed(conn, ending));
         });
         self.guests.add(conn, from.ip().to_canonical(), task);
     }
@@ -334,7 +328,7 @@ impl Connections {
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
         if let Some(carrier) = &mut self.carrier {
-            carrier.news = self.sender.clone();
+            carrier.events = self.sender.clone();
         }
     }
 
@@ -351,7 +345,7 @@ impl Connections {
             while !open.is_empty()
                 && let Some(event) = self.events.recv().await
             {
-                if let TaskEvent::Session(News::Closed(conn, _)) = event {
+                if let TaskEvent::Closed(conn, _) = event {
                     open.remove(&conn);
                 }
             }
@@ -486,10 +480,10 @@ mod tests {
         for (conn, way) in [(1, accepted), (2, accepted), (3, Way::Dialled(DialId(1)))] {
             let (peer, conn, numbers) = (NodeId([1; 16]), ConnId(conn), (1, 1));
             let frames = tokio::sync::mpsc::channel(1).0;
-            connections.report(TaskEvent::Session(News::Opened { peer, way, conn, numbers, frames }));
+            connections.report(TaskEvent::Opened { peer, way, conn, numbers, frames });
         }
         let opened = std::iter::from_fn(|| match connections.next_waiting()? {
-            TaskEvent::Session(News::Opened { conn, .. }) => Some(conn),
+            TaskEvent::Opened { conn, .. } => Some(conn),
             other => panic!("{other:?}"),
         });
         assert_eq!(opened.collect::<Vec<_>>(), [ConnId(2), ConnId(3)]);

@@ -423,7 +423,7 @@ impl Memory {
             tried: config.tried,
             jobs: self.missing_jobs(joined, config.world),
             is_deaf: self.is_deaf,
-            has_ipv6_alone: config.node.endpoints.are_ipv6(),
+            has_ipv6_alone: config.node.endpoints.iter().all(SocketAddr::is_ipv6),
             without_multicast: config.without_multicast.clone(),
             broken: self.broken.clone().filter(|_| joined >= config.world.min().get()).map(Box::new),
             elsewhere: self.elsewhere.clone().filter(|_| is_cut),

@@ -10,6 +10,7 @@ use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::seek::Learned;
 use crate::proto::session::Linked;
 use crate::proto::shared::Recipient;
+use crate::wire::world::Contact;
 use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
 
 /// How long a node that is to wait elsewhere stays until its members have read why.
@@ -49,11 +50,9 @@ impl Node {
     /// The world that this node leads has formed, and its members are about to know: another leader may be as
     /// far, and learns it before it commits.
     fn say_running(&mut self, to: NodeId, source: SocketAddr) {
-        let session_port = self.session_port();
-        if session_port > 0 {
-            let endpoints = self.shared.config.node.endpoints.iter();
-            let addresses: Vec<_> = endpoints.map(|at| (at.ip(), session_port).into()).collect();
-            let running = self.shared.running(self.shared.me(), 0, &addresses);
+        if self.shared.config.node.attributes.session_port > 0 {
+            let Contact { id, addresses } = self.shared.arrival().contact(self.shared.me());
+            let running = self.shared.running(id, 0, &addresses);
             self.shared.send(source, to, &running);
         }
     }
@@ -74,7 +73,7 @@ impl Node {
             !link.is_there() || link.owes_since().is_none_or(|since| now >= since + FAREWELL)
         });
         if stands_by && self.lead.is_collecting() && are_told {
-            self.runs = Some((running.leader, running.addresses.to_vec()));
+            self.runs = Some(Contact { id: running.leader, addresses: running.addresses.to_vec() });
         } else if stands_by || self.shared.config.world.is_range() {
             // The newcomers alone are enough for a second world.
             self.miss_world();

@@ -29,6 +29,7 @@ use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId};
+use crate::wire::world::Contact;
 use crate::wire::{Dropped, Message, Reach};
 use memory::Memory;
 
@@ -53,7 +54,7 @@ pub struct Node {
     /// Until when this node, whose time is up, stays for the last word of its leader, or to its members.
     stays_until: Option<Time>,
     /// The job runs without this node: the process that leads, and where it accepts sessions.
-    runs: Option<(NodeId, Vec<SocketAddr>)>,
+    runs: Option<Contact>,
     ended: bool,
 }
 
@@ -125,14 +126,9 @@ impl Node {
         (self.leads() && self.seek.announced).then_some(self.lead.book.seated)
     }
 
-    /// The port at which this node accepts sessions; 0 if it does not stay.
-    pub(crate) fn session_port(&self) -> u16 {
-        self.shared.config.node.attributes.session_port
-    }
-
     /// The job runs without this node: the process that leads, and where it accepts sessions. For a node that
     /// [stands by](Config::stands_by), which waits there.
-    pub(crate) fn runs(&self) -> Option<&(NodeId, Vec<SocketAddr>)> {
+    pub(crate) fn runs(&self) -> Option<&Contact> {
         self.runs.as_ref()
     }
 
@@ -169,7 +165,7 @@ impl Node {
                 if let Some(warning) = warning {
                     self.shared.event(Event::Warning(warning));
                 }
-                tracing::trace!(%from, length = bytes.len(), %dropped, "datagram dropped");
+                tracing::trace!(%from, length = bytes.len(), ?dropped, "datagram dropped");
                 return;
             }
         };

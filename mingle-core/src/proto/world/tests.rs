@@ -1680,6 +1680,17 @@ fn connected_follower(members: u8) -> (World, Vec<NodeId>) {
 }
 
 #[test]
+fn a_process_of_another_job_or_with_a_far_generation_is_not_heard() {
+    let (world, _) = follower(3);
+    for (generation, origin, is_heard) in
+        [(0, 7, true), (FURTHEST, 7, true), (FURTHEST + 1, 7, false), (0, 8, false), (u32::MAX, 0, true)]
+    {
+        let epoch = Lineage { generation, origin };
+        assert_eq!(world.may_be_of_this_job(epoch), is_heard, "{epoch:?}");
+    }
+}
+
+#[test]
 fn a_connection_whose_hello_was_sent_before_the_other_process_was_taken_for_dead_is_closed() {
     let (mut world, others) = connected_follower(3);
     let (leader, ms) = (others[0], Time::from_millis);

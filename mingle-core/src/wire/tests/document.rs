@@ -442,8 +442,7 @@ fn the_codec_writes_the_token_and_the_notice_of_the_document() {
     let Some(document) = document() else { return };
     let mut examples = Examples::of(&document);
     let codec = Codec::new(foo().tag(), Some(&keys(SECRET)));
-    let token = Token { prover: B, target: A, dial: 1 };
-    let (written, answer) = codec.encode_path(&token);
+    let (written, answer) = codec.encode_path(Header { sender: B, recipient: A }, 1);
     assert_eq!(codec.answer_path(&written, A), Some(answer));
     examples.block("A token", &[&written[..], &answer].concat());
     let notice = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };

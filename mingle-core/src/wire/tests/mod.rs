@@ -392,18 +392,18 @@ fn a_hostile_host_name_is_made_safe_by_decoding() {
 #[test]
 fn a_path_is_answered_by_its_target_alone() {
     let (me, other) = (NodeId([2; 16]), NodeId([3; 16]));
-    let token = Token { prover: NodeId([1; 16]), target: me, dial: 77 };
+    let from_to = Header { sender: NodeId([1; 16]), recipient: me };
     let (plain, sealed) = (Codec::new(TAG, None), Codec::new(TAG, Some(&keys("a secret of 20 bytes"))));
     for codec in [&plain, &sealed] {
-        let (bytes, answer) = codec.encode_path(&token);
+        let (bytes, answer) = codec.encode_path(from_to, 77);
         assert_eq!(codec.answer_path(&bytes, me), Some(answer));
         assert_eq!(codec.answer_path(&bytes, other), None, "another node's");
         // Each dial has an answer of its own.
-        assert_ne!(codec.encode_path(&Token { dial: 78, ..token }).1, answer);
+        assert_ne!(codec.encode_path(from_to, 78).1, answer);
     }
     // Without the secret, nobody writes a token that is answered, nor an answer that counts.
-    assert_eq!(sealed.answer_path(&plain.encode_path(&token).0, me), None);
-    let (bytes, answer) = sealed.encode_path(&token);
+    assert_eq!(sealed.answer_path(&plain.encode_path(from_to, 77).0, me), None);
+    let (bytes, answer) = sealed.encode_path(from_to, 77);
     assert_eq!(plain.answer_path(&bytes, me), None);
     assert_ne!(token::answer(&bytes, None), answer);
 }

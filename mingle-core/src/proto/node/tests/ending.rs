@@ -163,7 +163,7 @@ fn a_node_that_stands_by_forms_no_second_world_once_it_knows_that_one_has_formed
         assert!(node.follow.is_none() && !node.leads());
         node.run(Time::from_millis(1200));
         hear_datagram(node, 9, &running());
-        assert_eq!(node.runs().map(|(leader, _)| *leader), Some(LEADER));
+        assert_eq!(node.runs().map(|leader| leader.id), Some(LEADER));
     }
 }
 
@@ -231,7 +231,7 @@ fn a_node_that_stays_goes_where_the_job_runs_unless_it_is_in_a_round() {
     let mut node = hand(Config { stands_by: true, ..patient(2) });
     assert_eq!(node.runs(), None);
     hear_datagram(&mut node, 9, &running());
-    assert_eq!(node.runs().map(|(leader, _)| *leader), Some(LEADER));
+    assert_eq!(node.runs().map(|leader| leader.id), Some(LEADER));
     let (mut node, prepare) = joined(Config { stands_by: true, ..patient(2) });
     assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
     hear_datagram(&mut node, 9, &running());

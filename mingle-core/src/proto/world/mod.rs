@@ -894,12 +894,7 @@ impl World {
     /// Ends, if this node leaves or all are released, and all that learn it from this node have read it.
     fn end(&mut self) {
         let Some(latest) = self.farewell else { return };
-        // Whoever reads that all are released ends, and its last acknowledgement may be lost.
-        let is_released = self.reign.phase == Phase::Released;
-        let is_read = self.peers.iter().all(|(id, peer)| {
-            let link = &peer.link;
-            link.session.is_read() || (is_released && link.has_left()) || self.observes(*id)
-        });
+        let is_read = self.peers.iter().all(|(id, peer)| peer.link.session.is_read() || self.observes(*id));
         // A world may be so young that its members have not come to their leader yet.
         let is_awaited = |id: &NodeId| *id != self.own.id && !self.is_gone(*id) && !self.peers.has(*id);
         let awaits = match self.lead {

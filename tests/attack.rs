@@ -148,7 +148,7 @@ fn marks(how: &str) -> &'static [&'static str] {
         "join" => &["=Join(", "=Part("],
         "replay" => &[" Announce("],
         // Some of the random bytes look sealed.
-        "malformed" => &["dropped=malformed|dropped=not authentic"],
+        "malformed" => &["dropped=Malformed|dropped=Unauthentic"],
         "connect" => &["a connection is no session's", "a frame that no node sends"],
         other => panic!("nothing shows that {other} has reached a node"),
     }

@@ -16,7 +16,7 @@ use crate::wire::{Body, Frame, kind_of};
 pub(crate) const PATIENCE: Duration = Duration::from_millis(60);
 /// A host that refuses a connection twice, so long apart, has no such process: a process may be refused once
 /// where its queue of connections was full.
-const REFUSED_AGAIN: Duration = Duration::from_millis(80);
+const REFUSED_AGAIN: Duration = Duration::from_millis(100);
 /// A connection that was reset may have been reset by a router, and a router may refuse. A process is dead if
 /// nobody has heard it for so long. And a process that ends closes and resets its connections within this
 /// time.
@@ -435,8 +435,8 @@ mod tests {
         let mut link = ended(Ending::Closed);
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!(refuse(&mut link, 1010), silent, "its queue of connections may be full");
-        assert_eq!(refuse(&mut link, 1089), silent);
-        assert_eq!(refuse(&mut link, 1090), Presence::Dead);
+        assert_eq!(refuse(&mut link, 1109), silent);
+        assert_eq!(refuse(&mut link, 1110), Presence::Dead);
     }
 
     #[test]
@@ -473,7 +473,7 @@ mod tests {
         let silent = Presence::Silent(Time::from_secs(1));
         assert_eq!(refuse(&mut link, 1010), silent);
         link.asked(Time::from_millis(1020));
-        assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1279)), (silent, silent));
+        assert_eq!((refuse(&mut link, 1200), refuse(&mut link, 1299)), (silent, silent));
         link.asked(Time::from_millis(3999));
         assert_eq!(refuse(&mut link, 4000), silent);
         link.asked(Time::from_secs(4));

@@ -76,7 +76,7 @@ impl RunningWorld {
                 // Where its leader is silent, a spare waits as long as members do.
                 let gone_after = if has_met { self.driver.settings.gone_after } else { LEADERLESS };
                 let since = *leaderless.get_or_insert(now);
-                self.is_lost = now.duration_since(since) >= gone_after.max(LEADERLESS);
+                self.is_lost |= now.duration_since(since) >= gone_after.max(LEADERLESS);
             }
             if self.is_lost {
                 continue;

@@ -15,7 +15,7 @@ use super::sockets::connection::TaskEvent;
 use super::sockets::connections::Connections;
 use super::station::Station;
 use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, RankRange, Secret, World};
-use crate::proto::session::{LOST, PeerLinks};
+use crate::proto::session::PeerLinks;
 use crate::proto::{Over, Progress, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Command, Phase, Reign, RoundId, STATUS, Status, WorldSaid};
@@ -23,6 +23,9 @@ use crate::wire::{Body, Codec, Dropped, Header, Message, Notice};
 
 /// How often the leader of a world that stays is asked whether it is there, or all are asked who leads.
 const ASK: Duration = Duration::from_secs(1);
+/// Others are asked who leads after so long without an answer: a process that was stopped keeps its
+/// connections.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// The most members of a world that are shown.
 const MOST: usize = 16_384;
 
@@ -86,6 +89,8 @@ struct ObservedJob {
     /// The link to the process that is said to lead.
     links: PeerLinks<()>,
     leader: Option<NodeId>,
+    /// When it has answered last, or was named.
+    answered: Time,
     /// The members of this round, as a leader has said last.
     plan: Option<(RoundId, Arc<[Member]>)>,
     /// What the leader has said last.
@@ -169,6 +174,7 @@ impl ObservedJob {
             connections,
             links: PeerLinks::new(id, random().map(u64::from_le_bytes)?),
             leader: None,
+            answered: Time::ZERO,
             plan: None,
             reign: None,
             status: WorldSaid::Status(status).encode(),
@@ -188,10 +194,13 @@ impl ObservedJob {
         }
         self.asks = clock() + ASK;
         let (now, answers) = (self.now(), self.run().is_some());
+        if answers {
+            self.answered = now;
+        }
         if let Some(leader) = self.leader
             && let Some(peer) = self.links.get_mut(leader)
         {
-            if peer.link.is_refused() || peer.link.lost_at(now, LOST).is_some_and(|at| now >= at) {
+            if now >= self.answered + PATIENCE || peer.link.is_refused() {
                 self.forget();
             } else {
                 peer.link.say_again(STATUS);
@@ -229,7 +238,7 @@ impl ObservedJob {
             Message::Solicit(solicit) => Some(Sighting::Seeks(header.sender, solicit.host, from)),
             Message::Running(running) if header.recipient == self.id && self.leader.is_none() => {
                 let (now, addresses) = (self.now(), running.addresses.to_vec());
-                self.leader = Some(running.leader);
+                (self.leader, self.answered) = (Some(running.leader), now);
                 let from = addresses.first().copied();
                 self.links.add(now, running.leader, addresses, ());
                 self.links.say(now, running.leader, &self.status);

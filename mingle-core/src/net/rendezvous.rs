@@ -211,7 +211,13 @@ impl Rendezvous {
 
 impl fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rendezvous").field("job", &self.job).finish_non_exhaustive()
+        f.debug_struct("Rendezvous")
+            .field("job", &self.job)
+            .field("world", &self.world)
+            .field("rank", &self.rank)
+            .field("network", &self.network)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,19 @@ const PATH: u8 = 2;
 /// The offset of the MAC.
 const MAC: usize = HEADER + 8;
 
-/// The bytes that a node writes once on each connection by which it proves a path.
+/// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
+pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
+    let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+    *hasher.update(b"mingle 3 path").update(token).finalize().as_bytes()
+}
+
+/// Whether a connection that begins with these bytes proves a path. It may be a session's.
+pub(crate) fn begins_path(bytes: &[u8; TOKEN]) -> bool {
+    header::kind(bytes) == PATH && !header::is_sealed(bytes)
+}
+
+/// The bytes that a node writes once on each connection by which it proves a path: that of the dial of this
+/// number, from the sender of the header to its recipient.
 ///
 /// ```text
 /// offset  size  field
@@ -31,18 +43,6 @@ const MAC: usize = HEADER + 8;
 ///
 /// Every process has 128 random bits as its ID, so a MAC is good for these two processes alone, and the
 /// number of the dial makes it good for one connection.
-/// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
-pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
-    let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-    *hasher.update(b"mingle 3 path").update(token).finalize().as_bytes()
-}
-
-/// Whether a connection that begins with these bytes proves a path. It may be a session's.
-pub(crate) fn begins_path(bytes: &[u8; TOKEN]) -> bool {
-    header::kind(bytes) == PATH && !header::is_sealed(bytes)
-}
-
-/// The token of the dial of this number, from the sender of this header to its recipient.
 pub(super) fn encode(tag: JobTag, key: Option<&[u8; 32]>, header: Header, dial: u32) -> [u8; TOKEN] {
     let mut bytes = [0; TOKEN];
     bytes[..HEADER].copy_from_slice(&header.encode(tag, PATH, 0));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::seed::{Seed, misleads};
 use super::seed_dir::SeedDir;
@@ -29,8 +29,8 @@ const PAUSE_EACH: Duration = Duration::from_millis(10);
 const AT_ONCE: usize = 64;
 /// How long to wait for the answer to one name, or for a look at the folder.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How often the known addresses are sent while other names are still looked up.
-const PUBLISH: Duration = Duration::from_millis(10);
+/// How often at most the known addresses are sent while other names are still looked up.
+const PUBLISH: Duration = Duration::from_millis(100);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 
@@ -70,13 +70,23 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
     let threads = Arc::new(Semaphore::new(AT_ONCE));
     let look_up = |seed| look_up(seed, Arc::clone(&threads));
     loop {
-        let mut lookups: JoinSet<_> = names.iter().cloned().map(look_up).collect();
+        let mut waiting = names.iter().cloned();
+        let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
         let mut publish = tokio::time::interval(PUBLISH);
+        publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !lookups.is_empty() {
+            let is_new = lock(known).is_new;
             tokio::select! {
-                Some(Ok((seed, answer))) = lookups.join_next() => lock(known).learn(seed, answer),
-                // One name that is not answered must not delay the others.
-                _ = publish.tick() => lock(known).publish(),
+                Some(answer) = lookups.join_next() => {
+                    if let Some(seed) = waiting.next() {
+                        lookups.spawn(look_up(seed));
+                    }
+                    if let Ok((seed, answer)) = answer {
+                        lock(known).learn(seed, answer);
+                    }
+                }
+                // A name that is not answered must not delay the others.
+                _ = publish.tick(), if is_new => lock(known).publish(),
             }
         }
         lock(known).publish();
@@ -121,9 +131,10 @@ async fn look_up(seed: Seed, threads: Arc<Semaphore>) -> (Seed, io::Result<Vec<I
             let _thread = thread;
             (&*host, 0).to_socket_addrs().map(|all| all.map(|address| address.ip()).collect())
         };
-        timeout(ANSWER, spawn_blocking(look)).await??
+        spawn_blocking(look).await?
     };
-    (seed, answer.await)
+    let answer = timeout(ANSWER, answer).await.unwrap_or_else(|late| Err(late.into()));
+    (seed, answer)
 }
 
 /// The ports at which a node of the job most likely is. This node's own port comes first if it was given,

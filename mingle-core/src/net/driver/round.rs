@@ -74,9 +74,9 @@ impl RunningWorld {
                 }
             } else if self.world.is_guest() {
                 // Where its leader is silent, a spare waits as long as members do.
-                let gone_after = if has_met { self.driver.settings.gone_after } else { LEADERLESS };
+                let members_wait = if has_met { self.driver.settings.gone_after } else { Duration::ZERO };
                 let since = *leaderless.get_or_insert(now);
-                self.is_lost |= now.duration_since(since) >= gone_after.max(LEADERLESS);
+                self.is_lost |= now.duration_since(since) >= LEADERLESS.max(members_wait);
             }
             if self.is_lost {
                 continue;

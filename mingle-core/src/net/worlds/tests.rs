@@ -533,6 +533,38 @@ async fn a_node_that_waits_for_a_seat_ends_with_a_job_that_is_given_up() {
     assert!(matches!(error, Error::Failed(Failure::JobFinished)), "{error}");
 }
 
+#[tokio::test]
+async fn a_node_that_waits_for_a_seat_ends_with_a_job_that_has_no_restart_left() {
+    let set = restarts("no restart", 2, 0);
+    let set = Rendezvous { stays: true, ..set };
+    let [mut first, mut second] = two(set.clone()).await;
+    let mut waits = set.session();
+    meet([&mut first, &mut second, &mut waits]).await;
+    fails(&mut second, 3);
+    first.stopped();
+    let ends = settle(&mut [&mut first, &mut second, &mut waits]).await;
+    let [Some(Error::Ended(_)), Some(Error::Ended(_)), Some(Error::Failed(Failure::JobFinished))] = &ends[..]
+    else {
+        panic!("{ends:?}")
+    };
+}
+
+#[tokio::test]
+async fn where_nothing_counts_restarts_a_failure_is_settled_at_once() {
+    let mut set = job("settled", 2);
+    (set.world, set.last_call) = ("1:2".parse().unwrap(), Duration::from_secs(60));
+    let [mut first, mut second] = two(set).await;
+    second.fail(End::Exited(1));
+    while first.world.over.is_none() {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    let over = clock();
+    while !first.world.is_notified {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    assert!(over.elapsed() < Duration::from_secs(1), "{:?}", over.elapsed());
+}
+
 /// Drives all for so long, and until the last waits for a seat.
 async fn wait(sessions: &mut [&mut Session], time: Duration) {
     let begun = clock();
@@ -558,6 +590,8 @@ async fn a_node_that_has_waited_for_a_seat_and_is_left_alone_looks_for_others_as
     };
     assert!(matches!(error, Error::Failed(Failure::Deadline(_))), "{error}");
     assert!(left.elapsed() >= time, "{:?}", left.elapsed());
+    // Nobody is silent: it begins to look at once, and not after a wait for the leader.
+    assert!(left.elapsed() < time + Duration::from_secs(7), "{:?}", left.elapsed());
 }
 
 #[tokio::test]

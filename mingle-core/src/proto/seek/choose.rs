@@ -30,7 +30,7 @@ impl Seek {
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile.
         let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.overdue))?;
-        (is_better(&best, &lead.candidate(shared))).then_some((best, source))
+        is_better(&best, &lead.candidate(shared)).then_some((best, source))
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best

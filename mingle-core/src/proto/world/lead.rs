@@ -147,6 +147,7 @@ impl WorldLead {
     pub(super) fn forgive(&mut self, stopped: Duration) -> bool {
         self.begun += stopped;
         self.since += stopped;
+        self.back = self.back.map(|back| back + stopped);
         let Phase::Round(cause) = self.phase else { return false };
         let is_void = stopped >= LOOKS;
         if is_void {
@@ -163,13 +164,12 @@ impl WorldLead {
         }
     }
 
-    /// A round has failed, in which these paths were broken: if any were, the next one begins after a pause.
+    /// A round has failed: the next one begins after a pause, and these paths were broken.
     pub(super) fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
-        if !broken.is_empty() {
-            self.again = now + AGAIN;
-        }
+        self.again = now + AGAIN;
         self.broken.retain(|_, until| now < *until);
-        self.broken.extend(broken.into_iter().map(|path| (path, now + LEFT_OUT)));
+        let paths = broken.into_iter().map(|(from, to)| (from.min(to), from.max(to)));
+        self.broken.extend(paths.map(|path| (path, now + LEFT_OUT)));
     }
 
     /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
@@ -177,14 +177,23 @@ impl WorldLead {
     pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
         let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();
         let recent = self.broken.iter().filter(|(_, until)| now < **until).map(|(path, _)| path);
-        let paths = recent.filter_map(|(from, to)| Some([*places.get(from)?, *places.get(to)?]));
-        let (mut paths, mut out): (Vec<[usize; 2]>, _) = (paths.collect(), BTreeSet::new());
-        while !paths.is_empty() {
-            let mut ends = vec![0_usize; nodes.len()];
-            paths.iter().flatten().for_each(|end| ends[*end] += 1);
-            let worst = (0..nodes.len()).max_by_key(|at| ends[*at]).unwrap_or_default();
+        let mut broken: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (a, b) in recent.filter_map(|(a, b)| Some((*places.get(a)?, *places.get(b)?))) {
+            broken.entry(a).or_default().insert(b);
+            broken.entry(b).or_default().insert(a);
+        }
+        let mut out = BTreeSet::new();
+        while let Some((&worst, _)) = broken.iter().max_by_key(|(_, others)| others.len()) {
+            let others = broken.remove(&worst).unwrap_or_default();
+            if others.is_empty() {
+                break;
+            }
             out.insert(nodes[worst]);
-            paths.retain(|path| !path.contains(&worst));
+            for other in others {
+                if let Some(others) = broken.get_mut(&other) {
+                    others.remove(&worst);
+                }
+            }
         }
         out
     }
@@ -678,14 +687,17 @@ impl World {
             let trouble = path.map(|path| Refusal::PathsBroken([path].into_iter().collect(), 0));
             lead.trouble = trouble.or(lead.trouble.take());
             (self.proving, self.answer) = (None, None);
-            lead.failed += u64::from(fails);
-            if lead.failed < lead.ways {
-                // By another way they may reach each other.
-                broken.clear();
-            } else {
-                (lead.failed, lead.ways) = (0, 0);
+            // A round that is void because a node of it has left needs no pause.
+            if fails {
+                lead.failed += 1;
+                if lead.failed < lead.ways {
+                    // By another way they may reach each other.
+                    broken.clear();
+                } else {
+                    (lead.failed, lead.ways) = (0, 0);
+                }
+                lead.learn(self.shared.now, broken);
             }
-            lead.learn(self.shared.now, broken);
             return Some(Phase::Over(cause));
         }
         all_ready.then(|| self.commit(plan, lead))

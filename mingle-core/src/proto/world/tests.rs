@@ -2063,6 +2063,33 @@ fn a_leader_without_a_command_of_its_own_goes_on_beside_a_node_of_its_void_round
 }
 
 #[test]
+fn a_member_that_hears_its_leader_by_an_heir_takes_that_for_stopped_once_it_owes_an_answer_for_5_seconds() {
+    let (mut world, others) = connected_follower(4);
+    let (leader, heir, ms) = (others[0], others[1], Time::from_millis);
+    // In small steps, or it would have been stopped.
+    let mut now = 10;
+    let mut asks_until = |world: &mut World, until: u64| {
+        while now < until {
+            now += 10;
+            world.advance(ms(now));
+            actions(world);
+        }
+        world.walk.as_ref().is_some_and(|walk| walk.asked() == [heir])
+    };
+    world.closed(ms(10), ConnId(1), Ending::Broken);
+    assert!(!asks_until(&mut world, 3100) && world.walk.is_some(), "it asks all: {:?}", world.walk);
+    // The heir says that it follows the leader, and reads no more.
+    let number = world.answers(ms(3100), heir, NodeId([2; 16])).unwrap();
+    let way = accepted_from(contact(3).addresses[0].ip());
+    world.opened(ms(3100), heir, way, ConnId(2), (number, 9));
+    let body = WorldSaid::Reign(world.reign.clone()).encode();
+    world.read(ms(3110), ConnId(2), Frame { number: 1, read: 0, body }).unwrap();
+    assert!(asks_until(&mut world, 8050), "{:?}", world.walk);
+    assert_eq!(world.reign.leader.id, leader);
+    assert!(!asks_until(&mut world, 8200), "{:?}", world.walk);
+}
+
+#[test]
 fn a_node_that_waits_and_has_read_nothing_of_a_leader_names_nobody() {
     let size = WorldSize::from(Size::new(2).unwrap());
     let mut world = World::guest(shared(&contact(2), size, 5, Time::ZERO), contact(1));
@@ -2805,6 +2832,29 @@ fn a_leader_whose_command_stops_too_late_for_the_next_world_waits_for_a_seat_in_
         }
     }
     assert!(late > 0);
+}
+
+#[test]
+fn after_a_pause_longer_than_the_stop_timeout_the_next_world_has_all_members_and_no_spare_in_their_place() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, Size::new(3).unwrap().into(), 3, 3, 0.0);
+        net.run_until(Time::from_secs(10));
+        // All come back a minute later, one after the other.
+        net.stop_time = Duration::from_secs(1 << 30);
+        net.trouble(Trouble::Fail(1));
+        net.run_until(Time::from_secs(11));
+        let pauses: Vec<(usize, u32, Lineage)> = (0..3)
+            .map(|host| (host, net.hosts[host].life, net.hosts[host].world.as_ref().unwrap().epoch()))
+            .collect();
+        for ((host, life, epoch), after) in pauses.into_iter().zip(0..) {
+            let at = net.now + 2 * STOP_TIMEOUT + Duration::from_millis(300 * after);
+            net.at(at, Event::Stopped(host, life, epoch));
+        }
+        net.run_until(net.now + 2 * STOP_TIMEOUT + Duration::from_secs(5));
+        let commands = net.hosts.iter().map(|host| host.command.is_some());
+        let run: Vec<bool> = commands.collect();
+        assert_eq!((net.worlds.len(), &run[..3]), (2, &[true; 3][..]), "seed {seed}: {}", net.state());
+    }
 }
 
 #[test]

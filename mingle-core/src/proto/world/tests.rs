@@ -1558,6 +1558,25 @@ fn a_world_that_is_left_alone_sends_nothing() {
 }
 
 #[test]
+fn a_node_that_is_where_it_was_has_nothing_to_decide_and_one_that_has_moved_tells_the_leader() {
+    let (mut world, _) = connected_follower(3);
+    let (ms, mut config) = (Time::from_millis, world.config().clone());
+    let frames = written(&actions(&mut world).0, ConnId(1));
+    world.read(ms(2), ConnId(1), acknowledgement(&frames)).unwrap();
+    actions(&mut world);
+    world.set_config(ms(2000), config.clone());
+    assert!(!world.is_dirty);
+    config.node.attributes.session_port += 1;
+    world.set_config(ms(4000), config);
+    let frames = written(&actions(&mut world).0, ConnId(1));
+    let said = frames.iter().find_map(|frame| match WorldSaid::decode(&frame.body)? {
+        WorldSaid::Arrival(arrival) => Some(arrival.contact(world.own.id)),
+        _ => None,
+    });
+    assert!(said.is_some() && said.as_ref() == Some(world.own()), "{said:?}");
+}
+
+#[test]
 fn the_next_world_forms_at_once_when_the_commands_have_stopped() {
     let taken = (0..50).map(|seed| {
         let (mut net, _, other) = running(4, 0.0, seed);

@@ -135,11 +135,15 @@ impl World {
         &self.shared.config
     }
 
-    /// What this node brings to its worlds, which may have changed.
+    /// What this node brings to its worlds, which may have changed. This is called every few seconds, and
+    /// where it is as before a leader does not look at all its members.
     pub(crate) fn set_config(&mut self, now: Time, config: Config) {
-        self.at(now);
         self.shared.config = config;
-        self.arrival = self.shared.arrival();
-        self.own = self.arrival.contact(self.own.id);
+        let arrival = self.shared.arrival();
+        if arrival != self.arrival {
+            self.at(now);
+            self.own = arrival.contact(self.own.id);
+            self.arrival = arrival;
+        }
     }
 }

@@ -164,6 +164,10 @@ impl RunningWorld {
             self.changes.push_back(Change::Notified);
         }
         self.carry_out();
+        if self.may_end {
+            // The leader waits for the acknowledgement of what this node has read last.
+            self.sessions.close_all(false).await;
+        }
     }
 
     pub(super) fn carry_out(&mut self) {

@@ -236,6 +236,24 @@ async fn a_world_ends_well_when_all_commands_have() {
 }
 
 #[tokio::test]
+async fn a_leader_ends_as_soon_as_its_members_know_that_all_commands_have_succeeded() {
+    let finished = async |session: &mut Session| {
+        while !matches!(session.next().await.unwrap(), Happening::Running(Change::Finished)) {}
+        clock()
+    };
+    let mut fastest = Duration::MAX;
+    for turn in 0..5 {
+        let [mut first, mut second] = two(job(&format!("last word {turn}"), 2)).await;
+        first.succeed();
+        second.succeed();
+        let (leader, member) = tokio::join!(finished(&mut first), finished(&mut second));
+        fastest = fastest.min(leader.saturating_duration_since(member));
+    }
+    // To find that a member is dead takes at least as long.
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
+}
+
+#[tokio::test]
 async fn a_node_at_fault_twice_in_a_row_gives_its_seat_to_a_spare() {
     let [mut first, mut second] = two(restarts("fault", 2, 9)).await;
     let mut spare = restarts("fault", 2, 9).session();

@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Leaves,
     /// The same, and the world was over before, or the command has failed.
     Quits,
+    /// It has yet to end, and the process was asked to leave the job then, before the world was over.
+    Drains,
 }
 
 /// Whether the paths of a round are proved.
@@ -286,7 +288,8 @@ mod tests {
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
         let cause = FirstCause { rank: Some(2), end: End::Killed(9) };
         let answer = Some(RoundAnswer { round, broken: vec![NodeId([8; 16])], path: None });
-        let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
+        let guests =
+            vec![(NodeId([4; 16]), Command::Failed(End::Exited(1))), (NodeId([5; 16]), Command::Drains)];
         let reign = Reign {
             epoch,
             size: "2:4".parse().unwrap(),

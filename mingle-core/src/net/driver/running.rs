@@ -367,7 +367,7 @@ impl RunningWorld {
 
     /// Reports that this node leaves the job once its command has ended.
     pub(crate) fn drain(&mut self) {
-        self.world.drain();
+        self.world.drain(self.driver.now());
     }
 
     /// Reports that this node's command has ended well. The world runs until every node's command has.

@@ -258,8 +258,7 @@ impl Session {
     }
 
     /// Says that this node was asked to leave the job, and [leaves](Self::leave) once its command has ended.
-    /// If the command of another node fails meanwhile, the nodes learn within 1.5 s that this node is the
-    /// first cause.
+    /// If the command of another node fails meanwhile, this node is the first cause.
     pub fn drain(&mut self) {
         if let State::Runs(running) = &mut self.state {
             running.drain();

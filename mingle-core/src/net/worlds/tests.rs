@@ -643,6 +643,22 @@ async fn a_node_that_leaves_takes_its_farewell() {
 }
 
 #[tokio::test]
+async fn a_command_that_fails_while_another_node_drains_costs_no_restart_in_a_world_of_a_fixed_size() {
+    let [mut first, mut second] = two(restarts("drains", 2, 1)).await;
+    first.drain();
+    fails(&mut second, 3);
+    while first.world.over.is_none() || second.world.over.is_none() {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    for session in [&first, &second] {
+        let over = session.world.over.as_ref().unwrap();
+        assert_eq!((over.rank, over.end), (Some(Rank(0)), End::Left));
+        let outlook = session.outlook();
+        assert!(matches!(outlook, Outlook::Restart { number: None, .. }), "{outlook}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_that_has_succeeded_and_then_fails_ends_the_world_with_its_code() {
     let [mut first, mut second] = two(restarts("regrets", 2, 0)).await;
     second.succeed();

@@ -847,7 +847,8 @@ impl World {
     }
 }
 
-/// The first cause among what has become of the members: one that is dead or leaves makes others fail.
+/// The first cause among what has become of the members: one that is dead or leaves makes others fail, and so
+/// does one that drains, which is no cause by itself.
 fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
     let cause = |member: &MemberView| {
         let end = match (member.presence, member.command) {
@@ -857,7 +858,7 @@ fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
             (Presence::Dead, _) => End::Gone,
             (_, Command::Failed(end)) => end,
             (_, Command::Waits | Command::Stops) => End::Unknown,
-            (_, Command::Runs) => return None,
+            (_, Command::Runs | Command::Drains) => return None,
         };
         Some(FirstCause { rank: Some(member.rank), end })
     };
@@ -867,5 +868,12 @@ fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
         End::Unknown => 3,
         _ => 2,
     };
-    members.iter().filter_map(cause).min_by_key(|cause| (weight(cause), cause.rank))
+    let first = members.iter().filter_map(cause).min_by_key(|cause| (weight(cause), cause.rank))?;
+    let drains = members.iter().find(|member| member.command == Command::Drains);
+    match (first.end, drains) {
+        (End::Exited(_) | End::Killed(_), Some(member)) => {
+            Some(FirstCause { rank: Some(member.rank), end: End::Left })
+        }
+        _ => Some(first),
+    }
 }

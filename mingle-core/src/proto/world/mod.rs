@@ -90,7 +90,6 @@ pub(crate) enum WorldChange {
 }
 
 /// One node of a job that stays.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     shared: Shared,
@@ -136,8 +135,6 @@ pub(crate) struct World {
     trouble: Option<Refusal>,
     /// Who was reported to say that another world of the job runs.
     other: Option<SocketAddr>,
-    /// This node leaves once its command has ended, which it was asked to do while its world ran.
-    drains: bool,
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
@@ -233,7 +230,6 @@ impl World {
             growth: Growth::default(),
             trouble: None,
             other: None,
-            drains: false,
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
@@ -251,10 +247,18 @@ impl World {
         self.epoch
     }
 
-    /// This node was asked to leave, which it does once its command has ended. If that makes another command
-    /// fail before, its leaving is still the first cause.
-    pub(crate) fn drain(&mut self) {
-        self.drains |= self.over.is_none();
+    /// This node was asked to leave, which it does once its command has ended. The leader learns that now: if
+    /// it makes another command fail before, its leaving is still the first cause.
+    pub(crate) fn drain(&mut self, now: Time) {
+        self.at(now);
+        if self.command == Command::Runs {
+            self.command = Command::Drains;
+        }
+    }
+
+    /// Whether this node's command runs, or has ended well, and its world is not over.
+    fn takes_part(&self) -> bool {
+        self.over.is_none() && matches!(self.command, Command::Runs | Command::Drains | Command::Succeeded)
     }
 
     /// This node's command has ended. With [`End::Left`] the node leaves the job. A caller whose command had
@@ -264,11 +268,10 @@ impl World {
         if self.has_left() {
             return;
         }
-        if matches!(self.command, Command::Runs | Command::Succeeded) || end == Some(End::Left) {
+        if self.takes_part() || end == Some(End::Left) {
             self.command = match end {
-                Some(End::Left) if (self.over.is_some() && !self.drains) || self.has_failed() => {
-                    Command::Quits
-                }
+                Some(End::Left) if self.command == Command::Drains => Command::Leaves,
+                Some(End::Left) if self.over.is_some() || self.has_failed() => Command::Quits,
                 Some(End::Left) => Command::Leaves,
                 Some(end) => Command::Failed(end),
                 None => Command::Succeeded,
@@ -582,8 +585,7 @@ impl World {
         let is_another = reign.epoch.generation == self.epoch.generation
             && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round));
         // A leader may have no command itself.
-        let has_commands =
-            self.leads_commands() || matches!(self.command, Command::Runs | Command::Succeeded);
+        let has_commands = self.leads_commands() || self.takes_part();
         let runs_beside = is_another && has_commands;
         let gives_way = is_another && !runs_beside && reign.phase == Phase::Runs;
         // Others may not have read yet that their leader leaves.
@@ -731,7 +733,7 @@ impl World {
             // Others have gone on without this node.
             self.plan = None;
         }
-        let runs_beside = !is_own && matches!(self.command, Command::Runs | Command::Stops);
+        let runs_beside = !is_own && matches!(self.command, Command::Runs | Command::Stops | Command::Drains);
         if reign.phase == Phase::Released && self.farewell.is_none() && is_current && !runs_beside {
             self.farewell = Some(self.shared.now + FAREWELL);
         }

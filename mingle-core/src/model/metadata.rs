@@ -73,6 +73,10 @@ impl Metadata {
         Ok(())
     }
 
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)

@@ -17,6 +17,7 @@ use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
+use crate::net::worlds::KEY;
 use crate::proto::{Change, Event, Failure, Formed, Heard, Progress, RankRange, Report, Warning};
 use crate::wire::world::{Phase, Reign};
 
@@ -68,6 +69,12 @@ impl RunningWorld {
             if has_leader {
                 leaderless = None;
                 let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
+                if is_news {
+                    // When it gets a seat, the others may have forgotten the restarts that it has counted.
+                    self.was_guest = true;
+                    self.driver.settings.attributes.metadata.remove(KEY);
+                    self.follow_addresses();
+                }
                 if is_news && self.rank.is_some() && !self.world.leads() {
                     // Another node has its seat.
                     self.driver.warn(Warning::AlreadyRunning { from: self.leader().address });

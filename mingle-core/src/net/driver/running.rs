@@ -58,6 +58,8 @@ pub(crate) struct RunningWorld {
     pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
+    /// It has waited for a seat in the world of others.
+    pub(crate) was_guest: bool,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -96,6 +98,7 @@ impl RunningWorld {
             waiting: 0,
             over_since: None,
             settles: None,
+            was_guest: false,
         }
     }
 
@@ -324,7 +327,7 @@ impl RunningWorld {
     }
 
     /// The next world reaches this node where its host is now.
-    fn follow_addresses(&mut self) {
+    pub(super) fn follow_addresses(&mut self) {
         let driver = &mut *self.driver;
         let endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         if endpoints != driver.endpoints {

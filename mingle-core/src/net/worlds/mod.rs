@@ -23,6 +23,7 @@ use crate::model::End;
 use crate::proto::{Change, Event, Failure, Formed, Over};
 use row::Row;
 
+pub(super) use row::KEY;
 pub use row::{Outlook, Restarts, duration};
 
 /// How long a node that leaves tells the others how its command has ended, before it says that it leaves.
@@ -384,10 +385,15 @@ impl Session {
 
     /// A world has formed.
     fn enter(&mut self, formed: &Formed) {
+        if let State::Runs(running) = &mut self.state {
+            self.generation = running.generation();
+            if std::mem::take(&mut running.was_guest) {
+                // The others know how many of the restarts before still count.
+                self.row.forget();
+            }
+        }
         self.row.agree(formed.roster.as_ref());
         self.world = Part { forgets: clock().checked_add(self.row.restarts.forget), ..Part::default() };
-        let State::Runs(running) = &mut self.state else { return };
-        self.generation = running.generation();
     }
 
     /// A change of the world that has formed.

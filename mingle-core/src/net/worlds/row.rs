@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::model::{End, Member, Metadata, Roster};
 
 /// The key of the count in each node's metadata, which no caller uses by accident.
-const KEY: &str = "mingle.restarts";
+pub(crate) const KEY: &str = "mingle.restarts";
 /// The longest pause, that of Kubernetes. A longer one that is given is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 

@@ -209,6 +209,38 @@ async fn commands_that_have_run_for_long_enough_have_their_restarts_anew() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_lost_its_seat_brings_back_no_restarts_that_the_others_have_forgotten() {
+    let set = Rendezvous { stop_timeout: Duration::from_millis(300), ..restarts("brings back", 2, 9) };
+    let [mut first, mut second] = two(set.clone()).await;
+    let mut spare = set.session();
+    meet([&mut first, &mut second, &mut spare]).await;
+    fails(&mut second, 17);
+    first.stopped();
+    while first.generation() == 0 || second.generation() == 0 {
+        any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+    }
+    // The command of the second node stops too late, and the spare gets its seat.
+    fails(&mut first, 17);
+    while first.generation() == 1 || spare.running().is_none() {
+        any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+    }
+    first.row.forget();
+    spare.row.forget();
+    second.stopped();
+    while !has_spare(&first) {
+        any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+    }
+    drop(spare);
+    while first.world.over.is_none() {
+        any(&mut [&mut first, &mut second]).await.1.unwrap();
+    }
+    first.stopped();
+    settle(&mut [&mut first, &mut second]).await;
+    // The death of the spare has cost one of nine.
+    assert_eq!([first.row.left(), second.row.left()], [Some(8); 2]);
+}
+
+#[tokio::test]
 async fn a_pair_of_the_caller_is_not_taken_for_the_count_of_restarts() {
     let mut set = restarts("pair", 1, 2);
     set.attributes.metadata.insert("restarts", "2").unwrap();

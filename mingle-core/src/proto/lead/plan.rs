@@ -1,5 +1,6 @@
 //! The plan of a round, made before any proof: ranks, master, roster, and the verdict on RDMA.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -53,8 +54,9 @@ fn most_met(applicants: &[Applicant]) -> Option<IpAddr> {
     most_frequent(met.into_iter())
 }
 
-/// The plan of these nodes, which are put in the `order` of their ranks, after so many of their rounds have
-/// failed: each tries another way, of which there are as many as is returned. So many nodes can be left out.
+/// The plan of these nodes, after so many of their rounds have failed, in which these provers and masters did
+/// not reach each other: each round tries another way, of which there are as many as is returned. So many
+/// nodes can be left out.
 ///
 /// # Errors
 /// Why no world can form with these nodes, and without which of them it could: none, if these are too many.
@@ -64,7 +66,7 @@ pub(crate) fn plan_round(
     own: (NodeId, bool),
     failed: u64,
     spare: usize,
-    order: impl FnOnce(Vec<Applicant>) -> Option<Vec<Applicant>>,
+    unproved: &BTreeSet<(NodeId, NodeId)>,
 ) -> Planned<(RoundPlan, u64)> {
     let can_spare = |mut unfit: Box<Excluded>| {
         if unfit.nodes.len() > spare {
@@ -82,7 +84,7 @@ pub(crate) fn plan_round(
     applicants.swap(0, me);
     let network = RoundNetwork::settle(&applicants, turn);
     applicants.swap(0, me);
-    let applicants = order(applicants).ok_or(None)?;
+    let applicants = ranks::order(applicants, unproved).ok_or(None)?;
     let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
     let sameness = unfit::compare_traits(&applicants).map_err(can_spare)?;
     let plan = RoundPlan::new(number, &applicants, (verdict, sameness), &network);

@@ -195,8 +195,7 @@ impl Lead {
         let failed = if self.rounds.may_excuse { 0 } else { self.rounds.failed };
         let own = (shared.me(), shared.config.prefers_ipv6);
         let (number, applicants) = (self.rounds.started + 1, plan::applicants(&self.book, shared));
-        let order = |applicants| ranks::order(applicants, &self.rounds.unproved);
-        match plan_round(number, applicants, own, failed, spare, order) {
+        match plan_round(number, applicants, own, failed, spare, &self.rounds.unproved) {
             Err(Some(unfit)) if persists && matches!(unfit.refusal, Refusal::NoCommonFamily(..)) => {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Round, AGAIN);

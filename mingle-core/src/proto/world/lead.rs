@@ -1,19 +1,18 @@
 //! What the leader decides: when a world is over and why, and when and with whom the next one forms.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{FAREWELL, LOST, Presence, Process, Time, World};
-use crate::model::{BrokenPath, End, Lineage, Member, NodeId};
+use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
 use crate::proto::lead::{Applicant, Planned, plan_round};
 use crate::proto::scale::Scale;
 use crate::proto::session::Linked;
 use crate::wire::world::{
     ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
 };
-use crate::wire::{Body, Refusal, decode_traits};
+use crate::wire::{Body, NodeInfo, Refusal, decode_traits};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -545,12 +544,16 @@ impl World {
         spares.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Those of these nodes that can get a seat beside the members that have these ranks: a given rank can be
-    /// taken.
+    /// Those of these nodes that can get a seat beside the members that have these ranks, in the order in
+    /// which they get one: a given rank can be taken, and else goes to no other node.
     fn seatable(&self, spares: &[NodeId], taken: impl Iterator<Item = u32>) -> Vec<NodeId> {
         let mut ranks: BTreeSet<u32> = taken.collect();
+        let most = self.shared.config.world.max().get();
         let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
-        spares.iter().copied().filter(|id| given(id).is_none_or(|rank| ranks.insert(rank.get()))).collect()
+        let mut is_free = |rank: Rank| rank.get() < most && ranks.insert(rank.get());
+        let spares = spares.iter().copied().filter(|id| given(id).is_none_or(&mut is_free));
+        let (first, others): (Vec<NodeId>, Vec<NodeId>) = spares.partition(|id| given(id).is_some());
+        [first, others].concat()
     }
 
     /// Whether a member is ready for the next world.
@@ -567,23 +570,27 @@ impl World {
     /// The next world. No plan where the nodes are too few.
     fn plan_next(&mut self, members: &[MemberView], lead: &mut WorldLead) -> Planned<Plan> {
         let back = members.iter().filter(|member| self.is_back(member));
-        let back: Vec<(u32, NodeId)> = back.map(|member| (member.rank, member.id)).collect();
-        let spares = self.seatable(&self.spares(), back.iter().map(|(rank, _)| *rank));
-        let nodes: Vec<NodeId> = back.iter().map(|(_, id)| *id).chain(spares.iter().copied()).collect();
+        let spares = self.seatable(&self.spares(), back.clone().map(|member| member.rank));
+        let nodes: Vec<NodeId> = back.map(|member| member.id).chain(spares).collect();
         let out = lead.left_out(self.shared.now, &nodes);
-        let seats = self.ranked(&back, &spares, &out);
-        let seats = seats.or_else(|| self.ranked(&back, &spares, &BTreeSet::new()));
-        let (seats, nodes) = seats.ok_or(None)?;
-        let said = seats.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
+        let others: Vec<NodeId> = nodes.iter().copied().filter(|id| !out.contains(id)).collect();
+        let world = self.shared.config.world;
+        let size = |nodes: &[NodeId]| world.at_most(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
+        let nodes = if size(&others) > 0 { others } else { nodes };
+        let seats = usize::try_from(size(&nodes)).unwrap_or(0);
+        if seats == 0 {
+            return Err(None);
+        }
+        let seated = &nodes[..seats];
+        let said = seated.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
         let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Lineage::next);
         let epoch = epoch.ok_or(None)?;
-        let applicants = self.applicants(&seats).ok_or(None)?;
+        let applicants = self.applicants(seated).ok_or(None)?;
         let own = (self.own.id, self.shared.config.prefers_ipv6);
-        let fewest = usize::try_from(self.shared.config.world.min().get()).unwrap_or(usize::MAX);
+        let fewest = usize::try_from(world.min().get()).unwrap_or(usize::MAX);
         let number = self.rounds + 1;
-        let spare = nodes.saturating_sub(fewest);
-        // They are in the order of their ranks.
-        let planned = plan_round(number.into(), applicants, own, lead.failed, spare, Some);
+        let spare = nodes.len().saturating_sub(fewest);
+        let planned = plan_round(number.into(), applicants, own, lead.failed, spare, &BTreeSet::new());
         planned.map(|(planned, ways)| {
             (self.rounds, lead.ways) = (number, lead.ways.max(ways));
             let round = RoundId { leader: self.own.id, number };
@@ -591,52 +598,19 @@ impl World {
         })
     }
 
-    /// Who has which rank in the next world, of so many nodes: former members keep their ranks, and the ranks
-    /// of those that are lost go to nodes that wait. None where the nodes are too few without those that are
-    /// left out, or a rank can be given to none of them.
-    fn ranked(
-        &self,
-        back: &[(u32, NodeId)],
-        spares: &[NodeId],
-        out: &BTreeSet<NodeId>,
-    ) -> Option<(Vec<NodeId>, usize)> {
-        let back = back.iter().copied().filter(|(_, id)| !out.contains(id));
-        let spares = spares.iter().copied().filter(|id| !out.contains(id));
-        let nodes = back.clone().count() + spares.clone().count();
-        let size = self.shared.config.world.at_most(u32::try_from(nodes).unwrap_or(u32::MAX));
-        let mut ranks: Vec<Option<NodeId>> = vec![None; usize::try_from(size).ok()?];
-        let mut others = Vec::new();
-        for (rank, id) in back {
-            match usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
-                Some(free) => *free = Some(id),
-                None => others.push(id),
-            }
-        }
-        let (mut given, mut free) = (BTreeMap::new(), VecDeque::new());
-        for id in others.into_iter().chain(spares) {
-            match self.arrival_of(id)?.node.rank {
-                Some(rank) => {
-                    given.entry(rank.get()).or_insert(id);
-                }
-                None => free.push_back(id),
-            }
-        }
-        let mut next = |rank: u32| given.remove(&rank).or_else(|| free.pop_front());
-        let seats: Option<Vec<NodeId>> =
-            (0..).zip(ranks).map(|(rank, seat)| seat.or_else(|| next(rank))).collect();
-        seats.filter(|seats| !seats.is_empty()).map(|seats| (seats, nodes))
-    }
-
-    /// These nodes as they take part in the next round.
+    /// These nodes as they take part in the next round: former members keep their ranks, as far as a world of
+    /// so many nodes has these.
     fn applicants(&self, ids: &[NodeId]) -> Option<Vec<Applicant>> {
-        let seats = self.plan.iter().flat_map(|plan| plan.seats());
-        let former: BTreeMap<NodeId, IpAddr> = seats.map(|seat| (seat.id, seat.address.ip())).collect();
+        let exists = |rank: &Rank| usize::try_from(rank.get()).is_ok_and(|rank| rank < ids.len());
         let applicant = |&id: &NodeId| {
             let (said, link) = (self.arrival_of(id)?, self.peers.get(id).map(|peer| &peer.link));
-            let session = link.and_then(|link| link.met).or(former.get(&id).copied());
+            let former = self.seat_of(id);
+            let session = link.and_then(|link| link.met).or(former.map(|seat| seat.address.ip()));
             let met = link.and_then(|link| link.ends).map(|ends| ends.local);
-            let (node, traits) = (said.node.clone(), Arc::new(decode_traits(&said.traits)?));
-            Some(Applicant { id, node, session, met, traits, is_former: former.contains_key(&id) })
+            let rank = former.map(|seat| seat.rank).or(said.node.rank).filter(exists);
+            let node = NodeInfo { rank, ..said.node.clone() };
+            let traits = Arc::new(decode_traits(&said.traits)?);
+            Some(Applicant { id, node, session, met, traits, is_former: former.is_some() })
         };
         ids.iter().map(applicant).collect()
     }

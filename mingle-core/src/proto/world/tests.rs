@@ -2423,8 +2423,8 @@ fn a_world_of_thousands_of_nodes_forms_again_with_a_few_words_of_its_leader_to_e
 }
 
 #[test]
-fn a_node_that_waits_with_a_given_rank_that_is_taken_does_not_count_as_here() {
-    for (rank, here) in [(Some(0), 2), (Some(2), 3), (None, 3)] {
+fn a_node_that_waits_with_a_given_rank_that_is_taken_or_does_not_exist_does_not_count_as_here() {
+    for (rank, here) in [(Some(0), 2), (Some(4), 2), (Some(2), 3), (None, 3)] {
         let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 1, 0.0);
         net.resets = false;
         let (now, world) = (net.now, net.hosts[4].world.as_mut().unwrap());

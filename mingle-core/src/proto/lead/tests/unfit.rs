@@ -1,5 +1,6 @@
 //! Members with which no world could form are left out if enough others are here.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use mingle_rdma::Verdict;
 
 use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
-use crate::model::{Link, Trait};
+use crate::model::{Link, Rank, Trait};
 use crate::proto::lead::unfit::{Excluded, LeftOut, Planned};
 use crate::proto::lead::{Applicant, RoundPlan, plan_round};
 use crate::proto::{Failure, PathNews};
@@ -249,7 +250,10 @@ fn planned(spare: usize, failed: u64, change: impl Fn(&mut Applicant)) -> Planne
     let applicant = |number: u8| {
         let mut applicant = Applicant {
             id: id(number),
-            node: NodeInfo::new(HostName::new("host"), endpoint(number).into()),
+            node: NodeInfo {
+                rank: Some(Rank(u32::from(number) - 1)),
+                ..NodeInfo::new(HostName::new("host"), endpoint(number).into())
+            },
             session: None,
             met: None,
             traits: Arc::default(),
@@ -258,7 +262,8 @@ fn planned(spare: usize, failed: u64, change: impl Fn(&mut Applicant)) -> Planne
         change(&mut applicant);
         applicant
     };
-    let planned = plan_round(7, [1, 2, 3].map(applicant).into(), (id(2), false), failed, spare, Some);
+    let (applicants, unproved) = ([1, 2, 3].map(applicant).into(), BTreeSet::new());
+    let planned = plan_round(7, applicants, (id(2), false), failed, spare, &unproved);
     planned.inspect(|(plan, _)| {
         let ids = plan.terms.roster.members().iter().map(|member| member.id);
         assert!(ids.eq([1, 2, 3].map(id)), "they keep their ranks");

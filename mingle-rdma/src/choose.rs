@@ -6,9 +6,7 @@ use std::borrow::Cow;
 use super::frequent::{common, most_frequent};
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::group::{self, Group};
-use super::machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
-};
+use super::machine::{Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation};
 use super::name::is_nameable_device;
 use super::nccl::{GidRule, Pin};
 use super::network::Network;
@@ -216,7 +214,7 @@ impl<'a> PortChoice<'a> {
 /// Why no job can use a port, whatever the others are.
 fn unusable(device: &Device, port: &Port, has_own_gid: bool) -> Option<Reason> {
     let is_efa = is_efa(device, port);
-    let reason = match (port.state, device.node_type, &device.verbs) {
+    let reason = match (port.state, device.node_type, &device.unusable) {
         (None, ..) => "its state cannot be read",
         (Some(state), ..) if state != PortState::ACTIVE => {
             return Some(format!("{state}, not ACTIVE").into());
@@ -229,10 +227,7 @@ fn unusable(device: &Device, port: &Port, has_own_gid: bool) -> Option<Reason> {
         _ if !is_efa && port.link_layer == LinkLayer::Unknown => {
             "its link layer is neither InfiniBand nor Ethernet"
         }
-        (.., Verbs::Refused { name, reason }) => {
-            return Some(format!("/dev/infiniband/{name} cannot be opened: {reason}").into());
-        }
-        (.., Verbs::Absent) => "no uverbs device: the module ib_uverbs is not loaded",
+        (.., Some(reason)) => return Some(reason.clone().into()),
         _ if !is_nameable_device(&device.name) => "NCCL's list of devices cannot carry its name",
         _ if port.link_layer == LinkLayer::Ethernet && !has_own_gid && !has_no_address(port) => {
             return Some(NO_OWN_GID);

@@ -59,7 +59,7 @@ pub use gid::{AddressFamily, Addressing, RoceVersion};
 pub use group::Group;
 pub use list::nccl_list_has;
 pub use machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Rate, Relation, Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Rate, Relation, Standing,
 };
 pub use name::is_nameable;
 pub use natural::natural;

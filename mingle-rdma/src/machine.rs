@@ -154,8 +154,9 @@ pub struct Device {
     pub pci: Option<String>,
     /// The NUMA node that the device is attached to.
     pub numa_node: Option<u32>,
-    /// Whether programs can use the device.
-    pub verbs: Verbs,
+    /// Why no program can use the device; `None` if programs can, or if that is unknown because
+    /// `/dev/infiniband` cannot be listed.
+    pub unusable: Option<String>,
     /// The device's ports.
     pub ports: Vec<Port>,
 }
@@ -178,26 +179,6 @@ impl NodeType {
     pub const RNIC: Self = Self(4);
     /// Amazon's EFA, whose type the kernel calls unspecified.
     pub const UNSPECIFIED: Self = Self(7);
-}
-
-/// Whether `/dev/infiniband/uverbsN` can be opened. If not, no program can use the device.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Verbs {
-    /// The file can be opened.
-    Open,
-    /// The device has no `uverbsN`: the module ib_uverbs is not loaded.
-    Absent,
-    /// The system refuses to open the file.
-    Refused {
-        /// The file's name, such as `uverbs0`.
-        name: String,
-        /// The system's error.
-        reason: String,
-    },
-    /// Nothing was tried, because `/dev/infiniband` cannot be read.
-    #[default]
-    Untried,
 }
 
 /// A port of a device.

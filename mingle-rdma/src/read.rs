@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use super::files::{DEVICE_FILES, Files};
 use super::gid::RoceVersion;
-use super::machine::{Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs};
+use super::machine::{Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation};
 use super::natural::natural;
 use super::pci;
 
@@ -29,10 +29,10 @@ pub(crate) fn machine(files: &impl Files, surroundings: Machine) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
     let uverbs = uverbs(files);
-    let dev = files.list(DEVICE_FILES).ok();
+    let are_listed = files.exists(DEVICE_FILES);
     let devices = names.into_iter().map(|name| {
-        let verbs = verbs(files, uverbs.get(&name), dev.as_deref());
-        device(files, name, verbs)
+        let unusable = if are_listed { unusable(files, uverbs.get(&name)) } else { None };
+        device(files, name, unusable)
     });
     Machine {
         devices: devices.collect(),
@@ -52,18 +52,16 @@ fn uverbs(files: &impl Files) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-fn verbs(files: &impl Files, uverbs: Option<&String>, dev: Option<&[String]>) -> Verbs {
-    match (dev, uverbs) {
-        (None, _) => Verbs::Untried,
-        (Some(_), None) => Verbs::Absent,
-        (Some(_), Some(name)) => match files.open_device(name) {
-            Ok(()) => Verbs::Open,
-            Err(error) => Verbs::Refused { name: name.clone(), reason: error.to_string() },
-        },
-    }
+/// Why no program can use the device with this `uverbsN`.
+fn unusable(files: &impl Files, uverbs: Option<&String>) -> Option<String> {
+    let Some(name) = uverbs else {
+        return Some("no uverbs device: the module ib_uverbs is not loaded".to_owned());
+    };
+    let error = files.open_device(name).err()?;
+    Some(format!("/dev/infiniband/{name} cannot be opened: {error}"))
 }
 
-fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
+fn device(files: &impl Files, name: String, unusable: Option<String>) -> Device {
     let folder = format!("{DEVICES}/{name}");
     let value = |file: &str| files.read(&format!("{folder}/{file}")).ok().filter(|text| !text.is_empty());
     let target = files.resolve(&format!("{folder}/device")).ok();
@@ -101,7 +99,7 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
         ports: ports.collect(),
         interfaces,
-        verbs,
+        unusable,
         name,
     }
 }

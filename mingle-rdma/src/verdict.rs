@@ -190,9 +190,31 @@ pub type VerdictWarning<'a> = (String, Option<&'a RankDifference>);
 impl Verdict {
     /// Compares the ranks of a world. `ranks` has them in order.
     pub fn of(ranks: &[RankSummary]) -> Self {
-        let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
-        let transport = comparison.transport();
-        comparison.verdict(transport)
+        let comparison = Comparison { ranks };
+        let usable = comparison.usable();
+        let transport = comparison.transport(usable);
+        let most = usable.unwrap_or(Capability::NoDevice);
+        let favourite = usable.filter(|_| !transport.is_rdma()).and_then(|kind| comparison.favourite(kind));
+        let difference = |summary: &Summary| {
+            let is_without = favourite.is_some() && summary.group(most).is_none();
+            if !summary.is_examined() || is_without {
+                return Some(Difference::Capability { own: summary.capability, most });
+            }
+            favourite.filter(|favourite| summary.ports(*favourite) == 0).map(|_| Difference::Addressing)
+        };
+        let compared: &[RankSummary] = if transport == Transport::NotExamined { &[] } else { ranks };
+        let differences = (0..).zip(compared).filter_map(|(rank, RankSummary { address, summary })| {
+            Some(RankDifference { rank, address: *address, difference: difference(summary)? })
+        });
+        let unnamed = differences.clone().count().saturating_sub(NAMED);
+        let usual = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
+        Self {
+            transport,
+            differences: differences.take(NAMED).collect(),
+            unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
+            networks: if transport.addressing().is_some() { comparison.networks() } else { Vec::new() },
+            cables: if transport == Transport::Roce(usual) { comparison.cables() } else { None },
+        }
     }
 
     /// The warnings for a user of a world that has formed with this verdict.
@@ -240,44 +262,44 @@ struct Offer {
     smallest: u16,
 }
 
-/// A comparison in progress: the ranks, and how each of them differs by its rank.
+/// The ranks of a world, as they are compared.
 struct Comparison<'a> {
     ranks: &'a [RankSummary],
-    differences: BTreeMap<usize, Difference>,
 }
 
 impl<'a> Comparison<'a> {
-    /// The ranks whose devices were examined.
-    fn examined(&self) -> impl Iterator<Item = (usize, Summary)> + Clone + use<'a> {
-        let summaries = self.ranks.iter().map(|rank| rank.summary).enumerate();
-        summaries.filter(|(_, summary)| summary.is_examined())
+    /// The summaries of the ranks whose devices were examined.
+    fn examined(&self) -> impl Iterator<Item = Summary> + Clone + use<'a> {
+        self.ranks.iter().map(|rank| rank.summary).filter(|summary| summary.is_examined())
+    }
+
+    /// What each of these would use alone.
+    fn capabilities(&self) -> impl Iterator<Item = Capability> + Clone + use<'a> {
+        self.examined().map(|summary| summary.capability)
+    }
+
+    /// The kind of RDMA that most would use alone.
+    fn usable(&self) -> Option<Capability> {
+        most_frequent(self.capabilities().filter(|capability| capability.is_usable()))
     }
 
     /// The best transport that all ranks can use together: of the kinds that every rank has, the one whose
     /// smallest total is largest; of those within a quarter of it, the kind that most would use alone, then
     /// InfiniBand. Of RoCE's addressings v2 comes before v1, then the addressing with the most ports on the
-    /// rank that has the fewest for it. Notes the ranks that prevent RDMA.
-    fn transport(&mut self) -> Transport {
+    /// rank that has the fewest for it.
+    fn transport(&self, usable: Option<Capability>) -> Transport {
         if self.examined().next().is_none() {
             return Transport::NotExamined;
         }
-        let capabilities = self.examined().map(|(_, summary)| summary.capability);
-        let usable = most_frequent(capabilities.clone().filter(|capability| capability.is_usable()));
-        let most = usable.unwrap_or(Capability::NoDevice);
-        for (rank, RankSummary { summary, .. }) in self.ranks.iter().enumerate() {
-            if !summary.is_examined() {
-                self.differences.insert(rank, Difference::Capability { own: summary.capability, most });
-            }
-        }
-        let Some(usable) = usable else {
+        if usable.is_none() {
             // No rank differs in a way that matters. Where devices exist, NCCL must still be kept from them.
-            let no_device = capabilities.clone().all(|capability| capability == Capability::NoDevice);
+            let no_device = self.capabilities().all(|capability| capability == Capability::NoDevice);
             return if no_device { Transport::NoDevice } else { Transport::Sockets };
-        };
+        }
         let offers: Vec<Offer> = Transport::rdma().filter_map(|transport| self.offer(transport)).collect();
         let best = offers.iter().map(|offer| offer.smallest).max().unwrap_or(0);
         let is_close = |offer: &&Offer| u32::from(offer.smallest) * 4 >= u32::from(best) * 3;
-        let prefer = |kind| capabilities.clone().filter(|capability| Some(*capability) == kind).count();
+        let prefer = |kind| self.capabilities().filter(|capability| Some(*capability) == kind).count();
         // Each host knows why it prefers one of two kinds that carry about the same, such as its GPUs. Of
         // several maxima the first, while `max_by_key` returns the last.
         let chosen = offers.iter().filter(is_close).rev().max_by_key(|offer| {
@@ -285,48 +307,32 @@ impl<'a> Comparison<'a> {
             let version = offer.transport.addressing().map(|addressing| addressing.version);
             (prefer(kind), Reverse(kind), version, offer.fewest)
         });
-        let Some(offer) = chosen else {
-            self.note_what_prevents(usable);
-            return Transport::Sockets;
-        };
-        offer.transport
+        chosen.map_or(Transport::Sockets, |offer| offer.transport)
     }
 
     /// What all ranks would have of a transport, where all have it.
     fn offer(&self, transport: Transport) -> Option<Offer> {
         let kind = transport.kind()?;
-        let totals = self.examined().map(|(_, summary)| summary.total(kind));
-        let fewest = self.ports(transport).map(|(_, ports)| ports).min().filter(|fewest| *fewest > 0)?;
+        let totals = self.examined().map(|summary| summary.total(kind));
+        let ports = self.examined().map(|summary| summary.ports(transport));
+        let fewest = ports.min().filter(|fewest| *fewest > 0)?;
         Some(Offer { transport, fewest, smallest: totals.min()? })
     }
 
-    /// Notes the ranks that keep all from using the kind that most would use.
-    fn note_what_prevents(&mut self, usable: Capability) {
+    /// The transport of this kind that most ranks have: those without it keep all from RDMA.
+    fn favourite(&self, kind: Capability) -> Option<Transport> {
         let ranks_with =
-            |transport: &Transport| self.ports(*transport).filter(|(_, ports)| *ports > 0).count();
+            |transport: &Transport| self.examined().filter(|summary| summary.ports(*transport) > 0).count();
         // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
-        let of_kind = Transport::rdma().rev().filter(|transport| transport.kind() == Some(usable));
-        let Some(favourite) = of_kind.max_by_key(ranks_with) else { return };
-        for (rank, summary) in self.examined() {
-            if summary.group(usable).is_none() {
-                self.differences
-                    .insert(rank, Difference::Capability { own: summary.capability, most: usable });
-            } else if summary.ports(favourite) == 0 {
-                self.differences.insert(rank, Difference::Addressing);
-            }
-        }
-    }
-
-    /// The ports of each examined rank for a transport.
-    fn ports(&self, transport: Transport) -> impl Iterator<Item = (usize, u16)> + Clone + use<'a> {
-        self.examined().map(move |(rank, summary)| (rank, summary.ports(transport)))
+        let of_kind = Transport::rdma().rev().filter(|transport| transport.kind() == Some(kind));
+        of_kind.max_by_key(ranks_with)
     }
 
     /// The networks that all ranks have, and some rank would use by itself, in the order of these ranks; none
     /// where all would use them anyway. Hosts that are routed to have none in common, or a network beside
     /// those, which no rank would use.
     fn networks(&self) -> Vec<Network> {
-        let networks = self.examined().map(|(_, summary)| summary.networks.unwrap_or_default());
+        let networks = self.examined().map(|summary| summary.networks.unwrap_or_default());
         let all = |is: &dyn Fn(Network) -> bool| networks.clone().all(|own| own.into_iter().any(is));
         let firsts = networks.clone().flatten().filter(|network| network.is_first());
         let mut agreed: Vec<Network> = Vec::new();
@@ -358,26 +364,6 @@ impl<'a> Comparison<'a> {
             && sets.iter().flatten().all(of_two)
             && (1..sets.len()).all(|at| sets[..at].iter().all(|other| !other.is_disjoint(&sets[at])));
         is_mesh.then(|| !self.ranks.iter().any(|rank| rank.summary.own_net))
-    }
-
-    fn verdict(self, transport: Transport) -> Verdict {
-        let is_roce = matches!(transport, Transport::Roce(_));
-        let networks = if is_roce { self.networks() } else { Vec::new() };
-        let usual = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
-        let cables = if transport == Transport::Roce(usual) { self.cables() } else { None };
-        let unnamed = self.differences.len().saturating_sub(NAMED);
-        let differences = self.differences.into_iter().map(|(rank, difference)| RankDifference {
-            rank: u32::try_from(rank).unwrap_or(u32::MAX),
-            address: self.ranks[rank].address,
-            difference,
-        });
-        Verdict {
-            transport,
-            differences: differences.take(NAMED).collect(),
-            unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
-            networks,
-            cables,
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use machines::cables::{OTHERS, RING, spark};
 use machines::machines;
 use mingle_rdma::{
     AddressFamily, Device, Distance, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, RankSummary,
-    RoceVersion, Summary, Transport, Users, Verbs, Verdict, beside, is_switched_off, nccl_list_has,
+    RoceVersion, Summary, Transport, Users, Verdict, beside, is_switched_off, nccl_list_has,
 };
 
 /// Cases in which the model says that mingle's choice is worse, and why it stays.
@@ -107,7 +107,7 @@ fn ports(machine: &Machine) -> impl Iterator<Item = (&Device, &Port)> {
 }
 
 fn is_open(device: &Device, port: &Port) -> bool {
-    matches!(device.verbs, Verbs::Open | Verbs::Untried)
+    device.unusable.is_none()
         && port.state == Some(PortState::ACTIVE)
         && port.link_layer != LinkLayer::Unknown
 }

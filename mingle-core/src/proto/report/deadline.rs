@@ -116,99 +116,84 @@ impl Report {
         causes.into_iter().find(|(_, applies)| *applies).map_or(Cause::Incomplete, |(cause, _)| cause)
     }
 
-    /// What this node knows: of the nodes that "were" or "are" here, and of what may keep others away.
-    pub(super) fn write_known(&self, f: &mut fmt::Formatter<'_>, are: &str) -> fmt::Result {
-        self.write_seen(f)?;
-        self.write_present(f, are)
+    /// What this node knows: what may keep other nodes away, and who "was" or "is" here.
+    pub(super) fn known(&self, are: &str) -> String {
+        [self.seen(), self.present(are)].concat().join("; ")
     }
 
     /// What was seen that may be the reason, the most likely first.
-    fn write_seen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.misfits.iter().try_for_each(|other| write!(f, "{other}; "))?;
-        self.elsewhere.iter().try_for_each(|address| write!(f, "{address}; "))?;
-        if let Some((leader, endpoints)) = &self.unreached {
-            write_unreached(f, leader, endpoints)?;
-            f.write_str("; ")?;
-        }
-        if let Some(endpoint) = self.unconnectable {
-            write!(f, "other nodes were heard, and none of them could connect to {endpoint} over TCP; ")?;
-        }
-        for (version, from) in &self.versions {
-            write_version(f, *version, *from)?;
-            f.write_str("; ")?;
-        }
-        self.write_unauthentic(f)?;
-        let Some(peer) = &self.unanswered else { return Ok(()) };
-        write!(f, "{peer} leads, but does not answer this node; ")
+    fn seen(&self) -> Vec<String> {
+        let mut seen: Vec<String> = self.misfits.iter().map(ToString::to_string).collect();
+        seen.extend(self.elsewhere.iter().map(ToString::to_string));
+        seen.extend(self.unreached.iter().map(|(leader, endpoints)| unreached(leader, endpoints)));
+        seen.extend(self.unconnectable.map(|endpoint| {
+            format!("other nodes were heard, and none of them could connect to {endpoint} over TCP")
+        }));
+        seen.extend(self.versions.iter().map(|(version, from)| other_version(*version, *from)));
+        seen.extend(named("", &self.unauthentic).map(|from| {
+            let have = if self.unauthentic.len() == 1 { "has" } else { "have" };
+            format!("{from} {have} another secret, or none: datagrams were not authentic")
+        }));
+        let unanswered = self.unanswered.iter();
+        seen.extend(unanswered.map(|peer| format!("{peer} leads, but does not answer this node")));
+        seen
     }
 
     /// Who was here, and who was not.
-    fn write_present(&self, f: &mut fmt::Formatter<'_>, are: &str) -> fmt::Result {
-        let world = self.world;
+    fn present(&self, are: &str) -> Vec<String> {
         let is_cut = self.unanswered.is_some() || self.unreached.is_some() || !self.misfits.is_empty();
+        let jobs = named("heard on this link: ", &self.jobs);
         if self.heard.is_empty() && self.joined <= 1 && !is_cut {
-            write!(f, "nobody else was heard {}", self.tried)?;
-            let lacks = !self.without_multicast.is_empty();
-            if lacks {
-                write!(f, ": {}", lacking(&self.without_multicast))?;
-            }
-            if self.has_ipv6_alone {
-                f.write_str(", and this node uses IPv6 alone: it hears no host that has IPv4 alone")?;
-            }
-            if self.is_deaf && !lacks {
-                f.write_str(", and this host drops even the multicast that it sends itself")?;
-            }
-            OtherJob::write_all(&self.jobs, f)?;
-            return self.write_absent(f);
+            return [Some(self.alone()), jobs, self.absent()].into_iter().flatten().collect();
         }
+        let heard = named("heard besides this node: ", &self.heard);
         if self.nobody_leads {
-            f.write_str("no node that may be rank 0 was heard")?;
-            self.rank.map_or(Ok(()), |rank| write!(f, ", and this node has rank {rank}"))?;
-            return self.write_heard(f);
+            let rank = self.rank.map(|rank| format!(", and this node has rank {rank}")).unwrap_or_default();
+            let nobody = format!("no node that may be rank 0 was heard{rank}");
+            return [Some(nobody), heard].into_iter().flatten().collect();
         }
-        write!(f, "{} of {world} nodes {are} here", self.joined)?;
-        self.write_heard(f)?;
-        if self.are_silent {
-            f.write_str(
-                "; none of them is heard any more: they have ended, have formed a world without this node, or are out of reach",
-            )?;
-        }
-        OtherJob::write_all(&self.jobs, f)?;
-        if !self.absent.is_empty() {
-            self.write_absent(f)
-        } else if self.missing.is_empty() {
-            write!(f, "; {} missing", world.min().get().saturating_sub(self.joined))
-        } else {
-            write!(f, "; missing {}", RankRange::list(&self.missing))
-        }
+        let here = format!("{} of {} nodes {are} here", self.joined, self.world);
+        let silent = "none of them is heard any more: they have ended, have formed a world without this node, or are \
+                      out of reach";
+        let silent = self.are_silent.then(|| silent.to_owned());
+        let missing = self.absent().unwrap_or_else(|| match &self.missing[..] {
+            [] => format!("{} missing", self.too_few()),
+            ranks => format!("missing {}", RankRange::list(ranks)),
+        });
+        [Some(here), heard, silent, jobs, Some(missing)].into_iter().flatten().collect()
     }
 
-    fn write_absent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, host) in self.absent.iter().take(Self::NAMES).enumerate() {
-            write!(f, "{}{host}", if i == 0 { "; missing " } else { ", " })?;
+    /// How this node has looked for others, and why it may have heard none.
+    fn alone(&self) -> String {
+        let lacks = match &self.without_multicast[..] {
+            [] => String::new(),
+            interfaces => format!(": {}", lacking(interfaces)),
+        };
+        let mut facts = vec![format!("nobody else was heard {}{lacks}", self.tried)];
+        if self.has_ipv6_alone {
+            facts.push("this node uses IPv6 alone: it hears no host that has IPv4 alone".to_owned());
         }
+        if self.is_deaf && lacks.is_empty() {
+            facts.push("this host drops even the multicast that it sends itself".to_owned());
+        }
+        facts.join(", and ")
+    }
+
+    /// The hosts that are missing, where these are known.
+    fn absent(&self) -> Option<String> {
+        let shown = &self.absent[..self.absent.len().min(Self::NAMES)];
         // There may be more than the leader could announce.
-        let missing = self.world.min().get().saturating_sub(self.joined);
-        let missing = usize::try_from(missing).unwrap_or(usize::MAX).max(self.absent.len());
-        match missing - self.absent.len().min(Self::NAMES) {
-            more if more > 0 && !self.absent.is_empty() => write!(f, " and {more} more"),
-            _ => Ok(()),
-        }
+        let missing = usize::try_from(self.too_few()).unwrap_or(usize::MAX).max(self.absent.len());
+        let more = match missing - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        named("missing ", shown).map(|missing| missing + &more)
     }
 
-    fn write_heard(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, node) in self.heard.iter().enumerate() {
-            write!(f, "{}{node}", if i == 0 { "; heard besides this node: " } else { ", " })?;
-        }
-        Ok(())
-    }
-
-    fn write_unauthentic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((first, others)) = self.unauthentic.split_first() else { return Ok(()) };
-        write!(f, "{first}")?;
-        others.iter().try_for_each(|from| write!(f, ", {from}"))?;
-        let have = if others.is_empty() { "has" } else { "have" };
-        write!(f, " {have} another secret, or none: datagrams were not authentic; ")
+    /// How many nodes more a world needs.
+    fn too_few(&self) -> u32 {
+        self.world.min().get().saturating_sub(self.joined)
     }
 }
 
@@ -224,33 +209,34 @@ impl fmt::Display for Report {
                 write!(f, "{here}, and their leader still waited for others, or for the proof of their paths")
             }
             (Cause::Unproved, _) => {
-                write!(
-                    f,
-                    "no world of {world} in time: all nodes were here, and not all paths between them were proved"
-                )?;
-                self.broken.as_ref().map_or(Ok(()), |path| write!(f, ": {path}"))
+                let path = self.broken.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
+                let here = format_args!("no world of {world} in time: all nodes were here");
+                write!(f, "{here}, and not all paths between them were proved{path}")
             }
-            _ => {
-                write!(f, "no world of {world} in time: ")?;
-                self.write_known(f, "were")
-            }
+            _ => write!(f, "no world of {world} in time: {}", self.known("were")),
         }
     }
 }
 
+/// A list in a sentence; none if there is nothing to name.
+fn named<T: fmt::Display>(what: &str, all: &[T]) -> Option<String> {
+    (!all.is_empty()).then(|| what.to_owned() + &listed(all))
+}
+
+/// A list in a sentence.
+pub(super) fn listed<T: fmt::Display>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// What is wrong with a leader that is heard.
-pub(super) fn write_unreached(
-    f: &mut fmt::Formatter<'_>,
-    leader: &Peer,
-    endpoints: &[SocketAddr],
-) -> fmt::Result {
-    let list = endpoints.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
-    write!(f, "{leader} leads and was heard, but could not be reached over TCP at {list}")
+pub(super) fn unreached(leader: &Peer, endpoints: &[SocketAddr]) -> String {
+    let list = listed(endpoints);
+    format!("{leader} leads and was heard, but could not be reached over TCP at {list}")
 }
 
 /// What is wrong with a node of another version.
-pub(super) fn write_version(f: &mut fmt::Formatter<'_>, version: u8, from: SocketAddr) -> fmt::Result {
-    write!(f, "{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
+pub(super) fn other_version(version: u8, from: SocketAddr) -> String {
+    format!("{from} speaks protocol version {version}, this node {}", crate::wire::VERSION)
 }
 
 /// Which interfaces lack multicast.
@@ -271,21 +257,16 @@ pub struct OtherJob {
     pub is_own: bool,
 }
 
-impl OtherJob {
-    pub(super) fn write_all(jobs: &[Self], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Self { notice, address, is_own }) in jobs.iter().enumerate() {
-            f.write_str(if i == 0 { "; heard on this link: " } else { ", " })?;
-            match notice {
-                _ if *is_own => {
-                    write!(f, "this job with another port or group of multicast, from {address}")?;
-                }
-                Notice::Open { job, world, joined } => {
-                    write!(f, "job {job} ({joined} of {world} nodes, from {address})")?;
-                }
-                Notice::Sealed(_) => write!(f, "a job with a secret, from {address}")?,
+impl fmt::Display for OtherJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { notice, address, is_own } = self;
+        match notice {
+            _ if *is_own => write!(f, "this job with another port or group of multicast, from {address}"),
+            Notice::Open { job, world, joined } => {
+                write!(f, "job {job} ({joined} of {world} nodes, from {address})")
             }
+            Notice::Sealed(_) => write!(f, "a job with a secret, from {address}"),
         }
-        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use mingle_rdma::Verdict;
 
 use super::Report;
+use super::deadline::listed;
 use crate::model::{BrokenPath, Peer, Rank, Sameness, User, WorldSize};
 
 /// Why no world formed for this node.
@@ -124,8 +125,7 @@ impl fmt::Display for Failure {
                 if *more > 0 { write!(f, "; and {more} more") } else { Ok(()) }
             }
             Self::Unready { nodes } => {
-                let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
-                let nodes = nodes.join(", ");
+                let nodes = listed(nodes);
                 write!(f, "all nodes have joined, and some were not ready within 15 s: {nodes}")
             }
             Self::NoRdma { verdict, is_required } => {

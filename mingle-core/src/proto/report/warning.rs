@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::deadline::{lacking, write_unreached, write_version};
+use super::deadline::{lacking, other_version, unreached};
 use super::{Failure, Report};
 use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 
@@ -201,10 +201,9 @@ impl Warning {
     fn write_fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { after, report } => {
-                write!(f, "still waiting after {} s: ", after.as_secs())?;
-                report.write_known(f, "are")
+                write!(f, "still waiting after {} s: {}", after.as_secs(), report.known("are"))
             }
-            Self::Unreached { leader, endpoints, .. } => write_unreached(f, leader, endpoints),
+            Self::Unreached { leader, endpoints, .. } => f.write_str(&unreached(leader, endpoints)),
             Self::Unconnectable { endpoint, .. } => write!(
                 f,
                 "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"
@@ -221,7 +220,7 @@ impl Warning {
                 Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),
                 _ => write!(f, "{node}"),
             },
-            Self::VersionDiffers { version, from } => write_version(f, *version, *from),
+            Self::VersionDiffers { version, from } => f.write_str(&other_version(*version, *from)),
             Self::SecretDiffers { from, has_secret } => f.write_str(&secret(*from, *has_secret)),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),

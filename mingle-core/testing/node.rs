@@ -16,7 +16,7 @@ impl Node {
         }
         let Some(follow) = &self.follow else {
             return match () {
-                () if self.seek.formed_already => Phase::StandsAside,
+                () if self.seek.stands_aside(self.shared.now) => Phase::StandsAside,
                 () if !self.leads() => Phase::Looking,
                 () if self.lead.book.seated > 1 => Phase::Collecting,
                 () => Phase::Alone,

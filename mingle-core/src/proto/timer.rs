@@ -11,17 +11,14 @@ pub type Time = Duration;
 pub(crate) enum Timer {
     /// The user's timeout.
     Deadline,
-    /// The next announce of a node that leads, or the next solicit of a node that may not lead and knows no
-    /// leader.
+    /// The next announce of a node that leads, or the next solicit of a node that has not joined yet. Of a
+    /// member: its leader was not heard by multicast, and others may not have found it.
     Call,
-    /// The next question to a leader that has not welcomed this node.
-    Ask,
     /// The next dial for a path.
     Dial,
-    /// The leader has not answered, or could not be reached over TCP.
+    /// The leader has not answered, or could not be reached over TCP. In a round: it was not heard for too
+    /// long, or the round takes too long.
     GiveUpLeader,
-    /// The leader was not heard by multicast: others may not have found it.
-    Relay,
     /// The proofs of a round take too long.
     ProofFailed,
     /// A round may begin, or its world be committed, or a member be missed in it.
@@ -34,10 +31,6 @@ pub(crate) enum Timer {
     Welcome,
     /// A member's next solicit to its seeds.
     AskSeeds,
-    /// In a round: the leader was not heard for too long, or the round takes too long.
-    InDoubt,
-    /// The job runs without this node, and none of its nodes has said so for a while.
-    StandAside,
     /// The last call of a leader may be over.
     LastCall,
 }
@@ -89,14 +82,14 @@ mod tests {
     fn timers_expire_once_and_in_the_order_of_their_times() {
         let ms = Duration::from_millis;
         let mut timers = Timers::default();
-        timers.set(Timer::Ask, ms(20));
+        timers.set(Timer::Dial, ms(20));
         timers.set(Timer::Deadline, ms(10));
         timers.set(Timer::Call, ms(99));
         timers.set_earlier(Timer::Call, ms(200));
         assert_eq!(timers.next(), Some(ms(10)));
         assert_eq!(timers.expire(ms(5)), None);
         assert_eq!(timers.expire(ms(50)), Some(Timer::Deadline));
-        assert_eq!(timers.expire(ms(50)), Some(Timer::Ask));
+        assert_eq!(timers.expire(ms(50)), Some(Timer::Dial));
         assert_eq!(timers.expire(ms(50)), None);
         assert_eq!(timers.next(), Some(ms(99)));
     }

@@ -148,7 +148,7 @@ impl Follow {
     /// Asks a leader that has not welcomed this node to announce itself to it, and sets the timer for the
     /// next time.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {
-        if self.joined || (self.asks >= UNANSWERED && !self.has_answered()) {
+        if self.asks >= UNANSWERED && !self.has_answered() {
             // Nobody may be there, or somebody who has not asked for it.
             return;
         }
@@ -163,7 +163,7 @@ impl Follow {
             }
         }
         self.asks += 1;
-        shared.set_repeat(Timer::Ask, &mut self.backoff);
+        shared.set_repeat(Timer::Call, &mut self.backoff);
     }
 
     /// The leader has written a datagram to this node alone.
@@ -225,16 +225,14 @@ impl Follow {
 
     /// Sets the timer for the next hint to the leader.
     pub(crate) fn set_relay(&mut self, shared: &mut Shared) {
-        shared.set_repeat(Timer::Relay, &mut self.relays);
+        shared.set_repeat(Timer::Call, &mut self.relays);
     }
 
     /// The leader has a place for this node. Returns whether that is news.
     fn join(&mut self, shared: &mut Shared) -> bool {
         let joins = !std::mem::replace(&mut self.joined, true);
         if joins {
-            for timer in [Timer::Ask, Timer::GiveUpLeader] {
-                shared.timers.stop(timer);
-            }
+            shared.timers.stop(Timer::GiveUpLeader);
             self.set_relay(shared);
             shared.event(Event::Following(self.leader.candidate.peer()));
         }
@@ -316,14 +314,14 @@ impl Follow {
     fn set_doubt(&self, shared: &mut Shared) {
         if let Some(round) = &self.round {
             let until = round.patience(self.leader_id(), shared);
-            shared.timers.set(Timer::InDoubt, until);
+            shared.timers.set(Timer::GiveUpLeader, until);
         }
     }
 
-    /// [`Timer::InDoubt`] has fired. Returns whether the leader is lost, or the round takes too long.
-    pub(crate) fn in_doubt(&mut self, shared: &mut Shared) -> bool {
+    /// [`Timer::GiveUpLeader`] has fired. Returns whether the leader is lost, or the round takes too long.
+    pub(crate) fn is_over(&mut self, shared: &mut Shared) -> bool {
         self.set_doubt(shared);
-        self.round.as_ref().is_some_and(|round| shared.now >= round.patience(self.leader_id(), shared))
+        self.round.as_ref().is_none_or(|round| shared.now >= round.patience(self.leader_id(), shared))
     }
 
     /// The leader has started a round of this number, in which this node does not take part: an earlier one
@@ -349,7 +347,7 @@ impl Follow {
     /// Leaves this leader and closes every connection to it.
     pub(crate) fn stop(mut self, shared: &mut Shared) {
         self.leave_round(shared);
-        for timer in [Timer::Ask, Timer::GiveUpLeader, Timer::Relay] {
+        for timer in [Timer::Call, Timer::GiveUpLeader] {
             shared.timers.stop(timer);
         }
         // Whoever was not bound when it left must not be bound by a word that is written then.

@@ -101,7 +101,7 @@ impl Participation {
 
     /// Leaves the round and closes its connections.
     pub(super) fn stop(mut self, shared: &mut Shared) {
-        shared.timers.stop(Timer::InDoubt);
+        shared.timers.stop(Timer::GiveUpLeader);
         self.proofs.stop(shared);
     }
 }

@@ -222,7 +222,8 @@ impl Node {
 
     /// A candidate is known: this node follows it, or introduces it and its own leader to each other.
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
-        let is_over = self.seek.formed_already || (self.follow.is_none() && self.lead.has_committed());
+        let has_formed = self.follow.is_none() && self.lead.has_committed();
+        let is_over = has_formed || self.seek.stands_aside(self.shared.now);
         if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
             return;
         }

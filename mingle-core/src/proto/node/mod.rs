@@ -210,7 +210,7 @@ impl Node {
     /// Time has passed. Early and repeated calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
-        for timer in [Timer::GiveUpLeader, Timer::StepDown, Timer::InDoubt] {
+        for timer in [Timer::GiveUpLeader, Timer::StepDown] {
             // This process was stopped past the deadline, so silence is no evidence against the peers.
             if self.shared.timers.get(timer).is_some_and(|at| was_stopped(at, now)) {
                 self.shared.set_after(timer, GRACE);
@@ -322,10 +322,8 @@ impl Node {
                 self.on_deadline();
             }
             Timer::Call => self.call(),
-            Timer::Ask => self.with_follow(Follow::ask),
             Timer::Dial => _ = self.with_proofs(PathProofs::advance),
-            Timer::GiveUpLeader => self.give_up_leader(),
-            Timer::Relay => self.relay(),
+            Timer::GiveUpLeader => self.give_up_or_end(),
             Timer::ProofFailed => {
                 self.with_follow(Follow::proof_failed);
                 self.lead.proof_failed(&mut self.shared);
@@ -335,8 +333,6 @@ impl Node {
             Timer::StepDown => self.step_down_if_unreached(),
             Timer::Welcome => self.lead.welcome_all(&mut self.shared),
             Timer::AskSeeds => Seek::ask_seeds(self.follow.as_ref(), &mut self.shared),
-            Timer::InDoubt => self.end_in_doubt(),
-            Timer::StandAside => self.seek.look_again(&mut self.shared),
             Timer::LastCall => self.on_last_call(),
         }
     }

@@ -166,7 +166,7 @@ impl Node {
             self.memory.is_here(&join.node.host);
         }
         match self.follow.as_ref().filter(|follow| follow.joined) {
-            _ if self.seek.formed_already => self.shared.refuse(from, Refusal::Closing),
+            _ if self.seek.stands_aside(self.shared.now) => self.shared.refuse(from, Refusal::Closing),
             Some(follow) => {
                 let introduction = follow.leader.clone();
                 self.shared.refuse(from, Refusal::Redirect(introduction));

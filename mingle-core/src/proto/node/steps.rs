@@ -1,19 +1,13 @@
 //! The steps that concern several parts of a node: to follow a candidate, to leave it, to step down.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::Node;
 use crate::model::Misfit;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::shared::Shared;
-use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Commit, Introduction, Refusal, Trouble};
-
-/// How long a node stands aside after it was last told that the job runs. It asks once a
-/// second meanwhile, and each question is answered.
-pub(super) const STAND_ASIDE: Duration = Duration::from_secs(30);
 
 impl Node {
     /// Whether this node leads: it may, and follows nobody.
@@ -26,12 +20,20 @@ impl Node {
         self.follow.is_none() && !self.seek.may_lead(&self.shared)
     }
 
-    /// The time to announce or to solicit has come. A node that may lead follows the best candidate that it
-    /// has heard meanwhile, or else announces.
+    /// The time to write of a leader has come: a node that may lead follows the best candidate that it has
+    /// heard meanwhile, or else announces; others ask. A member tells all of its leader, which was not heard
+    /// by multicast: others may not have found it.
     pub(super) fn call(&mut self) {
-        if self.seeks() {
+        if let Some(follow) = &mut self.follow {
+            if follow.joined {
+                follow.set_relay(&mut self.shared);
+                self.seek.relay(follow, &mut self.shared);
+            } else {
+                follow.ask(&mut self.shared);
+            }
+        } else if self.seeks() {
             self.seek.solicit(&mut self.shared);
-        } else if self.leads() && !self.lead.has_committed() {
+        } else if !self.lead.has_committed() {
             if let Some((best, source)) = self.seek.take_best(&self.lead, &self.shared) {
                 return self.follow(&best, source);
             }
@@ -48,7 +50,6 @@ impl Node {
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
-        self.shared.timers.stop(Timer::Call);
         self.lead.freeze(&mut self.shared);
         if self.lead.knows(candidate.id) {
             // It has left this node to lead, and the end of its session is on its way.
@@ -138,14 +139,6 @@ impl Node {
         }
     }
 
-    /// The leader was not heard by multicast: tells all nodes of it, since others may not have found it.
-    pub(super) fn relay(&mut self) {
-        if let Some(follow) = &mut self.follow {
-            follow.set_relay(&mut self.shared);
-            self.seek.relay(follow, &mut self.shared);
-        }
-    }
-
     /// The last call may be over: the nodes that are here form the world.
     pub(super) fn on_last_call(&mut self) {
         if !self.leads() {
@@ -173,11 +166,11 @@ impl Node {
         self.lead.all_proved(&mut self.shared);
     }
 
-    /// A ready node ends if its leader is lost, or if the round takes too long; another one looks for the
-    /// others again.
-    pub(super) fn end_in_doubt(&mut self) {
+    /// A node whose leader is lost, or whose round takes too long, looks for the others again; a ready node
+    /// ends.
+    pub(super) fn give_up_or_end(&mut self) {
         let Some(follow) = &mut self.follow else { return };
-        if !follow.in_doubt(&mut self.shared) {
+        if !follow.is_over(&mut self.shared) {
             return;
         }
         if follow.is_bound(&self.shared) {
@@ -229,12 +222,10 @@ impl Node {
 
     /// The world that this node looks for has formed without it. It steps down, and goes on to ask.
     pub(super) fn miss_world(&mut self) {
-        // The sender may be wrong, and its world may end without a sign, so this does not last for ever.
-        self.shared.set_after(Timer::StandAside, STAND_ASIDE);
         self.lead.abandon_round(&mut self.shared);
         self.lead.dismiss(&mut self.shared);
         self.lead.clear(&mut self.shared);
-        if !self.seek.miss_world() {
+        if !self.seek.stand_aside(self.shared.now) {
             return;
         }
         if self.follow.is_none() && self.seek.announced {
@@ -243,6 +234,6 @@ impl Node {
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }
-        self.seek.call_at_once(&mut self.shared);
+        self.seek.start(&mut self.shared);
     }
 }

@@ -37,6 +37,9 @@ const RELAY: Duration = Duration::from_secs(2);
 const NEWCOMERS: Duration = Duration::from_millis(10);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
+/// How long a node stands aside after it was last told that the job runs. It asks once a second meanwhile,
+/// and each question is answered.
+const STAND_ASIDE: Duration = Duration::from_secs(30);
 
 /// The state of a node's search for its leader.
 #[derive(Debug, Clone, Default)]
@@ -51,15 +54,15 @@ pub(crate) struct Seek {
     /// The best candidate that has announced itself while this node only listens, and its source address.
     best: Option<(Candidate, SocketAddr)>,
     /// Until when this node leaves leading to others.
-    stepped_down_until: Time,
+    leads_from: Time,
     pub(crate) blocklist: Blocklist,
     pub(crate) rivals: Rivals,
     /// How often this node's own solicit may still be put off.
     put_off: u32,
     /// When a member, this node or another, last multicast a hint to the leader.
     pub(crate) relayed: Option<Time>,
-    /// The world has formed without this node.
-    pub(crate) formed_already: bool,
+    /// Until when this node, without which the world has formed, neither leads nor follows.
+    aside_until: Time,
 }
 
 /// How a candidate has become known.
@@ -93,24 +96,25 @@ impl Seek {
 
     /// Whether this node may lead now, if it follows nobody.
     pub(crate) fn may_lead(&self, shared: &Shared) -> bool {
-        shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
+        shared.config.is_candidate() && shared.now >= self.leads_from
     }
 
     /// Leaves leading to others for a while.
     pub(crate) fn step_down(&mut self, shared: &Shared) {
-        self.stepped_down_until = shared.now + STEPPED_DOWN;
+        self.leads_from = self.leads_from.max(shared.now + STEPPED_DOWN);
     }
 
-    /// The world has formed without this node, which follows and leads nobody any more.
-    /// Returns whether that is news.
-    pub(crate) fn miss_world(&mut self) -> bool {
-        !std::mem::replace(&mut self.formed_already, true)
+    /// The world has formed without this node, which follows and leads nobody for a while: whoever says so
+    /// may be wrong, and the world may end without a sign. Returns whether that is news.
+    pub(crate) fn stand_aside(&mut self, now: Time) -> bool {
+        let is_news = !self.stands_aside(now);
+        self.aside_until = now + STAND_ASIDE;
+        self.leads_from = self.leads_from.max(self.aside_until);
+        is_news
     }
 
-    /// No node of the running world has answered for a while: looks for the others again.
-    pub(crate) fn look_again(&mut self, shared: &mut Shared) {
-        self.formed_already = false;
-        self.start(shared);
+    pub(crate) fn stands_aside(&self, now: Time) -> bool {
+        now < self.aside_until
     }
 
     /// Announces (where this node leads) or solicits at once, and often again for a while.
@@ -136,8 +140,8 @@ impl Seek {
         shared.call(&shared.solicit());
         self.put_off = draw_put_off(shared);
         shared.set_repeat(Timer::Call, &mut self.calls);
-        if shared.now < self.stepped_down_until {
-            shared.timers.set_earlier(Timer::Call, self.stepped_down_until);
+        if shared.now < self.leads_from {
+            shared.timers.set_earlier(Timer::Call, self.leads_from);
         }
     }
 

@@ -39,13 +39,12 @@ pub use crate::model::{
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
-pub use crate::wire::{ANSWER, Attributes, Frame, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
+pub use crate::wire::{ANSWER, Attributes, Frame, MAX_DATAGRAM, NodeInfo, PathTarget, Reach, TOKEN, VERSION};
 pub use config::Config;
 pub(crate) use config::{GONE_AFTER, LAST_CALL, STOP_TIMEOUT, TIMEOUT};
 pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathDial, PathNews};
 pub(crate) use pause::was_stopped;
-pub use prove::PathTarget;
 pub use report::{
     Cause, Change, Event, Failure, Formed, Heard, OtherJob, Over, Progress, Report, Tried, Warning,
 };

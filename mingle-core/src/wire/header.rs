@@ -17,25 +17,26 @@
 
 use std::ops::Range;
 
-use super::{Dropped, fixed, write};
+use super::{Dropped, fixed, read_first, write};
 use crate::model::{JobTag, NodeId};
 
 /// The version of the protocol that this library speaks.
 pub const VERSION: u8 = 3;
 
-pub(super) const MAGIC: [u8; 4] = *b"MNGL";
-pub(super) const TAG: Range<usize> = 8..24;
+const MAGIC: [u8; 4] = *b"MNGL";
 /// The length of a header in bytes.
 pub(super) const HEADER: usize = 56;
 
 /// The length of the part that is the same in every version of the protocol.
 const COMMON: usize = 24;
-const KIND: usize = 5;
-const BODY_LENGTH: Range<usize> = 6..8;
-const SENDER: Range<usize> = 24..40;
+pub(super) const KIND: usize = 5;
+const TAG: Range<usize> = 8..24;
 const RECIPIENT: Range<usize> = 40..56;
 /// Set in the kind of a sealed datagram.
 pub(super) const SEALED: u8 = 0x80;
+
+/// All fields, in their order.
+type Fields = ([u8; 4], u8, u8, u16, JobTag, NodeId, NodeId);
 
 /// The part of the header that the protocol's logic reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,57 +50,31 @@ impl Header {
     /// A header of this kind, before a body of this length.
     pub(super) fn encode(self, tag: JobTag, kind: u8, body: usize) -> Vec<u8> {
         let body = u16::try_from(body).unwrap_or(u16::MAX);
-        write(&(MAGIC, VERSION, kind, body, tag, self.sender, self.recipient), fixed())
+        let fields: Fields = (MAGIC, VERSION, kind, body, tag, self.sender, self.recipient);
+        write(&fields, fixed())
     }
 
-    /// The header of a datagram that [`check`] has passed.
-    pub(super) fn decode(bytes: &[u8]) -> Self {
-        Self { sender: id(&bytes[SENDER]), recipient: id(&bytes[RECIPIENT]) }
+    /// The kind, the length of the body and the header of a datagram of this job. Compares before it decodes,
+    /// so that the traffic of other jobs in the same group costs little.
+    pub(super) fn decode(tag: JobTag, mut datagram: &[u8]) -> Result<(u8, usize, Self), Dropped> {
+        if datagram.len() < COMMON || datagram[..4] != MAGIC {
+            return Err(Dropped::Foreign);
+        }
+        // Before the version, so that a node can warn that another node of its own job has another version.
+        if datagram[TAG] != tag.0 {
+            return Err(Dropped::OtherJob);
+        }
+        if datagram[4] != VERSION {
+            return Err(Dropped::Version(datagram[4]));
+        }
+        let fields: Option<Fields> = read_first(&mut datagram, fixed());
+        let (_, _, kind, body, _, sender, recipient) = fields.ok_or(Dropped::Malformed)?;
+        Ok((kind, body.into(), Self { sender, recipient }))
     }
-}
-
-/// Whether a datagram belongs to this job, has this version, and has a whole header. Compares, and decodes
-/// nothing, so that the traffic of other jobs in the same group costs little.
-pub(super) fn check(tag: JobTag, version: u8, datagram: &[u8]) -> Result<(), Dropped> {
-    if datagram.len() < COMMON || datagram[..4] != MAGIC {
-        return Err(Dropped::Foreign);
-    }
-    // Before the version, so that a node can warn that another node of its own job has another version.
-    if datagram[TAG] != tag.0 {
-        return Err(Dropped::OtherJob);
-    }
-    if datagram[4] != version {
-        return Err(Dropped::Version(datagram[4]));
-    }
-    if datagram.len() < HEADER { Err(Dropped::Malformed) } else { Ok(()) }
 }
 
 /// Whether a datagram may arrive at a group: its clear header names all nodes as the recipient, or it is of
 /// another version, whose header is not known.
 pub(crate) fn may_be_for_group(datagram: &[u8]) -> bool {
     datagram.get(4) != Some(&VERSION) || datagram.get(RECIPIENT).is_some_and(|to| to == NodeId::ALL.0)
-}
-
-/// The kind of the message, sealed or not.
-pub(super) fn kind(datagram: &[u8]) -> u8 {
-    datagram[KIND] & !SEALED
-}
-
-pub(super) fn body_length(datagram: &[u8]) -> usize {
-    usize::from(u16::from_le_bytes(array(&datagram[BODY_LENGTH])))
-}
-
-pub(super) fn is_sealed(datagram: &[u8]) -> bool {
-    datagram[KIND] & SEALED != 0
-}
-
-pub(super) fn id(bytes: &[u8]) -> NodeId {
-    NodeId(array(bytes))
-}
-
-/// The `N` bytes of a slice of that length.
-pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(bytes);
-    array
 }

@@ -46,7 +46,7 @@ pub use notice::Notice;
 pub use session::Frame;
 pub(crate) use session::{Body, kind_of};
 pub(crate) use token::begins_path;
-pub use token::{ANSWER, TOKEN};
+pub use token::{ANSWER, PathTarget, TOKEN};
 pub(crate) use traits::{decode_traits, encode_traits};
 
 /// The largest datagram that mingle sends or reads, in bytes. It passes every link unfragmented: IPv6
@@ -172,26 +172,26 @@ impl Codec {
     /// # Errors
     /// [`Dropped`], with the reason, for any other datagram.
     pub(crate) fn decode(&mut self, datagram: &[u8]) -> Result<(Header, Message), Dropped> {
-        header::check(self.tag, VERSION, datagram)?;
-        let sender = Header::decode(datagram).sender;
+        let (kind, length, header) = Header::decode(self.tag, datagram)?;
+        let (is_sealed, kind, sender) = (kind & SEALED != 0, kind & !SEALED, header.sender);
         if sender == NodeId::ALL || sender == NodeId::ANYONE || datagram.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
         }
-        let unauthentic =
-            if header::kind(datagram) == message::QUERY { Dropped::Observer } else { Dropped::Unauthentic };
-        let decoded = match &mut self.sealed {
-            Some((seal, replays)) if header::is_sealed(datagram) => {
+        let unauthentic = if kind == message::QUERY { Dropped::Observer } else { Dropped::Unauthentic };
+        let message = match &mut self.sealed {
+            Some((seal, replays)) if is_sealed => {
                 let (plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;
                 // The sender is authentic, so it may take up memory.
                 if !replays.accept(sender, counter) {
                     return Err(Dropped::Replayed);
                 }
-                decode_plain(&plain)
+                decode_body(kind, length, &plain[HEADER..])
             }
-            None if !header::is_sealed(datagram) => decode_plain(datagram),
+            None if !is_sealed => decode_body(kind, length, &datagram[HEADER..]),
             _ => return Err(unauthentic),
         };
-        decoded.ok_or(Dropped::Malformed)
+        let message = message.filter(|message| message.may_be_to(header.recipient));
+        Ok((header, message.ok_or(Dropped::Malformed)?))
     }
 
     /// The token of a path, and the answer of its target.
@@ -200,24 +200,21 @@ impl Codec {
         (bytes, token::answer(&bytes, self.token_key.as_ref()))
     }
 
-    /// The answer to the token of a path to the node `me`. None to any other bytes.
-    pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<[u8; ANSWER]> {
-        let key = self.token_key.as_ref();
-        (token::target(self.tag, key, bytes) == Some(me)).then(|| token::answer(bytes, key))
+    /// What answers the tokens of paths to the node `me`.
+    pub(crate) fn path_target(&self, me: NodeId) -> PathTarget {
+        PathTarget { tag: self.tag, key: self.token_key, me }
     }
 }
 
-/// Nothing where the datagram is malformed.
-fn decode_plain(datagram: &[u8]) -> Option<(Header, Message)> {
-    let (head, rest) = datagram.split_at_checked(HEADER)?;
-    let (body, padding) = rest.split_at_checked(header::body_length(head))?;
-    let message = Message::decode(header::kind(head), body)?;
+/// The message of this kind, whose body has this length, in the bytes behind a header. Nothing where they are
+/// malformed.
+fn decode_body(kind: u8, length: usize, bytes: &[u8]) -> Option<Message> {
+    let (body, padding) = bytes.split_at_checked(length)?;
+    let message = Message::decode(kind, body)?;
     let is_well_padded = if message.is_padded() {
-        datagram.len() >= PADDED && ZEROS.get(..padding.len()) == Some(padding)
+        HEADER + bytes.len() >= PADDED && ZEROS.get(..padding.len()) == Some(padding)
     } else {
         padding.is_empty()
     };
-    let header = Header::decode(head);
-    let is_well_formed = is_well_padded && message.may_be_to(header.recipient);
-    is_well_formed.then_some((header, message))
+    is_well_padded.then_some(message)
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
-use super::header::array;
 use crate::model::NodeId;
 
 pub(super) const COUNTER: usize = 8;
@@ -49,7 +48,7 @@ impl Seal {
     /// The datagram without counter and tag, and the counter; nothing where the datagram is not authentic.
     pub(super) fn open(&self, sender: NodeId, header: usize, bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
         let (associated, sealed) = bytes.split_at_checked(header + COUNTER)?;
-        let counter = array(&associated[header..]);
+        let counter = *associated.last_chunk()?;
         let payload = Payload { msg: sealed, aad: associated };
         let body = self.cipher.decrypt(&nonce(sender, counter), payload).ok()?;
         Some(([&associated[..header], &body].concat(), u64::from_le_bytes(counter)))

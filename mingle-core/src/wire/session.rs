@@ -25,8 +25,8 @@ use std::sync::Arc;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, Nonce};
 
-use super::Dropped;
-use super::header::{self, HEADER, Header, VERSION, array};
+use super::header::{HEADER, Header};
+use super::{Dropped, fixed, read_first};
 use crate::model::{JobTag, Keys, NodeId};
 
 /// The length of a hello in bytes.
@@ -117,14 +117,13 @@ impl Hellos {
     /// # Errors
     /// [`Dropped`], with the reason, for any other bytes.
     pub(crate) fn decode(&self, bytes: &[u8; HELLO]) -> Result<Hello, Dropped> {
-        header::check(self.tag, VERSION, bytes)?;
-        if bytes[5] != u8::from(self.keys.is_some()) {
+        let (sealed, length, header) = Header::decode(self.tag, bytes)?;
+        if sealed != u8::from(self.keys.is_some()) {
             return Err(Dropped::Unauthentic);
         }
-        let session = u64::from_le_bytes(array(&bytes[HEADER..NONCE]));
-        let hello = Hello { header: Header::decode(bytes), session, nonce: array(&bytes[NONCE..PROOF]) };
-        let has_name = hello.header.sender != NodeId::ALL && hello.header.sender != NodeId::ANYONE;
-        if has_name && bytes[6..8] == [0, 0] { Ok(hello) } else { Err(Dropped::Malformed) }
+        let (session, nonce) = read_first(&mut &bytes[HEADER..], fixed()).ok_or(Dropped::Malformed)?;
+        let has_name = header.sender != NodeId::ALL && header.sender != NodeId::ANYONE;
+        if has_name && length == 0 { Ok(Hello { header, session, nonce }) } else { Err(Dropped::Malformed) }
     }
 
     /// The hello in the answer to `asked`: that of the process which was meant, and no recording.
@@ -241,12 +240,9 @@ impl Reader {
             let opened = seal.cipher.decrypt(&nonce, Payload { msg: &bytes, aad: &length });
             bytes = opened.map_err(|_| Dropped::Unauthentic)?;
         }
-        let (head, body) = bytes.split_at(HEAD);
-        let frame = Frame {
-            number: u64::from_le_bytes(array(&head[..8])),
-            read: u64::from_le_bytes(array(&head[8..16])),
-            body: body.into(),
-        };
+        let mut body = &bytes[..];
+        let (number, read) = read_first(&mut body, fixed()).ok_or(Dropped::Malformed)?;
+        let frame = Frame { number, read, body: body.into() };
         // An acknowledgement says nothing else, and every other frame says something.
         if frame.is_acknowledgement() == frame.body.is_empty() {
             Ok(Some(frame))
@@ -260,6 +256,7 @@ impl Reader {
 mod tests {
     use super::*;
     use crate::model::{JobId, Secret};
+    use crate::wire::VERSION;
 
     const A: NodeId = NodeId([1; 16]);
     const B: NodeId = NodeId([2; 16]);

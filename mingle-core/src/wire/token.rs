@@ -1,6 +1,6 @@
 //! The token: the first bytes on a connection that proves a path.
 
-use super::header::{self, HEADER, Header, VERSION, array};
+use super::header::{HEADER, Header, KIND};
 use super::session::HELLO;
 use crate::model::{JobTag, NodeId};
 
@@ -22,7 +22,7 @@ pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER
 
 /// Whether a connection that begins with these bytes proves a path. It may be a session's.
 pub(crate) fn begins_path(bytes: &[u8; TOKEN]) -> bool {
-    header::kind(bytes) == PATH && !header::is_sealed(bytes)
+    bytes[KIND] == PATH
 }
 
 /// The bytes that a node writes once on each connection by which it proves a path: that of the dial of this
@@ -54,14 +54,28 @@ pub(super) fn encode(tag: JobTag, key: Option<&[u8; 32]>, header: Header, dial: 
     bytes
 }
 
-/// The target of the path that a token begins; nothing where the bytes are no token of this job.
-pub(super) fn target(tag: JobTag, key: Option<&[u8; 32]>, bytes: &[u8; TOKEN]) -> Option<NodeId> {
-    header::check(tag, VERSION, bytes).ok()?;
-    let is_authentic = match key {
-        // Compared in constant time.
-        Some(key) => blake3::keyed_hash(key, &bytes[..MAC]) == blake3::Hash::from(array(&bytes[MAC..])),
-        None => bytes[MAC..] == [0; TOKEN - MAC],
-    };
-    let is_well_formed = begins_path(bytes) && header::body_length(bytes) == 0;
-    (is_authentic && is_well_formed).then(|| Header::decode(bytes).recipient)
+/// Answers when other nodes prove their paths to this node. It keeps no state: only the prover keeps track of
+/// a path.
+#[derive(Debug, Clone)]
+pub struct PathTarget {
+    pub(super) tag: JobTag,
+    pub(super) key: Option<[u8; 32]>,
+    pub(super) me: NodeId,
+}
+
+impl PathTarget {
+    /// The answer to a connection that has brought this token. The answer is due when two more bytes, the
+    /// length of the padding (little endian), and the padding itself have arrived. None if the bytes are not
+    /// a token of a path to this node: then close the connection.
+    #[must_use]
+    pub fn answer(&self, token: &[u8; TOKEN]) -> Option<[u8; ANSWER]> {
+        let (kind, length, header) = Header::decode(self.tag, token).ok()?;
+        let is_authentic = match &self.key {
+            // Compared in constant time.
+            Some(key) => blake3::keyed_hash(key, &token[..MAC]) == token[MAC..],
+            None => token[MAC..] == [0; TOKEN - MAC],
+        };
+        let is_for_this = kind == PATH && length == 0 && header.recipient == self.me;
+        (is_authentic && is_for_this).then(|| answer(token, self.key.as_ref()))
+    }
 }

@@ -23,14 +23,14 @@ use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{DialId, Output, PathNews};
 use super::pause::was_stopped;
-use super::prove::{PathProofs, PathTarget};
+use super::prove::PathProofs;
 use super::report::{Cause, Event, OtherJob, Tried, Warning};
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId};
 use crate::wire::world::Contact;
-use crate::wire::{Dropped, Message, Reach};
+use crate::wire::{Dropped, Message, PathTarget, Reach};
 use memory::Memory;
 
 /// How much longer others may be silent after this process was stopped past a timer.
@@ -204,7 +204,7 @@ impl Node {
     /// The part that answers when other nodes prove their paths to this node.
     #[must_use]
     pub fn path_target(&self) -> PathTarget {
-        PathTarget::new(&self.shared)
+        self.shared.codec.path_target(self.shared.me())
     }
 
     /// Time has passed. Early and repeated calls have no effect.

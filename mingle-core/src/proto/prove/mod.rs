@@ -1,14 +1,12 @@
 //! Proofs over TCP that one node reaches another, on the ports that the job will use.
 
 mod paths;
-mod target;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub(crate) use paths::PathProofs;
-pub use target::PathTarget;
 
 /// How long a node tries before it reports what it cannot prove.
 const PATIENCE: Duration = Duration::from_secs(4);

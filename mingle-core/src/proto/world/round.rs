@@ -142,7 +142,7 @@ impl World {
 
     /// What answers the connections of nodes that prove their paths to this one.
     pub(crate) fn path_target(&self) -> PathTarget {
-        PathTarget::new(&self.shared)
+        self.shared.codec.path_target(self.own.id)
     }
 }
 

@@ -443,7 +443,7 @@ fn the_codec_writes_the_token_and_the_notice_of_the_document() {
     let mut examples = Examples::of(&document);
     let codec = Codec::new(foo().tag(), Some(&keys(SECRET)));
     let (written, answer) = codec.encode_path(Header { sender: B, recipient: A }, 1);
-    assert_eq!(codec.answer_path(&written, A), Some(answer));
+    assert_eq!(codec.path_target(A).answer(&written), Some(answer));
     examples.block("A token", &[&written[..], &answer].concat());
     let notice = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };
     let written = notice.encode();

@@ -396,15 +396,15 @@ fn a_path_is_answered_by_its_target_alone() {
     let (plain, sealed) = (Codec::new(TAG, None), Codec::new(TAG, Some(&keys("a secret of 20 bytes"))));
     for codec in [&plain, &sealed] {
         let (bytes, answer) = codec.encode_path(from_to, 77);
-        assert_eq!(codec.answer_path(&bytes, me), Some(answer));
-        assert_eq!(codec.answer_path(&bytes, other), None, "another node's");
+        assert_eq!(codec.path_target(me).answer(&bytes), Some(answer));
+        assert_eq!(codec.path_target(other).answer(&bytes), None, "another node's");
         // Each dial has an answer of its own.
         assert_ne!(codec.encode_path(from_to, 78).1, answer);
     }
     // Without the secret, nobody writes a token that is answered, nor an answer that counts.
-    assert_eq!(sealed.answer_path(&plain.encode_path(from_to, 77).0, me), None);
+    assert_eq!(sealed.path_target(me).answer(&plain.encode_path(from_to, 77).0), None);
     let (bytes, answer) = sealed.encode_path(from_to, 77);
-    assert_eq!(plain.answer_path(&bytes, me), None);
+    assert_eq!(plain.path_target(me).answer(&bytes), None);
     assert_ne!(token::answer(&bytes, None), answer);
 }
 

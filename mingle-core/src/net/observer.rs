@@ -16,7 +16,7 @@ use super::sockets::connections::Connections;
 use super::station::Station;
 use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, RankRange, Secret, World};
 use crate::proto::session::PeerLinks;
-use crate::proto::{Over, Progress, Time, Warning};
+use crate::proto::{Impossible, Over, Progress, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::world::{Command, Phase, Reign, RoundId, STATUS, Status, WorldSaid};
 use crate::wire::{Body, Codec, Dropped, Header, Message, Notice};
@@ -268,10 +268,9 @@ impl ObservedJob {
                 }
             }
             TaskEvent::Read(conn, frame, _permit) => {
-                match self.links.read(now, conn, frame) {
-                    Ok(Some((_, Some(frame)))) => self.learn(&frame.body),
-                    Ok(_) => {}
-                    Err(_) => self.forget(),
+                let read = self.links.read(now, conn, frame, WorldSaid::decode);
+                if let Some(said) = read.and_then(|(_, said)| said.transpose()) {
+                    self.learn(said);
                 }
                 return self.run().map(Sighting::Runs);
             }
@@ -282,15 +281,15 @@ impl ObservedJob {
         None
     }
 
-    fn learn(&mut self, body: &Body) {
-        match WorldSaid::decode(body) {
-            Some(WorldSaid::Plan(plan)) if plan.seats().len() <= MOST => {
+    fn learn(&mut self, said: Result<WorldSaid, Impossible>) {
+        match said {
+            Ok(WorldSaid::Plan(plan)) if plan.seats().len() <= MOST => {
                 self.plan = Some((plan.round, plan.seats().into()));
             }
-            Some(WorldSaid::Reign(reign)) if self.leader == Some(reign.leader.id) => self.reign = Some(reign),
+            Ok(WorldSaid::Reign(reign)) if self.leader == Some(reign.leader.id) => self.reign = Some(reign),
             // Another one leads, or this is no process of mingle.
-            Some(WorldSaid::Reign(_) | WorldSaid::Plan(_)) | None => self.forget(),
-            Some(WorldSaid::Arrival(_) | WorldSaid::Status(_)) => {}
+            Ok(WorldSaid::Reign(_) | WorldSaid::Plan(_)) | Err(_) => self.forget(),
+            Ok(WorldSaid::Arrival(_) | WorldSaid::Status(_)) => {}
         }
     }
 
@@ -382,7 +381,7 @@ mod tests {
     async fn a_process_that_says_what_no_leader_says_is_left() {
         let mut observed = led_from(&[at()]);
         assert_eq!(observed.leader, Some(NODE));
-        observed.learn(&[9, 9][..].into());
+        observed.learn(WorldSaid::decode(&[9, 9]).ok_or(Impossible));
         assert!(observed.leader.is_none() && observed.links.get(NODE).is_none());
     }
 

@@ -140,9 +140,7 @@ impl Shared {
     /// The same, also if it was said last of its kind. A process that acknowledges it is there.
     pub(crate) fn say_again(&mut self, to: NodeId, said: &Said) {
         let body = said.encode();
-        if let Some(peer) = self.links.get_mut(to) {
-            peer.link.say_again(kind_of(&body));
-        }
+        self.links.with(to, |link| link.say_again(kind_of(&body)));
         self.links.say(self.now, to, &body);
     }
 
@@ -195,9 +193,7 @@ impl Shared {
     pub(crate) fn dial_at(&mut self, node: NodeId, endpoints: &[SocketAddr]) {
         let (addresses, patience) = (self.dialled(endpoints), self.scale().dial_interval());
         self.links.set_addresses(node, &addresses);
-        if let Some(peer) = self.links.get_mut(node) {
-            peer.link.session.set_patience(patience);
-        }
+        self.links.with(node, |link| link.session.set_patience(patience));
     }
 
     /// What this node tells of itself in a world that stays.

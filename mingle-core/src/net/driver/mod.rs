@@ -32,7 +32,7 @@ use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::proto::world::World;
-use crate::proto::{Config, Ending, Event, Failure, Formed, Node, Output, Reach, Time, Warning};
+use crate::proto::{Config, Event, Failure, Formed, Node, Output, Reach, Time, Warning};
 use crate::wire::session::Hellos;
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, usable};
@@ -315,13 +315,7 @@ impl Driver {
                 node.handle_opened(now, peer, way, conn, numbers);
             }
             TaskEvent::DialFailed(peer, dial, failed) => node.handle_dial_failed(now, peer, dial, failed),
-            TaskEvent::Read(conn, frame, _permit) => {
-                if node.handle_frame(now, conn, frame).is_err() {
-                    tracing::debug!(?conn, "a frame that no node sends");
-                    self.connections.close(conn);
-                    node.handle_closed(now, conn, Ending::Broken);
-                }
-            }
+            TaskEvent::Read(conn, frame, _permit) => _ = node.handle_frame(now, conn, frame),
             TaskEvent::Closed(conn, ending) => node.handle_closed(now, conn, ending),
         }
     }

@@ -20,7 +20,7 @@ use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
-use crate::proto::{Attributes, Change, Ending, Formed, Over, Shared, was_stopped};
+use crate::proto::{Attributes, Change, Formed, Over, Shared, was_stopped};
 use crate::wire::session::Hellos;
 use crate::wire::world::{FirstCause, Plan, RoundId, Terms};
 
@@ -279,13 +279,7 @@ impl RunningWorld {
                 self.world.opened(now, peer, way, conn, numbers);
             }
             TaskEvent::DialFailed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
-            TaskEvent::Read(conn, frame, _permit) => {
-                if self.world.read(now, conn, frame).is_err() {
-                    tracing::debug!(?conn, "a frame that no node sends");
-                    self.sessions.close(conn);
-                    self.world.closed(now, conn, Ending::Broken);
-                }
-            }
+            TaskEvent::Read(conn, frame, _permit) => _ = self.world.read(now, conn, frame),
             TaskEvent::Closed(conn, ending) => self.world.closed(now, conn, ending),
             TaskEvent::Warning(warning) => self.driver.warn(warning),
             TaskEvent::Path(..) | TaskEvent::Seeds(_) => {}

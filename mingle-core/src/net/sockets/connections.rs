@@ -281,13 +281,9 @@ impl Connections {
                     self.frames.remove(&conn);
                 }
             }
-            Order::Close(conn) => self.close(conn),
+            // Its task ends when all is written.
+            Order::Close(conn) => _ = self.frames.remove(&conn),
         }
-    }
-
-    /// Closes a connection of a session: its task ends when all is written.
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        self.frames.remove(&conn);
     }
 
     pub(crate) fn prove(&mut self, path: PathDial) {

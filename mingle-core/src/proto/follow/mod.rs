@@ -86,9 +86,7 @@ impl Follow {
         // Its answer starts the dials to the others, and in a large world all.
         first.truncate(usize::from(!shared.scale().is_large()));
         shared.links.add(shared.now, leader, first, ());
-        if let Some(peer) = shared.links.get_mut(leader) {
-            peer.link.session.set_patience(CAUTIOUS);
-        }
+        shared.links.with(leader, |link| link.session.set_patience(CAUTIOUS));
         follow.say_join(shared);
         shared.links.advance(shared.now, leader);
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
@@ -351,9 +349,7 @@ impl Follow {
             shared.timers.stop(timer);
         }
         // Whoever was not bound when it left must not be bound by a word that is written then.
-        if let Some(peer) = shared.links.get_mut(self.leader_id()) {
-            peer.link.session.drop_unwritten();
-        }
+        shared.links.with(self.leader_id(), |link| link.session.drop_unwritten());
         shared.links.forget(shared.now, self.leader_id());
     }
 }

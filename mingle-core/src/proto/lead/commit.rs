@@ -8,7 +8,7 @@ use super::plan::RoundPlan;
 use super::round::Round;
 use crate::model::NodeId;
 use crate::proto::report::Formed;
-use crate::proto::session::Linked;
+use crate::proto::session::{Linked, PeerLink};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Body, Commit, Refusal, Said};
@@ -66,9 +66,7 @@ impl Committed {
 
     /// Tells a member. That its port refuses says only from now on that the member knows.
     fn tell(&self, id: NodeId, shared: &mut Shared) {
-        if let Some(peer) = shared.links.get_mut(id) {
-            peer.link.forget_refusals();
-        }
+        shared.links.with(id, PeerLink::forget_refusals);
         shared.links.say(shared.now, id, &self.commit);
     }
 

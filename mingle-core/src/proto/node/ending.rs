@@ -142,7 +142,8 @@ impl Node {
         self.shared.event(event);
         self.ended = true;
         if let Some(follow) = &self.follow {
-            self.shared.links.conclude(follow.leader_id());
+            // The leader is to learn for certain what this node has read.
+            self.shared.links.with(follow.leader_id(), |link| link.session.conclude());
         }
     }
 }

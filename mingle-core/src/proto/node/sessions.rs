@@ -99,26 +99,23 @@ impl Node {
     /// A frame was read.
     ///
     /// # Errors
-    /// The connection is to be closed: what was read is of no process of mingle.
+    /// The node closes the connection: what was read is of no process of mingle.
     pub fn handle_frame(&mut self, now: Time, conn: ConnId, frame: Frame) -> Result<(), Impossible> {
         self.at(now);
         if self.ended {
             return Ok(());
         }
-        let Some((from, frame)) = self.shared.links.read(self.shared.now, conn, frame)? else {
-            return Ok(());
-        };
-        let said = match frame {
-            Some(frame) => Some(Said::decode(&frame.body).ok_or(Impossible)?),
-            None => None,
-        };
-        self.memory.hear(from, self.shared.now);
-        if let Some(said) = said {
-            tracing::trace!(%from, ?said, "read");
-            self.on_said(from, said);
-        }
+        let read = self.shared.links.read(self.shared.now, conn, frame, Said::decode);
+        let Some((from, read)) = read else { return Ok(()) };
+        let heard = read.map(|said| {
+            self.memory.hear(from, self.shared.now);
+            if let Some(said) = said {
+                tracing::trace!(%from, ?said, "read");
+                self.on_said(from, said);
+            }
+        });
         self.look_at(from);
-        Ok(())
+        heard
     }
 
     fn on_said(&mut self, from: NodeId, said: Said) {

@@ -135,21 +135,25 @@ impl<P: Default> PeerLinks<P> {
         Some(id)
     }
 
-    /// A frame was read. Returns whose it is, and the frame if it is news.
-    ///
-    /// # Errors
-    /// [`Impossible`]: the connection is to be closed.
-    pub(crate) fn read(
+    /// A frame was read. Returns whose it is, and what it says if that is news. If no process of mingle
+    /// writes such a frame, its connection is closed.
+    pub(crate) fn read<T>(
         &mut self,
         now: Time,
         conn: ConnId,
         frame: Frame,
-    ) -> Result<Option<(NodeId, Option<Frame>)>, Impossible> {
-        let Some(&id) = self.connections.get(&conn) else { return Ok(None) };
-        let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
-        let frame = peer.link.receive(now, conn, frame)?;
+        decode: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Option<(NodeId, Result<Option<T>, Impossible>)> {
+        let id = *self.connections.get(&conn)?;
+        let news = self.peers.get_mut(&id)?.link.receive(now, conn, frame);
+        let said = news.and_then(|news| news.map(|frame| decode(&frame.body).ok_or(Impossible)).transpose());
         self.touched.insert(id);
-        Ok(Some((id, frame)))
+        if said.is_err() {
+            tracing::debug!(?conn, "a frame that no node sends");
+            self.refuse(conn);
+            self.closed(now, conn, Ending::Broken);
+        }
+        Some((id, said))
     }
 
     /// Says this state, unless it was said last of its kind.
@@ -173,7 +177,9 @@ impl<P: Default> PeerLinks<P> {
         Some(id)
     }
 
-    fn with(&mut self, id: NodeId, act: impl FnOnce(&mut PeerLink)) {
+    /// Passes the link to a process, if there is one, to `act`. What follows from that is carried out when the
+    /// driver asks.
+    pub(crate) fn with(&mut self, id: NodeId, act: impl FnOnce(&mut PeerLink)) {
         if let Some(peer) = self.peers.get_mut(&id) {
             act(&mut peer.link);
             self.touched.insert(id);
@@ -211,11 +217,6 @@ impl<P: Default> PeerLinks<P> {
     /// Closes a connection of no session.
     pub(crate) fn refuse(&mut self, conn: ConnId) {
         self.orders.push_back(Order::Close(conn));
-    }
-
-    /// This process ends: the other one is to learn for certain what it has read.
-    pub(crate) fn conclude(&mut self, id: NodeId) {
-        self.with(id, |link| link.session.conclude());
     }
 
     /// From now on this process is dialled there, or no more.

@@ -39,7 +39,7 @@ use std::time::Duration;
 use super::{ConnId, DialId, Time};
 use crate::wire::{Body, Frame, kind_of};
 pub use link::{Ending, Ends, Failed, Way};
-pub(crate) use link::{PATIENCE, Presence};
+pub(crate) use link::{PATIENCE, PeerLink, Presence};
 pub use links::Order;
 pub(crate) use links::{Linked, PeerLinks};
 

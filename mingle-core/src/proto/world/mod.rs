@@ -338,17 +338,17 @@ impl World {
     /// A frame was read.
     ///
     /// # Errors
-    /// The connection is to be closed: what was read is of no process of mingle.
+    /// The connection is closed: what was read is of no process of mingle.
     pub(crate) fn read(&mut self, now: Time, conn: ConnId, frame: Frame) -> Result<(), Impossible> {
         self.at(now);
-        let Some((id, frame)) = self.peers.read(self.shared.now, conn, frame)? else { return Ok(()) };
-        if let Some(frame) = frame {
-            match WorldSaid::decode(&frame.body).ok_or(Impossible)? {
-                WorldSaid::Arrival(arrival) => self.on_arrival(id, *arrival),
-                WorldSaid::Status(status) => self.on_status(id, status),
-                WorldSaid::Reign(reign) => self.on_reign(id, reign),
-                WorldSaid::Plan(plan) => self.on_plan(id, plan),
-            }
+        let read = self.peers.read(self.shared.now, conn, frame, WorldSaid::decode);
+        let Some((id, said)) = read else { return Ok(()) };
+        match said.inspect_err(|_| self.look_at(id))? {
+            Some(WorldSaid::Arrival(arrival)) => self.on_arrival(id, *arrival),
+            Some(WorldSaid::Status(status)) => self.on_status(id, status),
+            Some(WorldSaid::Reign(reign)) => self.on_reign(id, reign),
+            Some(WorldSaid::Plan(plan)) => self.on_plan(id, plan),
+            None => {}
         }
         Ok(())
     }

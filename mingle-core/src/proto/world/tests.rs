@@ -893,12 +893,7 @@ impl Net {
             return;
         }
         let number = ConnId(conn * 2 + u64::try_from(end).unwrap());
-        self.with(host, |world, now| {
-            if world.read(now, number, frame).is_err() {
-                // As the driver does.
-                world.closed(now, number, Ending::Closed);
-            }
-        });
+        self.with(host, |world, now| _ = world.read(now, number, frame));
     }
 
     /// A process closes its end.

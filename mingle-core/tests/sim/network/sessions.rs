@@ -183,8 +183,6 @@ impl Network {
         self.with(host, |node, now| is_wrong = node.handle_frame(now, ConnId(conn), frame).is_err());
         if is_wrong {
             self.broken.push(format!("{host} has read a frame that no node writes"));
-            self.close(conn, end);
-            self.with(host, |node, now| node.handle_closed(now, ConnId(conn), Ending::Broken));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::book::Book;
 use super::round::Round;
 use crate::model::{BrokenPath, NodeId};
 use crate::wire::{Broken, REFUSED, Refusal};
@@ -74,17 +73,6 @@ impl BrokenPaths {
             paths.retain(|&(to, _)| to != node);
         }
         self.0.retain(|_, (paths, _)| !paths.is_empty());
-    }
-
-    /// The member at more ends of broken paths than any other node, if there is one.
-    pub(super) fn most(&self, book: &Book) -> Option<NodeId> {
-        let mut ends: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for end in self.ends().flat_map(|(from, to)| [from, to]) {
-            *ends.entry(end).or_default() += 1;
-        }
-        let most = ends.values().max().copied()?;
-        let mut at_most = ends.into_iter().filter(|&(_, count)| count == most).map(|(end, _)| end);
-        at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
     }
 
     /// Whether paths are broken, and all of them are to the master's own port.

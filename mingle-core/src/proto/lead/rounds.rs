@@ -329,7 +329,7 @@ impl Lead {
         let mut failed = broken.without_master();
         self.rounds.unproved.extend(failed.iter().map(|&prover| (prover, round.plan.master)));
         if failed.is_empty() {
-            failed.extend(broken.most(&self.book));
+            failed = unfit::worst(broken.ends(), shared);
         }
         if let Some(path) = broken.first() {
             self.trouble = Some(Trouble::Broken(path.clone()));

@@ -44,24 +44,13 @@ struct Stranger {
 
 /// A candidate that this node could not join.
 #[derive(Debug, Clone)]
-struct NotJoined<T> {
-    id: NodeId,
-    what: T,
+pub(super) struct NotJoined {
+    pub(super) id: NodeId,
+    pub(super) peer: Peer,
+    /// Where it was not reached over TCP, although it answered. None if it did not.
+    pub(super) endpoints: Vec<SocketAddr>,
     /// When it was heard last; none if its host has refused since, so that it may have ended.
-    heard: Option<Time>,
-}
-
-impl<T: Clone> NotJoined<T> {
-    fn hear(&mut self, id: NodeId, now: Time) {
-        if self.id == id {
-            self.heard = Some(now);
-        }
-    }
-
-    /// A candidate that is silent has ended, and explains nothing.
-    fn cause(&self, now: Time) -> Option<T> {
-        self.heard.is_some_and(|heard| now <= heard + PAUSE).then(|| self.what.clone())
-    }
+    pub(super) heard: Option<Time>,
 }
 
 /// Who was heard at an address: the last node, the one before it, how often they took turns, and when.
@@ -131,12 +120,8 @@ pub(super) struct Memory {
     pub(super) most: Here,
     /// A node that may lead was heard.
     pub(super) candidate: bool,
-    /// The leaders that this node has joined.
-    leaders: BTreeSet<NodeId>,
-    /// The last candidate that did not answer.
-    unanswered: Option<NotJoined<Peer>>,
-    /// The last leader that answered, but was not reached over TCP at these endpoints.
-    unreached: Option<NotJoined<(Peer, Vec<SocketAddr>)>>,
+    /// The last candidate that could not be joined.
+    not_joined: Option<NotJoined>,
     /// This node's endpoint, where others joined and none could connect to it.
     pub(super) unconnectable: Option<SocketAddr>,
     /// An address of the last node with which no connection has opened, where it is in no network of this
@@ -347,41 +332,27 @@ impl Memory {
     /// This node was heard, in whatever it says.
     pub(super) fn hear(&mut self, id: NodeId, now: Time) {
         self.heard = Some(now);
-        self.unanswered.iter_mut().for_each(|failed| failed.hear(id, now));
-        self.unreached.iter_mut().for_each(|failed| failed.hear(id, now));
+        if let Some(failed) = self.not_joined.as_mut().filter(|failed| failed.id == id) {
+            failed.heard = Some(now);
+        }
     }
 
     /// This node has joined a leader, whatever has failed before.
-    pub(super) fn joined(&mut self, leader: NodeId) {
+    pub(super) fn joined(&mut self) {
         self.unconnectable = None;
-        self.unreached = None;
-        self.unanswered = None;
+        self.not_joined = None;
         // Of another leader.
         self.explains_no_more(Misfit::is_apart);
         self.apart.values_mut().for_each(|apart| apart.since = apart.heard);
-        if self.leaders.len() < NODES {
-            self.leaders.insert(leader);
-        }
     }
 
-    /// A leader that this node had joined has ended; of any other, something keeps the answers away.
-    pub(super) fn not_answered(&mut self, id: NodeId, candidate: Peer, refuses: bool, now: Time) {
-        if !self.leaders.contains(&id) {
-            let heard = (!refuses).then_some(now);
-            self.unanswered = Some(NotJoined { id, what: candidate, heard });
-        }
-    }
-
-    /// Returns whether that is news: the user learns it of one leader once.
-    pub(super) fn not_reached(
-        &mut self,
-        id: NodeId,
-        leader: Peer,
-        endpoints: Vec<SocketAddr>,
-        now: Time,
-    ) -> bool {
-        let was = self.unreached.replace(NotJoined { id, what: (leader, endpoints), heard: Some(now) });
-        was.is_none_or(|was| was.id != id)
+    /// A candidate could not be joined. Returns whether to tell the user that it was not reached: of one
+    /// leader once.
+    pub(super) fn not_joined(&mut self, failed: NotJoined) -> bool {
+        let is_known = |was: &NotJoined| was.id == failed.id && !was.endpoints.is_empty();
+        let is_news = !failed.endpoints.is_empty() && !self.not_joined.as_ref().is_some_and(is_known);
+        self.not_joined = Some(failed);
+        is_news
     }
 
     /// A node has said that the job runs. Returns whether that is news.
@@ -407,10 +378,18 @@ impl Memory {
         };
         let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
         let misfits: Vec<Misfit> = misfits.map(|(misfit, _)| misfit.clone()).collect();
-        let unreached = self.unreached.as_ref().and_then(|failed| failed.cause(now));
-        let unanswered = self.unanswered.as_ref().and_then(|failed| failed.cause(now));
-        let unanswered =
-            unanswered.filter(|leader| misfits.iter().all(|misfit| misfit.address != leader.address));
+        // A candidate that is silent has ended, and explains nothing.
+        let is_heard = |failed: &&NotJoined| failed.heard.is_some_and(|heard| now <= heard + PAUSE);
+        let (mut unreached, mut unanswered) = (None, None);
+        match self.not_joined.as_ref().filter(is_heard) {
+            Some(NotJoined { peer, endpoints, .. }) if !endpoints.is_empty() => {
+                unreached = Some((peer.clone(), endpoints.clone()));
+            }
+            Some(NotJoined { peer, .. }) if misfits.iter().all(|misfit| misfit.address != peer.address) => {
+                unanswered = Some(peer.clone());
+            }
+            _ => {}
+        }
         let is_apart = misfits.iter().any(Misfit::is_apart);
         let is_cut = is_apart || unreached.is_some() || unanswered.is_some() || self.unconnectable.is_some();
         Report {
@@ -601,7 +580,7 @@ mod tests {
         let mut others = memory.clone();
         memory.is_here(&HostName::new("a"));
         assert_eq!(causes(&memory, 36), 0);
-        others.joined(NodeId([7; 16]));
+        others.joined();
         assert_eq!(causes(&others, 36), 0, "it was apart from another leader");
         memory.together(candidate(1).id);
         assert!(told(&mut memory, 33..42).is_empty());

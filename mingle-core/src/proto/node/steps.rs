@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Node;
+use super::memory::NotJoined;
 use crate::model::Misfit;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Warning};
@@ -90,7 +91,7 @@ impl Node {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
             self.seek.blocklist.forgive(follow.leader_id());
-            self.memory.joined(follow.leader_id());
+            self.memory.joined();
             self.lead.book.refuse_all(&Refusal::Redirect(follow.leader.clone()), &mut self.shared);
         }
     }
@@ -101,25 +102,21 @@ impl Node {
         let (id, peer) = (follow.leader_id(), follow.leader.candidate.peer());
         let elsewhere = self.shared.config.node.elsewhere(&follow.leader.candidate.endpoints);
         self.memory.elsewhere.clone_from(&elsewhere);
-        match follow.gave_up(&self.shared) {
-            GaveUp::Silent => {
-                let refuses = self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused());
-                self.memory.not_answered(id, peer.clone(), refuses, self.shared.now);
-                self.seek.blocklist.add(id, GaveUp::Silent, self.shared.now);
-            }
-            GaveUp::Unreached => {
-                let endpoints = follow.leader.candidate.endpoints.to_vec();
-                let is_news = self.memory.not_reached(id, peer.clone(), endpoints.clone(), self.shared.now);
-                if is_news {
-                    let leader = peer.clone();
-                    self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
-                }
-                if self.seek.may_lead(&self.shared) {
-                    self.seek.blocklist.add(id, GaveUp::Unreached, self.shared.now);
-                }
-                // A node that may not lead has no other choice: it tries again as soon as it hears the
-                // candidate.
-            }
+        let why = follow.gave_up(&self.shared);
+        let is_silent = why == GaveUp::Silent;
+        let endpoints = if is_silent { Vec::new() } else { follow.leader.candidate.endpoints.to_vec() };
+        let refuses = is_silent && self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused());
+        let heard = (!refuses).then_some(self.shared.now);
+        let failed = NotJoined { id, peer: peer.clone(), endpoints: endpoints.clone(), heard };
+        // A leader that this node had joined has ended; of any other, something keeps the answers away.
+        if !follow.joined && self.memory.not_joined(failed) {
+            let leader = peer.clone();
+            self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
+        }
+        // A node that may not lead has no choice but a leader that answers: it tries again as soon as it hears
+        // the leader.
+        if is_silent || self.seek.may_lead(&self.shared) {
+            self.seek.blocklist.add(id, why, self.shared.now);
         }
         tracing::debug!(%id, "not joined");
         if follow.joined {

@@ -32,6 +32,8 @@ pub struct Interface {
     pub(crate) firsts: Vec<IpNet>,
     /// The label of the first IPv4 address, such as `eth0:1`, if all have labels.
     pub(crate) label: Option<String>,
+    /// The hardware address; empty if there is none.
+    pub(crate) mac: String,
     /// The interface's MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
 }

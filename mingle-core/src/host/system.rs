@@ -26,28 +26,27 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     // /sys was mounted, which differs after `unshare -n` and in some containers.
     let entries: Vec<Entry> = getifaddrs()?.collect();
     let mut links = links(&entries);
-    if links.iter().any(|link| !link.is_loopback() && link.interface.addresses.iter().any(is_global_v6)) {
+    if links.iter().any(|link| link.kind != Kind::Loopback && link.addresses.iter().any(is_global_v6)) {
         // Without this file, no address is known to be unusable.
         let flags = flags_of_ipv6();
         for link in &mut links {
-            apply_flags(&mut link.interface, &flags);
+            apply_flags(link, &flags);
         }
     }
     let default = default_interface(&links);
-    let finish = |Listed { mut interface, mac }: Listed| {
+    for interface in &mut links {
         interface.default_route = default.as_ref() == Some(&interface.name);
         // Hundreds of veths have only the link-local address of every link; their folders in /sys are not
         // read.
         let is_addressed =
             interface.addresses.iter().any(|address| address.addr().is_ipv4() || is_global_v6(address));
         if interface.kind != Kind::Loopback && interface.up && is_addressed {
-            let folder = Folder::read(Path::new(SYS), &interface, &mac);
-            interface.kind = kind(&interface, &folder);
+            let folder = Folder::read(Path::new(SYS), interface);
+            interface.kind = kind(interface, &folder);
             interface.mtu = folder.mtu;
         }
-        interface
-    };
-    Ok(links.into_iter().map(finish).collect())
+    }
+    Ok(links)
 }
 
 /// All addresses of this network namespace, with the names of their interfaces.
@@ -61,19 +60,6 @@ pub(crate) fn flags_of_ipv6() -> BTreeMap<(Ipv6Addr, String), u8> {
     parse_if_inet6(lines(Path::new("/proc/net/if_inet6")))
 }
 
-/// An interface as the C library lists it, and its hardware address.
-#[derive(Clone)]
-struct Listed {
-    interface: Interface,
-    mac: String,
-}
-
-impl Listed {
-    fn is_loopback(&self) -> bool {
-        self.interface.kind == Kind::Loopback
-    }
-}
-
 /// The interfaces in the C library's list, by index.
 ///
 /// The crate network-interface gives names, indices, addresses and netmasks, and CONTRIBUTING.md says why it
@@ -82,8 +68,8 @@ impl Listed {
 ///
 /// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart,
 /// and are left out.
-fn links(entries: &[Entry]) -> Vec<Listed> {
-    let mut links: BTreeMap<&str, Option<Listed>> = BTreeMap::new();
+fn links(entries: &[Entry]) -> Vec<Interface> {
+    let mut links: BTreeMap<&str, Option<Interface>> = BTreeMap::new();
     for entry in entries {
         let link = entry.address.as_ref().map(SockaddrStorage::as_link_addr);
         let (index, mac) = match link {
@@ -93,23 +79,23 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
             None => (if_nametoindex(&*entry.interface_name).unwrap_or(0), String::new()),
         };
         let is = |flags| entry.flags.contains(flags);
-        let interface = Interface {
+        let link = Interface {
             name: entry.interface_name.clone(),
             index,
             kind: if is(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other },
             up: is(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             multicast: is(InterfaceFlags::IFF_MULTICAST),
+            mac,
             ..Interface::default()
         };
-        let link = Listed { interface, mac };
         let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));
         // Under churn, the kernel may list one link twice.
-        if named.as_ref().is_some_and(|named| named.interface.index != link.interface.index) {
+        if named.as_ref().is_some_and(|named| named.index != link.index) {
             *named = None;
         }
     }
     // An interface that vanishes while it is read has no index any more.
-    let is_there = |link: &Listed| link.interface.index != 0;
+    let is_there = |link: &Interface| link.index != 0;
     let mut addresses: Vec<(&str, IpNet)> =
         entries.iter().filter_map(|entry| Some((&*entry.interface_name, net(entry)?))).collect();
     // Addresses without a label come first; they are the primary ones.
@@ -117,16 +103,16 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
     for (name, net) in addresses {
         if let Some(Some(link)) = links.get_mut(unlabelled(name)) {
             let is_usable = net.addr().is_ipv4() || is_global_v6(&net);
-            if is_usable && link.interface.first(net.addr().is_ipv6()).is_none() {
-                link.interface.firsts.push(net);
+            if is_usable && link.first(net.addr().is_ipv6()).is_none() {
+                link.firsts.push(net);
                 let label = || name.contains(':').then(|| name.to_owned());
-                link.interface.label = link.interface.label.take().or_else(label);
+                link.label = link.label.take().or_else(label);
             }
-            link.interface.addresses.push(net);
+            link.addresses.push(net);
         }
     }
-    let mut links: Vec<Listed> = links.into_values().flatten().filter(is_there).collect();
-    links.sort_by_key(|link| link.interface.index);
+    let mut links: Vec<Interface> = links.into_values().flatten().filter(is_there).collect();
+    links.sort_by_key(|link| link.index);
     links
 }
 
@@ -155,14 +141,14 @@ fn net(entry: &Entry) -> Option<IpNet> {
 }
 
 /// The interface of the default route: IPv4's if one that is up has it, else IPv6's.
-fn default_interface(links: &[Listed]) -> Option<String> {
-    let is_up = |name: &String| links.iter().any(|link| link.interface.up && link.interface.name == *name);
+fn default_interface(links: &[Interface]) -> Option<String> {
+    let is_up = |name: &String| links.iter().any(|link| link.up && link.name == *name);
     let routes = parse_default_routes(lines(Path::new("/proc/net/route")));
     routes.into_iter().find(is_up).or_else(|| {
         let source = default_source_v6()?;
-        let holds = |link: &&Listed| link.interface.up && link.interface.ips().any(|ip| ip == source);
-        let link = links.iter().filter(|link| !link.is_loopback()).find(holds)?;
-        Some(link.interface.name.clone())
+        let holds = |link: &&Interface| link.up && link.ips().any(|ip| ip == source);
+        let link = links.iter().filter(|link| link.kind != Kind::Loopback).find(holds)?;
+        Some(link.name.clone())
     })
 }
 
@@ -253,7 +239,7 @@ struct Folder {
 impl Folder {
     /// Reads the interface's folder. Empty if the folder of this name is of another interface, in another
     /// namespace.
-    fn read(sys: &Path, interface: &Interface, mac: &str) -> Self {
+    fn read(sys: &Path, interface: &Interface) -> Self {
         let folder = sys.join(&interface.name);
         let uevent = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
         let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -262,7 +248,7 @@ impl Folder {
         // beginning.
         let address = fs::read_to_string(folder.join("address")).unwrap_or_default();
         let address = address.trim_end();
-        let same_mac = address.starts_with(mac) && address.is_empty() == mac.is_empty();
+        let same_mac = address.starts_with(&interface.mac) && address.is_empty() == interface.mac.is_empty();
         if value("IFINDEX") != Some(&*interface.index.to_string()) || !same_mac {
             return Self::default();
         }
@@ -334,11 +320,10 @@ mod tests {
         for entry in &mut entries {
             entry.address.take_if(|address| address.as_link_addr().is_some());
         }
-        let interfaces =
-            |links: Vec<Listed>| links.into_iter().map(|link| link.interface).collect::<Vec<_>>();
-        let tunnels = links(&entries);
+        let mut tunnels = links(&entries);
         assert_eq!((tunnels.len(), &*tunnels[0].mac), (1, ""));
-        assert_eq!(interfaces(tunnels), interfaces(known));
+        tunnels[0].mac.clone_from(&known[0].mac);
+        assert_eq!(tunnels, known);
     }
 
     #[test]
@@ -411,9 +396,9 @@ mod tests {
     fn the_list_is_that_of_the_crate_network_interface() {
         let entries: Vec<Entry> = getifaddrs().unwrap().collect();
         let ours = links(&entries).into_iter().map(|link| {
-            let (is_loopback, mut ips) = (link.is_loopback(), link.interface.ips().collect::<Vec<_>>());
+            let mut ips: Vec<IpAddr> = link.ips().collect();
             ips.sort();
-            (link.interface.index, link.interface.name, is_loopback, ips)
+            (link.index, link.name, link.kind == Kind::Loopback, ips)
         });
         let mut theirs: BTreeMap<u32, Seen> = BTreeMap::new();
         for found in NetworkInterface::show().unwrap() {
@@ -438,6 +423,7 @@ mod tests {
             deprecated: Vec::new(),
             firsts: Vec::new(),
             label: None,
+            mac: String::new(),
             mtu: 0,
         }
     }
@@ -479,11 +465,12 @@ mod tests {
         fs::write(vlan.join("uevent"), "DEVTYPE=vlan\nINTERFACE=eth0.7\nIFINDEX=7\n").unwrap();
 
         let ours = interface("eth0", false);
-        let tagged = Folder::read(&sys, &interface("eth0.7", false), "");
-        let same = Folder::read(&sys, &ours, "02:00:00:00:00:01");
-        let other_mac = Folder::read(&sys, &ours, "02:00:00:00:00:02");
-        let other_index = Folder::read(&sys, &Interface { index: 8, ..ours.clone() }, "");
-        let absent = Folder::read(&sys, &interface("eth9", false), "");
+        let with = |mac: &str| Interface { mac: mac.to_owned(), ..ours.clone() };
+        let tagged = Folder::read(&sys, &interface("eth0.7", false));
+        let same = Folder::read(&sys, &with("02:00:00:00:00:01"));
+        let other_mac = Folder::read(&sys, &with("02:00:00:00:00:02"));
+        let other_index = Folder::read(&sys, &Interface { index: 8, ..with("02:00:00:00:00:01") });
+        let absent = Folder::read(&sys, &interface("eth9", false));
         fs::remove_dir_all(&sys).unwrap();
 
         assert!(same.on_device);

@@ -30,6 +30,7 @@ fn host(lines: &[&str]) -> Vec<Interface> {
             deprecated: words.filter_map(|word| Some(net(word.strip_prefix('-')?).addr())).collect(),
             firsts: Vec::new(),
             label: None,
+            mac: String::new(),
             mtu: 0,
         }
     };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! seed        the text that names a host, or several
-//! sources     seeds and folder as a stream of addresses
+//! sources     seeds and folder as streams of addresses
 //! seed_dir    a shared folder with a file of addresses per node
 //! advertiser  a leader's datagram once a second to the directory groups
 //! ```

@@ -23,14 +23,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::libc;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::model::{JobTag, NodeId};
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
@@ -38,7 +36,7 @@ const HEAD: &str = "mingle 1";
 const HEARTBEAT: Duration = Duration::from_secs(4);
 /// The same while the node's world runs, and nothing else is done in the folder. Four of these fit into
 /// [`STALE`].
-const KEEP: Duration = Duration::from_secs(15);
+pub(super) const KEEP: Duration = Duration::from_secs(15);
 /// A file that is this much older than this node's own is removed.
 const STALE: Duration = Duration::from_secs(60);
 /// The most bytes that are read from a file.
@@ -191,20 +189,6 @@ impl SeedDir {
         LOOK_EACH.saturating_mul(files).saturating_add(LOOK).min(LOOK_MOST)
     }
 
-    /// Renews this node's file until the receiver or this future is dropped, and reads nothing: the other
-    /// nodes of a running world are known, and a newcomer reads this file.
-    pub(crate) async fn keep(mut self, events: UnboundedSender<TaskEvent>) {
-        while !events.is_closed() {
-            // An error means that no thread could start, or that it panicked.
-            let Ok((folder, warning)) = self.look(false).await else { return };
-            self = folder;
-            if let Some(warning) = warning {
-                let _ = events.send(TaskEvent::Warning(warning));
-            }
-            tokio::time::sleep(KEEP).await;
-        }
-    }
-
     /// Writes this node's file if it is time to. Returns a warning the first time that this fails; the next
     /// call tries again.
     fn renew(&mut self) -> Option<Warning> {
@@ -277,6 +261,7 @@ pub(crate) mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::net::discovery::sources::follow_folder;
 
     /// An empty folder that the nodes of a job share, removed on drop.
     pub(crate) struct Folder(pub(crate) PathBuf);
@@ -321,7 +306,8 @@ pub(crate) mod tests {
         }
         let name = a.own.clone();
         let (sender, _receiver) = tokio::sync::mpsc::unbounded_channel();
-        let keeping = tokio::spawn(SeedDir { written: clock().checked_sub(HEARTBEAT), ..a }.keep(sender));
+        let dir = SeedDir { written: clock().checked_sub(HEARTBEAT), ..a };
+        let keeping = tokio::spawn(follow_folder(Some(dir), false, sender));
         while modified(&name) == long_ago {
             tokio::task::yield_now().await;
         }

@@ -1,10 +1,10 @@
-//! Seeds and shared folder as a stream of addresses: names are looked up again and again, and so is the
+//! Seeds and shared folder as two streams of addresses: names are looked up again and again, and so is the
 //! folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::seed::{Seed, misleads};
-use super::seed_dir::SeedDir;
+use super::seed_dir::{KEEP, SeedDir};
 use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
@@ -34,17 +34,23 @@ const PUBLISH: Duration = Duration::from_millis(100);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 
-/// Sends all known addresses whenever they change, until this future is dropped. Name servers and file server
-/// answer at their own pace, and none waits for another.
+/// Sends the addresses of the seeds and those in the folder, if this `reads` it, whenever they change, until
+/// this future is dropped. Name servers and file server answer at their own pace, and none waits for another.
 pub(crate) async fn follow(
     seeds: Vec<Seed>,
     folder: Option<SeedDir>,
+    reads: bool,
     guesses: Vec<u16>,
     events: UnboundedSender<TaskEvent>,
 ) {
+    let known = Known::new(events.clone(), guesses);
+    tokio::join!(follow_seeds(seeds, known), follow_folder(folder, reads, events));
+}
+
+/// Sends the addresses among the seeds, and looks the names up again and again.
+async fn follow_seeds(seeds: Vec<Seed>, mut known: Known) {
     let (addresses, names): (Vec<Seed>, Vec<Seed>) =
         seeds.into_iter().partition(|seed| seed.address().is_some());
-    let mut known = Known::new(events, guesses);
     for seed in addresses {
         known.addresses.extend(seed.address().map(|ip| (seed, vec![ip])));
     }
@@ -52,16 +58,6 @@ pub(crate) async fn follow(
     // the first answer.
     known.is_new = !known.addresses.is_empty();
     known.publish();
-    let known = Mutex::new(known);
-    tokio::join!(follow_names(&names, &known), follow_folder(folder, &known));
-}
-
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Looks the names up again and again.
-async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
     if names.is_empty() {
         return;
     }
@@ -75,47 +71,57 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
         let mut publish = tokio::time::interval(PUBLISH);
         publish.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !lookups.is_empty() {
-            let is_new = lock(known).is_new;
             tokio::select! {
                 Some(answer) = lookups.join_next() => {
                     if let Some(seed) = waiting.next() {
                         lookups.spawn(look_up(seed));
                     }
                     if let Ok((seed, answer)) = answer {
-                        lock(known).learn(seed, answer);
+                        known.learn(seed, answer);
                     }
                 }
                 // A name that is not answered must not delay the others.
-                _ = publish.tick(), if is_new => lock(known).publish(),
+                _ = publish.tick(), if known.is_new => known.publish(),
             }
         }
-        lock(known).publish();
-        lock(known).warn_of_unresolved();
+        known.publish();
+        known.warn_of_unresolved();
         let rest = pause.max(least);
         tokio::time::sleep(rest).await;
-        lock(known).waited += rest;
+        known.waited += rest;
         pause = (pause * 2).min(PAUSE_LAST);
     }
 }
 
-/// Looks at the folder again and again. Without a thread to look with, the folder is given up.
-async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
+/// Renews this node's file in the folder again and again, and reads the others' if it `reads`. While a world
+/// runs it does not: the nodes are known, and a newcomer reads this node's file. Without a thread to look
+/// with, the folder is given up.
+pub(super) async fn follow_folder(folder: Option<SeedDir>, reads: bool, events: UnboundedSender<TaskEvent>) {
     let Some(folder) = folder else { return };
-    let (mut looking, mut least) = (folder.look(true), Duration::ZERO);
-    let mut is_silent = false;
+    // Sending fails if the driver has ended.
+    let report = |event| drop(events.send(event));
+    let (mut looking, mut known) = (folder.look(reads), Vec::new());
+    let mut least = if reads { Duration::ZERO } else { KEEP };
+    // While a world runs nobody waits for the folder.
+    let mut is_silent = !reads;
     loop {
         match timeout(ANSWER, &mut looking).await {
             Ok(Ok((folder, warning))) => {
-                lock(known).learn_folder(folder.others(), warning);
+                let others = folder.others();
+                if known != others {
+                    report(TaskEvent::Seeds { in_folder: true, seeds: others.clone() });
+                    known = others;
+                }
+                warning.into_iter().map(TaskEvent::Warning).for_each(report);
                 tokio::time::sleep(folder.pause().max(least)).await;
-                least = PAUSE_LAST;
-                looking = folder.look(true);
+                least = least.max(PAUSE_LAST);
+                looking = folder.look(reads);
             }
             Ok(Err(_)) => return,
             Err(_) if is_silent => {}
             Err(_) => {
                 is_silent = true;
-                lock(known).warn(Warning::SeedDirSilent);
+                report(TaskEvent::Warning(Warning::SeedDirSilent));
             }
         }
     }
@@ -151,14 +157,12 @@ fn ports(named: Option<u16>, guesses: &[u16]) -> impl Iterator<Item = u16> {
     named.into_iter().chain(guesses.iter().copied().filter(move |_| !is_guess))
 }
 
-/// The addresses that are known so far, and the warnings that were given.
+/// The addresses of seeds that are known so far, and the warnings that were given.
 struct Known {
     events: UnboundedSender<TaskEvent>,
     guesses: Vec<u16>,
     /// The addresses that each seed had last.
     addresses: BTreeMap<Seed, Vec<IpAddr>>,
-    /// The addresses in the files of the folder.
-    folder: Vec<SocketAddr>,
     /// Whether something has changed since this was sent.
     is_new: bool,
     /// The useless addresses of names of which the caller has been warned.
@@ -171,9 +175,8 @@ struct Known {
 
 impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Vec<u16>) -> Self {
-        let (addresses, folder) = (BTreeMap::new(), Vec::new());
-        let (warned, unresolved, waited) = (BTreeSet::new(), BTreeMap::new(), Duration::ZERO);
-        Self { events, guesses, addresses, folder, is_new: false, warned, unresolved, waited }
+        let (addresses, warned, unresolved) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { events, guesses, addresses, is_new: false, warned, unresolved, waited: Duration::ZERO }
     }
 
     /// Sends all addresses, if they have changed.
@@ -183,22 +186,13 @@ impl Known {
             let endpoints = seeds.flat_map(|(seed, ip)| {
                 ports(seed.port, &self.guesses).map(move |port| SocketAddr::new(ip, port))
             });
-            self.report(TaskEvent::Seeds(endpoints.chain(self.folder.iter().copied()).collect()));
+            self.report(TaskEvent::Seeds { in_folder: false, seeds: endpoints.collect() });
         }
     }
 
     fn report(&self, event: TaskEvent) {
         // Sending fails if the driver has ended.
         let _ = self.events.send(event);
-    }
-
-    fn learn_folder(&mut self, others: Vec<SocketAddr>, warning: Option<Warning>) {
-        self.is_new |= self.folder != others;
-        self.folder = others;
-        self.publish();
-        if let Some(warning) = warning {
-            self.warn(warning);
-        }
     }
 
     fn warn(&self, warning: Warning) {

@@ -164,7 +164,7 @@ impl Driver {
         let (own, port) = listen_for_paths(settings.network.loopback)?;
         settings.attributes.session_port = port;
         let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
-        sessions.resets = false;
+        sessions.purposes.resets = false;
         Ok(Some(sessions))
     }
 
@@ -174,7 +174,7 @@ impl Driver {
         self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
         let mut node = Node::new(config, random().map(u64::from_le_bytes)?, self.now());
         self.connections.set_target(node.path_target());
-        node.handle_seeds(self.now(), self.peers.seeds.clone());
+        node.handle_seeds(self.now(), self.peers.seeds.concat());
         Ok(node)
     }
 
@@ -299,9 +299,9 @@ impl Driver {
     fn handle(&mut self, node: &mut Node, event: TaskEvent) {
         let now = self.now();
         match event {
-            TaskEvent::Seeds(seeds) => {
-                self.peers.seeds.clone_from(&seeds);
-                node.handle_seeds(now, seeds);
+            TaskEvent::Seeds { in_folder, seeds } => {
+                self.peers.seeds[usize::from(in_folder)] = seeds;
+                node.handle_seeds(now, self.peers.seeds.concat());
             }
             TaskEvent::Warning(warning) => self.warn(warning),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
@@ -375,7 +375,7 @@ fn open_links(
 ) -> Result<Links, Error> {
     let groups = settings.network.joined_groups(&settings.job);
     let links = Links::open(groups, &settings.network, settings.is_alone(), interfaces, own)?;
-    for warning in links.warnings() {
+    for warning in links.warnings().into_iter().filter(|_| !settings.is_alone()) {
         settings.notify(Event::Warning(warning));
     }
     Ok(links)

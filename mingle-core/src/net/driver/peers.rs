@@ -6,15 +6,14 @@ use tokio::task::AbortHandle;
 
 use super::Driver;
 use crate::net::discovery::seed_dir::{OwnFile, SeedDir};
-use crate::net::discovery::sources;
+use crate::net::discovery::{Seed, sources};
 use crate::net::error::Error;
-use crate::net::rendezvous::Rendezvous;
 
 /// The addresses, and the task that keeps them up to date.
 #[derive(Default)]
 pub(super) struct Peers {
-    /// The latest addresses from seeds and folder.
-    pub(super) seeds: Vec<SocketAddr>,
+    /// The latest addresses from the seeds, and from the folder.
+    pub(super) seeds: [Vec<SocketAddr>; 2],
     /// None where there are neither seeds nor a folder to follow.
     pub(super) following: Option<AbortHandle>,
     /// This node's file in the shared folder, which is removed on drop.
@@ -44,26 +43,22 @@ impl Driver {
     /// Follows no seeds while a world runs, and keeps this node's file in the shared folder fresh, where
     /// newcomers find it.
     pub(super) fn keep_seed_file(&mut self) {
-        self.stop_following();
-        if let Some(folder) = self.seed_dir() {
-            self.peers.following = Some(self.connections.spawn(|sender| folder.keep(sender)));
-        }
-    }
-
-    fn stop_following(&mut self) {
-        if let Some(following) = self.peers.following.take() {
-            following.abort();
-        }
+        self.follow(Vec::new(), self.seed_dir(), false);
     }
 
     /// Follows the seeds and this folder from now on, in place of what was followed before.
     pub(super) fn follow_seeds(&mut self, folder: Option<SeedDir>) {
-        self.stop_following();
-        let Rendezvous { network, job, .. } = &self.settings;
-        let (seeds, guesses) =
-            (network.seeds.clone(), sources::guesses(network.master_port, network.ports(job)));
+        self.follow(self.settings.network.seeds.clone(), folder, true);
+    }
+
+    fn follow(&mut self, seeds: Vec<Seed>, folder: Option<SeedDir>, reads: bool) {
+        if let Some(following) = self.peers.following.take() {
+            following.abort();
+        }
         if !self.settings.is_alone() && (folder.is_some() || !seeds.is_empty()) {
-            let follow = |sender| sources::follow(seeds, folder, guesses, sender);
+            let network = &self.settings.network;
+            let guesses = sources::guesses(network.master_port, network.ports(&self.settings.job));
+            let follow = |sender| sources::follow(seeds, folder, reads, guesses, sender);
             self.peers.following = Some(self.connections.spawn(follow));
         }
     }

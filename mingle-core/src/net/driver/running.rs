@@ -282,7 +282,7 @@ impl RunningWorld {
             TaskEvent::Read(conn, frame, _permit) => _ = self.world.read(now, conn, frame),
             TaskEvent::Closed(conn, ending) => self.world.closed(now, conn, ending),
             TaskEvent::Warning(warning) => self.driver.warn(warning),
-            TaskEvent::Path(..) | TaskEvent::Seeds(_) => {}
+            TaskEvent::Path(..) | TaskEvent::Seeds { .. } => {}
         }
     }
 

@@ -91,7 +91,7 @@ impl Driver {
         }
         let jobs = self.jobs(&std::mem::take(&mut upkeep.listeners));
         let tried = match self.tried() {
-            Tried::Seeds if self.peers.seeds.is_empty() => Tried::NoSeedKnown,
+            Tried::Seeds if self.peers.seeds.iter().all(Vec::is_empty) => Tried::NoSeedKnown,
             tried => tried,
         };
         node.handle_wait(self.now(), QUIET, tried, jobs, self.links.multicasts());

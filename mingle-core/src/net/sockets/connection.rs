@@ -47,8 +47,8 @@ pub(crate) enum TaskEvent {
     /// Something has happened on a connection that proves a path. It ends when the path is proved or has
     /// failed.
     Path(DialId, PathNews),
-    /// All addresses that seeds and folder give now.
-    Seeds(Vec<SocketAddr>),
+    /// All addresses that the seeds give now, or those that are in the shared folder.
+    Seeds { in_folder: bool, seeds: Vec<SocketAddr> },
     /// A warning for the caller.
     Warning(Warning),
 }

@@ -59,13 +59,9 @@ pub(crate) struct Connections {
     pub(crate) keeps_own: bool,
     /// Those that do, IPv4 first.
     kept: Vec<TcpListener>,
-    /// Answers the tokens of paths to this node.
-    target: Option<Arc<PathTarget>>,
-    /// What carries sessions, if this node has any.
-    carrier: Option<Carrier>,
-    /// Accepted connections leave nothing behind on their port, which the job will use; not so where the
-    /// listeners are for sessions alone, for as long as this lives.
-    pub(crate) resets: bool,
+    /// What accepted connections may be for. They leave nothing behind on their port, which the job will use,
+    /// unless the listeners are for sessions alone, for as long as this lives.
+    pub(crate) purposes: Purposes,
     /// Where the frames of each open connection of a session go.
     frames: BTreeMap<ConnId, Sender<Frame>>,
     /// Accepts again from this time on, after an error.
@@ -99,9 +95,7 @@ impl Connections {
                 .map_err(Error::socket("cannot watch the sockets"))?,
             keeps_own: false,
             kept: Vec::new(),
-            target: None,
-            carrier: None,
-            resets: true,
+            purposes: Purposes { paths: None, sessions: None, resets: true },
             frames: BTreeMap::new(),
             accept_from: clock(),
             has_warned: false,
@@ -173,10 +167,8 @@ impl Connections {
                 }
             }
             TaskEvent::Closed(conn, _) => {
-                let is_strangers = self.guests.is_stranger(*conn);
-                self.guests.remove(*conn);
                 self.frames.remove(conn);
-                if is_strangers {
+                if self.guests.remove(*conn) {
                     return None;
                 }
             }
@@ -192,12 +184,12 @@ impl Connections {
 
     /// From now on the tokens of paths are answered by this.
     pub(crate) fn set_target(&mut self, target: PathTarget) {
-        self.target = Some(Arc::new(target));
+        self.purposes.paths = Some(Arc::new(target));
     }
 
     /// From now on connections are of sessions, too, of the process with this ID.
     pub(crate) fn speak_as(&mut self, own: NodeId, hellos: Hellos) {
-        self.carrier = Some(Carrier { own, hellos, events: self.sender.clone() });
+        self.purposes.sessions = Some(Carrier { own, hellos, events: self.sender.clone() });
     }
 
     /// Whether to accept another connection now: not after an error, nor while many tasks have still to end.
@@ -237,11 +229,11 @@ impl Connections {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
-        if self.target.is_none() && self.carrier.is_none() {
+        if self.purposes.paths.is_none() && self.purposes.sessions.is_none() {
             return;
         }
-        let sessions = self.carrier.clone().filter(|_| !only_paths);
-        let purposes = Purposes { paths: self.target.clone(), sessions, resets: self.resets };
+        let sessions = self.purposes.sessions.clone().filter(|_| !only_paths);
+        let purposes = Purposes { sessions, ..self.purposes.clone() };
         let events = self.sender.clone();
         let task = self.accepted.spawn(async move {
             let ending = connection::hold(conn, stream, purposes).await;
@@ -267,7 +259,7 @@ impl Connections {
     pub(crate) fn carry_out(&mut self, order: Order, believes: impl FnOnce(NodeId) -> bool) {
         match order {
             Order::Dial { to, peer, dial: number, number: session } => {
-                let Some(carrier) = self.carrier.clone() else { return };
+                let Some(carrier) = self.purposes.sessions.clone() else { return };
                 let longest = longest(believes(peer));
                 self.next_conn += 1;
                 let dial = Dial { number, conn: ConnId(self.next_conn), to, peer, session, longest };
@@ -323,7 +315,7 @@ impl Connections {
         self.has_warned = false;
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
-        if let Some(carrier) = &mut self.carrier {
+        if let Some(carrier) = &mut self.purposes.sessions {
             carrier.events = self.sender.clone();
         }
     }

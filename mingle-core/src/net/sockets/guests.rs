@@ -39,11 +39,6 @@ impl Guests {
         self.strangers.contains_key(&conn) || self.provers.contains_key(&conn)
     }
 
-    /// Whether this connection was accepted and has sent no hello.
-    pub(crate) fn is_stranger(&self, conn: ConnId) -> bool {
-        self.strangers.contains_key(&conn)
-    }
-
     /// Takes the task of a connection from `source`, which is a stranger. Closes another stranger if there
     /// are too many.
     pub(crate) fn add(&mut self, conn: ConnId, source: IpAddr, task: AbortHandle) {
@@ -56,8 +51,8 @@ impl Guests {
     /// Closes a stranger, if there is one: of the address that has most, the oldest.
     pub(crate) fn evict_stranger(&mut self) {
         let crowd = crowds(&self.strangers).max_by_key(|crowd| (crowd.len(), Reverse(crowd[0])));
-        if let Some(crowd) = crowd {
-            self.close(crowd[0]);
+        if let Some((_, task)) = crowd.and_then(|crowd| self.strangers.remove(&crowd[0])) {
+            task.abort();
         }
     }
 
@@ -76,20 +71,14 @@ impl Guests {
         }
         let newest = |crowd: Vec<ConnId>| Some((crowd.len(), *crowd.last()?));
         let (_, conn) = crowds(&self.provers).filter_map(newest).max()?;
-        self.close(conn);
+        self.provers.remove(&conn)?.1.abort();
         Some(conn)
     }
 
-    /// Forgets a connection. Returns its task, if it was known.
-    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<AbortHandle> {
-        let removed = self.strangers.remove(&conn).or_else(|| self.provers.remove(&conn));
-        removed.map(|(_, task)| task)
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        if let Some(task) = self.remove(conn) {
-            task.abort();
-        }
+    /// Forgets a connection, which has ended. Returns whether it was a stranger.
+    pub(crate) fn remove(&mut self, conn: ConnId) -> bool {
+        self.provers.remove(&conn);
+        self.strangers.remove(&conn).is_some()
     }
 
     /// Closes all. A connection that has sent its hello ends by itself, once what was said on it is written.
@@ -163,7 +152,8 @@ mod tests {
         assert_eq!(left(&guests), [0, 1, 2, 3]);
         guests.evict_stranger();
         assert_eq!(left(&guests), [1, 2, 3]);
-        assert!(guests.remove(ConnId(1)).is_some() && guests.remove(ConnId(1)).is_none());
+        assert!(guests.has(ConnId(1)) && !guests.remove(ConnId(1)) && !guests.has(ConnId(1)));
+        assert!(guests.remove(ConnId(2)) && !guests.remove(ConnId(2)));
         guests.close_all();
         assert_eq!(left(&guests), [0; 0]);
     }

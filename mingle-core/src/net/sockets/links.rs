@@ -1,6 +1,7 @@
 //! All datagram sockets of a node, and how it sends to all nodes: by multicast and broadcast on every
 //! interface.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -41,10 +42,6 @@ pub enum Cast {
 #[derive(Debug)]
 pub(crate) struct Links {
     interfaces: Vec<Interface>,
-    /// Whether the last [`change`](Self::change) failed in part, and must be repeated.
-    unfinished: bool,
-    /// In a world of one there is nothing to hear.
-    alone: bool,
     /// The sockets of the node's own port, IPv4 first. Sending does not wait: a datagram that does not fit
     /// the buffer is lost, as on any network.
     pub(crate) own: Vec<Watched>,
@@ -53,7 +50,7 @@ pub(crate) struct Links {
     /// If broadcasts are wanted, the socket that receives them and the address to send them to.
     broadcast: Option<(Watched, SocketAddr)>,
     /// The interfaces (by index) and families on which sending has failed: each is warned of once.
-    failed: Vec<(u32, bool)>,
+    failed: BTreeSet<(u32, bool)>,
     /// When the groups are joined again, and when it is time to look at the interfaces.
     rejoin: Instant,
     look: Instant,
@@ -61,8 +58,8 @@ pub(crate) struct Links {
 
 impl Links {
     /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on the `interfaces` that have an address
-    /// of the family, unless the world is one node `alone`. `own` are the sockets of the node's own port,
-    /// which broadcasts use, too.
+    /// of the family, unless the world is one node `alone`, which has nothing to hear. `own` are the sockets
+    /// of the node's own port, which broadcasts use, too.
     pub(crate) fn open(
         groups: Vec<SocketAddr>,
         network: &Network,
@@ -88,12 +85,10 @@ impl Links {
         }
         Ok(Self {
             interfaces,
-            unfinished: false,
-            alone,
             own: own.into_iter().map(watch).collect::<Result<_, _>>()?,
             groups: all,
             broadcast,
-            failed: Vec::new(),
+            failed: BTreeSet::new(),
             rejoin: clock() + REJOIN,
             look: clock() + LOOK,
         })
@@ -160,39 +155,42 @@ impl Links {
         self.own.get(usize::from(to.is_ipv6())).map(Watched::get_ref)
     }
 
-    /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no
-    /// address of that family.
-    fn send_by(&self, by: &Interface, to: SocketAddr, bytes: &[u8]) -> Option<io::Result<()>> {
-        Some(send_by(self.socket(to)?, to, by.index, by.source(to.is_ipv6())?, bytes))
+    /// Sends one datagram to these groups or broadcast addresses, by each interface that has an address of
+    /// their family. Returns what has failed.
+    fn send_by_each(&self, groups: &[SocketAddr], bytes: &[u8]) -> Vec<(&Interface, SocketAddr, io::Error)> {
+        let mut failures = Vec::new();
+        for by in &self.interfaces {
+            for &to in groups {
+                let from = self.socket(to).zip(by.source(to.is_ipv6()));
+                let sent = from.map(|(own, source)| send_by(own, to, by.index, source, bytes));
+                if let Some(Err(error)) = sent {
+                    tracing::debug!(interface = by.name, %to, %error, "sending to all");
+                    failures.push((by, to, error));
+                }
+            }
+        }
+        failures
     }
 
     /// Warnings for the caller, after the start.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         let mut warnings: Vec<Warning> = self.groups.iter().flat_map(Groups::warnings).cloned().collect();
         let joined: usize = self.groups.iter().map(Groups::joined).sum();
-        if joined == 0 && !self.alone && !self.groups.is_empty() {
+        if joined == 0 && !self.groups.is_empty() {
             warnings.push(Warning::NoneJoined);
         }
         warnings
     }
 
     /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have
-    /// gone. Does nothing if these are in use. An error on one interface does not stop the others, and the
-    /// next call tries it again.
+    /// gone. An error on one interface does not stop the others, and the next call tries it again.
     fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
-        if !self.unfinished && interfaces == self.interfaces {
-            return Ok(());
-        }
         if interfaces != self.interfaces {
             self.interfaces = interfaces;
             self.failed.clear();
         }
-        let mut changed = Ok(());
-        for groups in &mut self.groups {
-            changed = changed.and(groups.change(&self.interfaces));
-        }
-        self.unfinished = changed.is_err();
-        changed
+        let changed = self.groups.iter_mut().map(|groups| groups.change(&self.interfaces));
+        changed.fold(Ok(()), Result::and)
     }
 
     /// Uses the interfaces from now on that the network selects. Nothing changes where all are gone, or all
@@ -240,14 +238,7 @@ impl Links {
     /// Sends to the directory groups, by each interface in both families. A datagram that cannot be sent is
     /// lost.
     pub(crate) fn advertise(&self, port: u16, datagram: &[u8]) {
-        for interface in &self.interfaces {
-            for to in advertiser::groups(port) {
-                let sent = self.send_by(interface, to, datagram);
-                if let Some(Err(error)) = sent {
-                    tracing::debug!(interface = interface.name, %to, %error, "advertising");
-                }
-            }
-        }
+        self.send_by_each(&advertiser::groups(port), datagram);
     }
 
     /// Whether this node has joined a group, and can send to all: then it hears its own multicasts.
@@ -259,23 +250,16 @@ impl Links {
     /// Sends to all nodes. Returns a warning for each interface that cannot send to a group, once.
     pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
         let all: Vec<SocketAddr> = self.groups().chain(self.broadcast.as_ref().map(|(_, to)| *to)).collect();
-        let mut warnings = Vec::new();
-        for interface in &self.interfaces {
-            for &to in &all {
-                let sent = self.send_by(interface, to, datagram);
-                let Some(Err(error)) = sent else { continue };
-                tracing::debug!(interface = interface.name, %to, %error, "sending to all");
-                let key = (interface.index, to.is_ipv6());
-                // No warning for a broadcast: it leaves by the same interface as the group, which is warned
-                // of.
-                if to.ip().is_multicast() && !is_temporary(&error) && !self.failed.contains(&key) {
-                    self.failed.push(key);
-                    let (group, interface) = (to.ip(), interface.name.clone());
-                    warnings.push(Warning::NotSent { group, interface, error: error.to_string() });
-                }
-            }
-        }
-        warnings
+        let mut failures = self.send_by_each(&all, datagram);
+        // No warning for a broadcast: it leaves by the same interface as the group, which is warned of.
+        failures.retain(|(_, to, error)| to.ip().is_multicast() && !is_temporary(error));
+        let warning = |(by, to, error): (&Interface, SocketAddr, io::Error)| {
+            let (group, interface, error) = (to.ip(), by.name.clone(), error.to_string());
+            ((by.index, to.is_ipv6()), Warning::NotSent { group, interface, error })
+        };
+        let warnings: Vec<_> = failures.into_iter().map(warning).collect();
+        let new = |(key, warning)| self.failed.insert(key).then_some(warning);
+        warnings.into_iter().filter_map(new).collect()
     }
 }
 
@@ -305,7 +289,7 @@ mod tests {
         links.groups.push(Groups::join(free, &[]).unwrap());
         let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];
 
-        assert!(links.change(lo.clone()).is_err() && links.unfinished);
+        assert!(links.change(lo.clone()).is_err());
         assert_eq!(links.interfaces(), lo, "it sends by them");
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(links.receivers().count(), 2);
@@ -313,7 +297,6 @@ mod tests {
         // If it gave the port up, another program could take it.
         SockRef::from(&hog).set_reuse_address(true).unwrap();
         links.change(lo).unwrap();
-        assert!(!links.unfinished);
         assert_eq!(links.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(links.receivers().count(), 3);
 

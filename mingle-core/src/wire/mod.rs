@@ -206,8 +206,8 @@ impl Codec {
     }
 }
 
-/// The message of this kind, whose body has this length, in the bytes behind a header. Nothing where they are
-/// malformed.
+/// The message of this kind, whose body has this length, in the bytes behind a header. Nothing where these
+/// are malformed.
 fn decode_body(kind: u8, length: usize, bytes: &[u8]) -> Option<Message> {
     let (body, padding) = bytes.split_at_checked(length)?;
     let message = Message::decode(kind, body)?;

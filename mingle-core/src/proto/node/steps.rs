@@ -113,8 +113,8 @@ impl Node {
             let leader = peer.clone();
             self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
         }
-        // A node that may not lead has no choice but a leader that answers: it tries again as soon as it hears
-        // the leader.
+        // A node that may not lead has no choice but a leader that answers: it tries again as soon as it
+        // hears the leader.
         if is_silent || self.seek.may_lead(&self.shared) {
             self.seek.blocklist.add(id, why, self.shared.now);
         }

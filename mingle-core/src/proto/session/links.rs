@@ -177,8 +177,8 @@ impl<P: Default> PeerLinks<P> {
         Some(id)
     }
 
-    /// Passes the link to a process, if there is one, to `act`. What follows from that is carried out when the
-    /// driver asks.
+    /// Passes the link to a process, if there is one, to `act`. What follows from that is carried out when
+    /// the driver asks.
     pub(crate) fn with(&mut self, id: NodeId, act: impl FnOnce(&mut PeerLink)) {
         if let Some(peer) = self.peers.get_mut(&id) {
             act(&mut peer.link);

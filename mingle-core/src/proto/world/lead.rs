@@ -728,7 +728,8 @@ impl World {
             term: self.reign.term,
             rank: plan.and_then(|plan| plan.rank_of(self.own.id)),
             leader: self.own.clone(),
-            is_cut_off: !has_most,
+            // Nodes that are released end one after the other.
+            is_cut_off: !has_most && lead.phase != Phase::Released,
             round: plan.map(|plan| plan.round),
             phase: lead.phase,
             rounds: self.rounds,

@@ -86,6 +86,9 @@ struct Driver {
     path_port: u16,
     /// None once the world runs: programs that close every possible file rely on a low limit.
     open_files: Option<OpenFiles>,
+    /// It has waited for a seat in the world of others: also where it looks for others then, it tells of no
+    /// restarts that it has counted before.
+    was_guest: bool,
 }
 
 impl Driver {
@@ -112,6 +115,7 @@ impl Driver {
             began: origin,
             port: endpoint.port,
             open_files: Some(open_files),
+            was_guest: false,
         })
     }
 

@@ -71,7 +71,7 @@ impl RunningWorld {
                 let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
                 if is_news {
                     // When it gets a seat, the others may have forgotten the restarts that it has counted.
-                    self.was_guest = true;
+                    self.driver.was_guest = true;
                     self.driver.settings.attributes.metadata.remove(KEY);
                     self.follow_addresses();
                 }

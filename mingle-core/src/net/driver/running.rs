@@ -58,8 +58,6 @@ pub(crate) struct RunningWorld {
     pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
-    /// It has waited for a seat in the world of others.
-    pub(crate) was_guest: bool,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -98,7 +96,6 @@ impl RunningWorld {
             waiting: 0,
             over_since: None,
             settles: None,
-            was_guest: false,
         }
     }
 
@@ -122,6 +119,11 @@ impl RunningWorld {
     /// open files permits.
     fn needs_open_files(&self) -> bool {
         self.driver.settings.world.max().get() > SMALL && self.world.leads()
+    }
+
+    /// Whether this node has waited for a seat in the world of others since it was last asked.
+    pub(crate) fn was_guest(&mut self) -> bool {
+        std::mem::take(&mut self.driver.was_guest)
     }
 
     /// How many nodes the last world has.

@@ -456,10 +456,17 @@ impl World {
         members: &[MemberView],
         lead: &mut WorldLead,
     ) -> Option<Phase> {
-        let may_be_earlier =
-            self.shared.now < self.over_since + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
-        let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
-        if let Some(earlier) = earlier.filter(|_| may_be_earlier) {
+        let drains =
+            |member: &MemberView| Some(member.rank) == cause.rank && member.command == Command::Drains;
+        let is_earlier = |earlier: &FirstCause| match cause.end {
+            End::Gone => false,
+            // Of a node that has yet to leave nobody knows whether it has made the command fail.
+            End::Left => earlier.end == End::Gone && members.iter().any(drains),
+            _ => matches!(earlier.end, End::Gone | End::Left),
+        };
+        let may_be_earlier = self.shared.now < self.over_since + FIRST_CAUSE;
+        let earlier = first_cause(members).filter(|earlier| may_be_earlier && is_earlier(earlier));
+        if let Some(earlier) = earlier {
             self.end_world(earlier);
             return Some(Phase::Over(earlier));
         }

@@ -368,7 +368,8 @@ impl World {
         }
         let links = self.peers.poll_timeout().into_iter().chain(self.shared.timers.next());
         let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
-        links.chain(own.into_iter().flatten()).min()
+        // A node that may end decides nothing more, and what was due then would be due for ever.
+        links.chain(own.into_iter().flatten().filter(|_| !self.has_ended)).min()
     }
 
     /// The next thing to do. What follows from all that has been handed over is decided once, when the driver

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{HostName, NodeId, Peer, Rank, RankRange, Traits};
-use crate::proto::session::PeerLinks;
 use crate::proto::shared::Shared;
 use crate::wire::{NEWEST, NodeInfo, RUNS, Refusal};
 
@@ -34,8 +33,6 @@ pub(crate) struct Entry {
     /// Its traits, where they differ from the leader's.
     pub(super) differing: Option<Arc<Traits>>,
     pub(super) seated: bool,
-    /// It held up a round, and a standby has taken its seat.
-    pub(super) replaced: bool,
 }
 
 impl Entry {
@@ -66,11 +63,6 @@ impl Book {
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&Entry> {
         self.entries.get(&id)
-    }
-
-    #[cfg(test)]
-    pub(super) fn get_mut(&mut self, id: NodeId) -> Option<&mut Entry> {
-        self.entries.get_mut(&id)
     }
 
     pub(crate) fn member(&self, id: NodeId) -> Option<&Entry> {
@@ -116,7 +108,7 @@ impl Book {
             }
             Some(entry) => (entry.node, entry.differing) = (node, differing),
             None => {
-                self.entries.insert(from, Entry { node, differing, seated: false, replaced: false });
+                self.entries.insert(from, Entry { node, differing, seated: false });
             }
         }
     }
@@ -136,10 +128,9 @@ impl Book {
         self.remove_standby(id);
     }
 
-    /// Takes the seat of a member.
-    pub(super) fn unseat(&mut self, id: NodeId) {
-        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.seated) else { return };
-        entry.seated = false;
+    /// Removes a node, and its seat if it has one.
+    pub(super) fn vacate(&mut self, id: NodeId) {
+        let Some(entry) = self.entries.remove(&id).filter(|entry| entry.seated) else { return };
         self.seated -= 1;
         if let Some(rank) = entry.node.rank {
             self.ranks.remove(&rank.get());
@@ -154,21 +145,6 @@ impl Book {
         self.newest.retain(|host| *host != entry.node.host);
     }
 
-    /// Takes the seat of a member that holds up a round, which becomes the last of the standbys.
-    pub(super) fn replace(&mut self, id: NodeId) {
-        self.unseat(id);
-        self.add_standby(id);
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.replaced = true;
-        }
-    }
-
-    /// Removes a node, and its seat if it has one.
-    pub(super) fn vacate(&mut self, id: NodeId) {
-        self.unseat(id);
-        self.entries.remove(&id);
-    }
-
     pub(super) fn add_standby(&mut self, id: NodeId) {
         if !self.standbys.contains(&id) {
             self.standbys.push(id);
@@ -177,18 +153,6 @@ impl Book {
 
     pub(super) fn remove_standby(&mut self, id: NodeId) {
         self.standbys.retain(|&standby| standby != id);
-    }
-
-    /// The first standby, but for those that are `taken` or were replaced themselves, that may take the seat
-    /// of this member: its given rank is free then.
-    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], links: &PeerLinks<()>) -> Option<NodeId> {
-        self.member(of)?;
-        let fits = |id: &NodeId| {
-            let Some(entry) = self.get(*id).filter(|entry| !entry.replaced) else { return false };
-            let holder = entry.node.rank.and_then(|rank| self.holder(rank));
-            !taken.contains(id) && links.is_there(*id) && holder.is_none_or(|holder| holder == of)
-        };
-        self.standbys.iter().copied().find(fits)
     }
 
     pub(super) fn standbys(&self) -> &[NodeId] {

@@ -33,12 +33,6 @@ impl BrokenRounds {
         let broken = self.settle(false).unwrap_or_else(|| std::mem::take(&mut self.fewest));
         (!broken.is_empty()).then_some(broken)
     }
-
-    /// A node has no seat any more.
-    pub(super) fn forget(&mut self, node: NodeId) {
-        self.last.forget(node);
-        self.fewest.forget(node);
-    }
 }
 
 /// The broken paths, by prover: with their targets, and how many more there are.
@@ -65,14 +59,6 @@ impl BrokenPaths {
     /// Whether the node has said which of its paths are broken.
     pub(super) fn has(&self, from: NodeId) -> bool {
         self.0.contains_key(&from)
-    }
-
-    fn forget(&mut self, node: NodeId) {
-        self.0.remove(&node);
-        for (paths, _) in self.0.values_mut() {
-            paths.retain(|&(to, _)| to != node);
-        }
-        self.0.retain(|_, (paths, _)| !paths.is_empty());
     }
 
     /// Whether paths are broken, and all of them are to the master's own port.

@@ -194,10 +194,7 @@ impl Lead {
     fn end_challenge_of(&mut self, holder: NodeId, shared: &mut Shared) {
         let Some(entry) = self.book.get(holder) else { return };
         let (peer, Some(rank)) = (entry.peer(), entry.node.rank) else { return };
-        // A node that has held up a round waits for its seat to be free again.
-        let wants = |id: &NodeId| {
-            self.book.get(*id).is_some_and(|other| other.node.rank == Some(rank) && !other.replaced)
-        };
+        let wants = |id: &NodeId| self.book.get(*id).is_some_and(|other| other.node.rank == Some(rank));
         let refused: Vec<NodeId> = self.book.standbys().iter().copied().filter(wants).collect();
         self.refuse_rank(refused, &peer, shared);
     }

@@ -74,12 +74,6 @@ pub(super) enum Phase {
 }
 
 impl Rounds {
-    /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
-    pub(super) fn forget(&mut self, member: NodeId) {
-        self.unproved.retain(|&(prover, master)| prover != member && master != member);
-        self.broken.forget(member);
-    }
-
     /// Voids the round under way. Returns whether there was one.
     fn void(&mut self, shared: &mut Shared) -> bool {
         match std::mem::take(&mut self.phase) {
@@ -97,11 +91,13 @@ impl Rounds {
         }
     }
 
-    /// A member leaves: the round is void, and the next starts afresh.
-    pub(super) fn void_for_change(&mut self, shared: &mut Shared) {
+    /// This member leaves: the round is void, and the next starts afresh. What the member could not reach is
+    /// held against nobody, nor is it itself.
+    pub(super) fn void_without(&mut self, member: NodeId, shared: &mut Shared) {
         self.void(shared);
         (self.proving_since, self.broken) = (None, BrokenRounds::default());
         self.failed = 0;
+        self.unproved.retain(|&(prover, master)| prover != member && master != member);
     }
 
     /// Forgets everything but the numbers of the last rounds.
@@ -209,8 +205,14 @@ impl Lead {
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
+    /// Where a standby waits, and one member alone has reached no master, no other is tried for its sake.
     fn has_other_master(&self, shared: &Shared) -> bool {
         let unproved = &self.rounds.unproved;
+        let provers: BTreeSet<NodeId> = unproved.iter().map(|(prover, _)| *prover).collect();
+        let is_one_member = provers.len() == 1 && !provers.contains(&shared.me());
+        if is_one_member && !self.book.standbys().is_empty() {
+            return false;
+        }
         let has_failed = |id: NodeId| unproved.iter().any(|(_, master)| *master == id);
         let next = || ranks::order(plan::applicants(&self.book, shared), unproved)?.into_iter().next();
         self.rounds.broken.last.are_to_master() && next().is_some_and(|master| !has_failed(master.id))
@@ -326,21 +328,13 @@ impl Lead {
         }
         self.rounds.failed += 1;
         // A master that was not reached is not chosen again.
-        let mut failed = broken.without_master();
-        self.rounds.unproved.extend(failed.iter().map(|&prover| (prover, round.plan.master)));
-        if failed.is_empty() {
-            failed = unfit::worst(broken.ends(), shared);
-        }
+        let unproved = broken.without_master().into_iter().map(|prover| (prover, round.plan.master));
+        self.rounds.unproved.extend(unproved);
         if let Some(path) = broken.first() {
             self.trouble = Some(Trouble::Broken(path.clone()));
             self.news.push(Trouble::Broken(path));
         }
         self.rounds.void(shared);
-        // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault may be
-        // its own.
-        if failed.len() == 1 {
-            self.put_behind_standbys(&failed, shared);
-        }
         self.welcome_first(shared.now, shared);
         // The user learns why before the next attempt begins.
         shared.timers.set(Timer::Round, shared.now);
@@ -351,10 +345,9 @@ impl Lead {
         self.expelled.extend(silent.into_iter().map(|id| (id, true)));
     }
 
-    /// These members answered, and were not ready when the round was over: standbys take their seats. Where
-    /// there are none, no world can form with these members.
+    /// These members answered, and were not ready when the round was over: no world can form with them.
     fn blame(&mut self, unready: Vec<NodeId>, shared: &mut Shared) {
-        if unready.is_empty() || self.put_behind_standbys(&unready, shared) {
+        if unready.is_empty() {
             return self.fill_seats(shared);
         }
         let named = unready.iter().filter_map(|&id| self.book.get(id).map(Entry::peer));

@@ -139,10 +139,9 @@ impl Lead {
             self.book.vacate(id);
             return;
         }
-        self.rounds.void_for_change(shared);
+        self.rounds.void_without(id, shared);
         self.forget_misfit(id);
         self.book.vacate(id);
-        self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
         self.seat_standbys(shared);
         self.call.count(&self.book, None, shared);
@@ -151,26 +150,8 @@ impl Lead {
         self.fill_seats(shared);
     }
 
-    /// Takes the seats of members that hold up every round, as far as standbys can have them: such a member
-    /// becomes the last of the standbys. Returns whether a seat is free now.
-    pub(super) fn put_behind_standbys(&mut self, members: &[NodeId], shared: &Shared) -> bool {
-        let mut taken = Vec::new();
-        for &id in members {
-            let Some(successor) = self.book.successor(id, &taken, &shared.links) else { continue };
-            tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
-            self.challenged.remove(&id);
-            self.book.replace(id);
-            self.rounds.forget(id);
-            taken.push(successor);
-        }
-        !taken.is_empty()
-    }
-
     pub(super) fn seat_standbys(&mut self, shared: &mut Shared) {
-        let mut standbys = self.book.standbys().to_vec();
-        // A member that has held up a round gets no seat before a node that has not.
-        standbys.sort_by_key(|&id| self.book.get(id).is_some_and(|entry| entry.replaced));
-        for id in standbys {
+        for id in self.book.standbys().to_vec() {
             if shared.links.is_there(id) && self.book.seated < shared.most() {
                 self.seat(id, shared);
                 self.welcome(id, shared);

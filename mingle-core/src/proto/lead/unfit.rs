@@ -73,7 +73,6 @@ impl Lead {
             let (node, failure) = (entry.peer(), Box::new(failure.clone()));
             shared.event(Event::Warning(Warning::LeftOut { node, failure }));
             shared.refuse(id, refusal.clone());
-            self.rounds.forget(id);
         }
         self.left_out.insert(&nodes, &refusal, shared.now);
         self.expelled.extend(nodes.into_iter().map(|id| (id, false)));
@@ -85,12 +84,9 @@ impl Lead {
     }
 }
 
-/// How many nodes can be left out: as many as are here beyond the fewest. Standbys that have held up a round
-/// themselves do not count.
+/// How many nodes can be left out: as many as are here beyond the fewest.
 pub(super) fn spare(book: &Book, shared: &Shared) -> usize {
-    let fresh = |id: &&NodeId| book.get(**id).is_some_and(|entry| !entry.replaced);
-    let standbys = book.standbys().iter().filter(fresh).count();
-    let here = usize::try_from(book.seated).unwrap_or(usize::MAX).saturating_add(standbys);
+    let here = usize::try_from(book.seated).unwrap_or(usize::MAX).saturating_add(book.standbys().len());
     here.saturating_sub(usize::try_from(shared.config.world.min().get()).unwrap_or(usize::MAX))
 }
 

@@ -108,19 +108,46 @@ fn members_that_have_other_traits_are_refused_if_a_node_requires_that_all_have_t
 }
 
 #[test]
-fn a_member_that_alone_reaches_no_master_gives_its_seat_to_a_standby_and_blames_nobody() {
-    let mut leader = Leader::with(3, &[2, 3, 4]);
-    leader.hear(2, &broken(1, &[1], 0));
-    let outputs = leader.run(ms(300));
-    assert_eq!(prepared(&outputs, 2), [3, 4]);
-    assert_eq!(masters(&outputs).last().map(|master| master.1), Some(id(1)), "the same master");
-    // If two fail, the fault is the master's, and both keep their seats.
-    let mut leader = Leader::with(3, &[2, 3, 4]);
-    leader.hear(2, &broken(1, &[1], 0));
-    leader.hear(3, &broken(1, &[1], 0));
-    let outputs = leader.run(ms(300));
-    assert_eq!(prepared(&outputs, 2), [2, 3]);
-    assert_eq!(masters(&outputs).last().map(|master| master.1), Some(id(2)));
+fn after_a_master_that_was_not_reached_comes_no_member_that_alone_has_not_reached_it() {
+    // If two fail, the fault is the master's.
+    for (provers, master) in [(&[2][..], 3), (&[2, 3], 2)] {
+        let mut leader = Leader::with(3, &[2, 3, 4]);
+        for &prover in provers {
+            leader.hear(prover, &broken(1, &[1], 0));
+        }
+        let outputs = leader.run(ms(300));
+        assert_eq!(prepared(&outputs, 2), [2, 3], "both keep their seats");
+        assert_eq!(masters(&outputs).last().map(|master| master.1), Some(id(master)));
+    }
+}
+
+#[test]
+fn a_member_that_alone_reaches_no_master_is_left_out_after_12_seconds_where_a_standby_waits() {
+    for waits in [true, false] {
+        let mut leader = Leader::new(5);
+        let mut all = Vec::new();
+        for member in 2..=if waits { 6 } else { 5 } {
+            all.extend(leader.join(member, |_| {}));
+        }
+        for round in 1..=3 {
+            let &(number, master, at) = masters(&all).last().expect("a round begins");
+            assert_eq!(number, round);
+            for dial in path_dials(&all) {
+                leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
+            }
+            all.extend(leader.run(ms(round * 4300 - 300)));
+            let to_master =
+                BrokenTo { partner: master, path: at, fault: Fault::Silent, own_port_answers: false };
+            let paths = [to_master].into_iter().collect();
+            all.extend(leader.hear(2, &part(round, Answer::Broken(Broken { paths, more: 0 }))));
+            all.extend(leader.run(ms(round * 4300)));
+        }
+        // Without a standby the last one that may be master is tried.
+        let (members, master) = if waits { ([3, 4, 5, 6], 1) } else { ([2, 3, 4, 5], 5) };
+        assert_eq!(prepared(&all, 4), members);
+        assert_eq!(masters(&all).last().map(|master| master.1), Some(id(master)));
+        assert_eq!(to(&all, 2, is_refusal) > 0, waits);
+    }
 }
 
 #[test]
@@ -254,23 +281,13 @@ fn broken_until_a_standby_comes(reports: &[(u8, &[u8])]) -> Vec<Output> {
 }
 
 #[test]
-fn broken_paths_of_a_member_that_has_lost_its_seat_end_no_world() {
-    let outputs = broken_until_a_standby_comes(&[(2, &[1, 3, 4]), (3, &[2])]);
-    assert_eq!(to(&outputs, 3, is_refusal), 0, "all of them were node 2's");
-    let round = *rounds(&outputs).last().expect("another round begins");
-    assert_eq!(prepared(&outputs, round), [3, 4, 5]);
-}
-
-#[test]
-fn broken_paths_between_other_members_end_a_world_although_one_has_lost_its_seat() {
-    let outputs = broken_until_a_standby_comes(&[(2, &[1, 3, 4]), (3, &[2, 4])]);
-    let named = said(&outputs).into_iter().find_map(|(_, said)| match said {
-        Said::Refuse(Refusal::PathsBroken(paths, more)) => Some((paths.into_vec(), more)),
-        _ => None,
-    });
-    let (paths, more) = named.expect("no world can form");
-    let hosts: Vec<_> = paths.iter().map(|path| (path.from.host.as_str(), path.to.host.as_str())).collect();
-    assert_eq!((hosts, more), (vec![("host-3", "host-4")], 0));
+fn a_standby_takes_the_seat_of_the_member_with_most_broken_paths() {
+    for others in [&[2][..], &[2, 4]] {
+        let outputs = broken_until_a_standby_comes(&[(2, &[1, 3, 4]), (3, others)]);
+        assert!(to(&outputs, 2, is_refusal) > 0 && to(&outputs, 3, is_refusal) == 0, "{others:?}");
+        let round = *rounds(&outputs).last().expect("another round begins");
+        assert_eq!(prepared(&outputs, round), [3, 4, 5]);
+    }
 }
 
 #[test]

@@ -85,8 +85,6 @@ pub(crate) struct PeerLink {
     pub(crate) met: Option<IpAddr>,
     /// Where the dials under way go.
     dialled: BTreeMap<DialId, SocketAddr>,
-    /// The open connections, and where those go that this process has dialled.
-    pub(super) connections: Vec<(ConnId, Option<SocketAddr>)>,
     /// The ends of the last connection that the process has dialled.
     pub(crate) ends: Option<Ends>,
     /// Since the process was heard last.
@@ -138,7 +136,7 @@ impl PeerLink {
 
     /// Whether a connection is open that this process has dialled to this address.
     pub(crate) fn is_open_to(&self, address: SocketAddr) -> bool {
-        self.connections.iter().any(|(_, to)| *to == Some(address))
+        self.session.connections.iter().any(|connection| connection.to == Some(address))
     }
 
     pub(crate) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
@@ -206,30 +204,29 @@ impl PeerLink {
     pub(crate) fn opened(&mut self, now: Time, way: Way, conn: ConnId, number: u64) {
         let is_known = self.other_number.is_none_or(|known| known == number);
         self.is_at_home = self.is_home(way) || (is_known && self.is_at_home);
-        let (dial, to) = match way {
-            Way::Dialled(dial) => (Some(dial), self.dialled.remove(&dial)),
+        let dial = match way {
+            Way::Dialled(dial) => Some((dial, self.dialled.remove(&dial))),
             Way::Accepted(ends) => {
                 self.ends = Some(ends);
                 self.met = self.met.or(Some(ends.remote));
-                (None, None)
+                None
             }
         };
+        let to = dial.and_then(|(_, to)| to);
         self.met = to.map(|to| to.ip()).or(self.met);
         self.next_address = self.first_address();
         if !is_known {
             // A stranger that uses the process's name would close none of them.
             self.session.begin_anew();
-            self.connections.clear();
         }
         self.other_number = Some(number);
-        if self.connections.is_empty() {
+        if self.session.connections.is_empty() {
             self.there_since = now;
             if !self.is_at_home && !self.addresses.is_empty() {
                 // It may be behind a router, or have dialled from another interface; or it is a stranger.
                 self.session.dials_beside = true;
             }
         }
-        self.connections.push((conn, to));
         (self.question, self.ended) = (None, None);
         self.forget_refusals();
         self.session.opened(now, dial, conn);
@@ -264,18 +261,17 @@ impl PeerLink {
         }
     }
 
+    /// An open connection has ended.
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
-        let was_open = self.has(conn);
-        self.connections.retain(|(open, _)| *open != conn);
-        if was_open && ending == Ending::Closed {
+        self.session.closed(now, conn);
+        if ending == Ending::Closed {
             self.ended = Some(now);
         }
-        if was_open && self.connections.is_empty() {
+        if self.session.connections.is_empty() {
             // A process that ends resets the connections of which it has not read all, and closes the others.
             let was_closed = self.ended.is_some_and(|ended| now < ended + AFTER_RESET);
             self.question.get_or_insert(Question { since: now, was_closed });
         }
-        self.session.closed(now, conn);
     }
 
     pub(crate) fn receive(
@@ -284,15 +280,8 @@ impl PeerLink {
         conn: ConnId,
         frame: Frame,
     ) -> Result<Option<Frame>, Impossible> {
-        if !self.has(conn) {
-            return Ok(None);
-        }
         self.forget_refusals();
         self.session.receive(now, conn, frame)
-    }
-
-    fn has(&self, conn: ConnId) -> bool {
-        self.connections.iter().any(|(open, _)| *open == conn)
     }
 
     /// Whether the process has closed its last connection itself, or another just before, and has not come
@@ -379,9 +368,6 @@ impl PeerLink {
     /// What is to be done, and for a dial where to.
     pub(crate) fn poll_output(&mut self) -> Option<(SessionOutput, Option<SocketAddr>)> {
         let output = self.session.poll_output()?;
-        if let SessionOutput::Close(conn) = output {
-            self.connections.retain(|(open, _)| *open != conn);
-        }
         let SessionOutput::Dial(dial) = output else { return Some((output, None)) };
         let to = self.addresses.get(self.next_address).copied();
         self.dialled.extend(to.map(|to| (dial, to)));
@@ -465,6 +451,27 @@ mod tests {
             refuse(&mut link, 1010);
             assert_eq!(refuse(&mut link, 1110) == Presence::Dead, is_dead, "closed at {closed} ms");
         }
+    }
+
+    /// Of three connections the process closes two, and the first of these ends makes this end close the
+    /// third, which has long been silent. The driver carries that out when it has heard of both.
+    #[test]
+    fn a_process_that_closes_the_last_connection_that_this_end_has_kept_is_dead_if_it_is_refused_twice() {
+        let mut link = PeerLink::new(true, 1, vec![THERE], Time::ZERO);
+        for conn in [1, 2, 3] {
+            link.opened(Time::ZERO, accepted_from(THERE), ConnId(conn), 2);
+        }
+        link.receive(Time::from_secs(1), ConnId(3), Frame::acknowledgement(0)).unwrap();
+        while link.poll_output().is_some() {}
+        let end = Time::from_secs(2);
+        link.closed(end, ConnId(2), Ending::Closed);
+        assert_eq!(link.presence(end), Presence::There);
+        link.closed(end, ConnId(3), Ending::Closed);
+        while link.poll_output().is_some() {}
+        assert!(link.session.connections.is_empty());
+        assert_eq!(link.presence(end), Presence::Silent(end));
+        refuse(&mut link, 2010);
+        assert_eq!(refuse(&mut link, 2110), Presence::Dead);
     }
 
     #[test]

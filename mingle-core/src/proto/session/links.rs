@@ -207,9 +207,9 @@ impl<P: Default> PeerLinks<P> {
                 self.forgotten.insert(id, peer.link.own_number);
             }
             peer.due.map(|due| self.due.remove(&(due, id)));
-            for (conn, _) in peer.link.connections {
-                self.connections.remove(&conn);
-                self.orders.push_back(Order::Close(conn));
+            for connection in peer.link.session.connections {
+                self.connections.remove(&connection.conn);
+                self.orders.push_back(Order::Close(connection.conn));
             }
         }
     }

@@ -34,6 +34,7 @@ mod links;
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{ConnId, DialId, Time};
@@ -124,6 +125,8 @@ struct Waiting {
 #[derive(Debug, Clone)]
 struct Connection {
     conn: ConnId,
+    /// Where it goes, if this process has dialled it at an address.
+    to: Option<SocketAddr>,
     /// The number of the last frame that was written on it, until the other process has read that here. A
     /// connection that stalls carries nothing more, whatever others carry.
     carries: Option<u64>,
@@ -168,11 +171,14 @@ impl SessionEnd {
         self.unwritten = Some(now);
     }
 
-    /// A connection is open and both hellos have been read, whoever dialled it.
-    pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
+    /// A connection is open and both hellos have been read, whoever dialled it: this process by this dial, to
+    /// this address, or else the other one.
+    pub(crate) fn opened(&mut self, now: Time, dial: Option<(DialId, Option<SocketAddr>)>, conn: ConnId) {
+        let (dial, to) = dial.unzip();
         self.dials.retain(|own| Some(*own) != dial);
         self.connections.push(Connection {
             conn,
+            to: to.flatten(),
             carries: None,
             written: now,
             heard: now,
@@ -199,7 +205,8 @@ impl SessionEnd {
         self.advance(now);
     }
 
-    /// A frame was read. Returns it if this process has not read it, or a later frame, before.
+    /// A frame was read. Returns it if its connection is open, and this process has not read it, or a later
+    /// frame, before.
     ///
     /// # Errors
     /// [`Impossible`]; nothing has changed then, and the connection is to be closed.
@@ -209,6 +216,8 @@ impl SessionEnd {
         conn: ConnId,
         frame: Frame,
     ) -> Result<Option<Frame>, Impossible> {
+        let connection = self.connections.iter_mut().find(|connection| connection.conn == conn);
+        let Some(connection) = connection else { return Ok(None) };
         if frame.read > self.last {
             return Err(Impossible);
         }
@@ -219,17 +228,20 @@ impl SessionEnd {
             // A process that answers owes the rest only from now on: what replaced a frame has its age.
             self.waiting.iter_mut().for_each(|waiting| waiting.since = waiting.since.max(now));
         }
-        if let Some(connection) = self.connections.iter_mut().find(|connection| connection.conn == conn) {
-            connection.heard = now;
-            connection.is_open_there = true;
-            connection.carries = connection.carries.filter(|&carries| carries > frame.read);
-            connection.read = connection.read.max(frame.number);
-            connection.owes |= !frame.is_acknowledgement();
-        }
+        connection.heard = now;
+        connection.is_open_there = true;
+        connection.carries = connection.carries.filter(|&carries| carries > frame.read);
+        connection.read = connection.read.max(frame.number);
+        connection.owes |= !frame.is_acknowledgement();
         let is_new = frame.number > self.read;
         self.read = self.read.max(frame.number);
         self.unwritten = Some(now);
         Ok(Some(frame).filter(|_| is_new))
+    }
+
+    /// Whether a connection is open that this end has not closed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.connections.is_empty()
     }
 
     /// Whether the other process has read all that was said.

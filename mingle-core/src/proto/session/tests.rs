@@ -215,7 +215,7 @@ impl Pair {
                     self.arrive(self.now + GIVEN_UP, end, Arrival::Refused(dial));
                 } else {
                     connection.open[end] = true;
-                    self.with(end, |session, now| session.opened(now, Some(dial), ConnId(conn)));
+                    self.with(end, |session, now| session.opened(now, Some((dial, None)), ConnId(conn)));
                 }
             }
             Arrival::Refused(dial) => self.with(end, |session, now| session.dial_failed(now, dial)),

@@ -256,11 +256,6 @@ impl Lead {
         self.call.count(&self.book, None, shared);
     }
 
-    /// This node does not lead for a while.
-    pub(crate) fn cancel_call(&mut self, shared: &mut Shared) {
-        self.call.cancel(shared);
-    }
-
     /// A node is heard that leads and has no seat here.
     pub(crate) fn hear_candidate(&mut self, id: NodeId, shared: &Shared) {
         if self.book.member(id).is_none() {
@@ -304,9 +299,10 @@ impl Lead {
         shared.timers.stop(Timer::Challenge);
     }
 
-    /// Goes on as a leader: this node follows nobody any more.
+    /// Goes on as a leader: this node follows nobody any more. Members may have left meanwhile.
     pub(crate) fn resume(&mut self, shared: &mut Shared) {
         self.frozen = false;
+        self.call.cancel(shared);
         self.begin_call(shared);
         self.fill_seats(shared);
     }
@@ -316,7 +312,6 @@ impl Lead {
         self.rounds.reset(shared);
         self.book.clear(shared);
         self.call.cancel(shared);
-        self.begin_call(shared);
         self.challenged.clear();
         self.knocked = None;
         self.trouble = None;

@@ -35,28 +35,23 @@ impl Node {
         }
     }
 
-    /// The time is up. A round that has begun goes on to its end, which has limits of its own.
-    pub(super) fn on_deadline(&mut self) {
+    /// The time is up. A round that has begun goes on to its end, which has limits of its own. After a void
+    /// round this node stays for a moment, unless it `has_stayed`: a ready member that does not read that its
+    /// round is void would not know whether the world has formed.
+    pub(super) fn on_deadline(&mut self, has_stayed: bool) {
+        let is_void = self.lead.overdue || self.follow.is_none() && self.lead.has_voided();
         let is_in_round = self.follow.as_ref().is_some_and(Follow::in_round);
         if is_in_round || !self.lead.is_collecting() {
             self.lead.overdue = true;
         } else if self.follow.is_none() && self.lead.give_up(&mut self.shared) {
             // The members learn it first.
-        } else if self.stays() {
+        } else if is_void && !has_stayed {
             self.lead.overdue = true;
             self.shared.timers.set_earlier(Timer::Deadline, self.shared.now + REASON);
         } else {
             let report = self.report();
             self.end(Event::Failed(Failure::Deadline(Box::new(report))));
         }
-    }
-
-    /// Whether this node, whose time is up, stays a moment longer. A ready member that does not read that its
-    /// round is void would not know whether the world has formed.
-    fn stays(&mut self) -> bool {
-        let now = self.shared.now;
-        let is_void = self.lead.overdue || self.follow.is_none() && self.lead.has_voided();
-        is_void && now < *self.stays_until.get_or_insert(now + REASON)
     }
 
     fn report(&mut self) -> Report {
@@ -134,7 +129,7 @@ impl Node {
         if let Some(event) = self.lead.outcome().cloned() {
             self.end(event);
         } else if self.lead.overdue {
-            self.on_deadline();
+            self.on_deadline(false);
         }
     }
 

@@ -51,8 +51,6 @@ pub struct Node {
     lead: Lead,
     follow: Option<Follow>,
     memory: Memory,
-    /// Until when this node, whose time is up, stays for the last word of its leader, or to its members.
-    stays_until: Option<Time>,
     /// The job runs without this node: the process that leads, and where it accepts sessions.
     runs: Option<Contact>,
     ended: bool,
@@ -67,7 +65,6 @@ impl Node {
             lead: Lead::new(&shared),
             follow: None,
             memory: Memory::default(),
-            stays_until: None,
             runs: None,
             ended: false,
             shared,
@@ -319,7 +316,8 @@ impl Node {
         match timer {
             Timer::Deadline => {
                 self.end_call();
-                self.on_deadline();
+                // Once the time is up, the timer is that of the stay.
+                self.on_deadline(self.lead.overdue);
             }
             Timer::Call => self.call(),
             Timer::Dial => _ = self.with_proofs(PathProofs::advance),

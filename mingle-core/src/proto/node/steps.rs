@@ -138,11 +138,6 @@ impl Node {
 
     /// The last call may be over: the nodes that are here form the world.
     pub(super) fn on_last_call(&mut self) {
-        if !self.leads() {
-            // It begins anew when this node leads again.
-            self.lead.cancel_call(&mut self.shared);
-            return;
-        }
         if !self.lead.call_goes_on(&mut self.shared) {
             self.end_call();
         }

@@ -53,6 +53,13 @@ pub(super) struct NotJoined {
     pub(super) heard: Option<Time>,
 }
 
+impl NotJoined {
+    /// A candidate that is silent has ended, and explains nothing.
+    fn is_heard(&self, now: Time) -> bool {
+        self.heard.is_some_and(|heard| now <= heard + PAUSE)
+    }
+}
+
 /// Who was heard at an address: the last node, the one before it, how often they took turns, and when.
 #[derive(Debug, Clone)]
 struct Turns {
@@ -120,6 +127,8 @@ pub(super) struct Memory {
     pub(super) most: Here,
     /// A node that may lead was heard.
     pub(super) candidate: bool,
+    /// The leaders that this node has joined.
+    leaders: BTreeSet<NodeId>,
     /// The last candidate that could not be joined.
     not_joined: Option<NotJoined>,
     /// This node's endpoint, where others joined and none could connect to it.
@@ -338,19 +347,29 @@ impl Memory {
     }
 
     /// This node has joined a leader, whatever has failed before.
-    pub(super) fn joined(&mut self) {
+    pub(super) fn joined(&mut self, leader: NodeId) {
         self.unconnectable = None;
         self.not_joined = None;
         // Of another leader.
         self.explains_no_more(Misfit::is_apart);
         self.apart.values_mut().for_each(|apart| apart.since = apart.heard);
+        if self.leaders.len() < NODES {
+            self.leaders.insert(leader);
+        }
     }
 
     /// A candidate could not be joined. Returns whether to tell the user that it was not reached: of one
     /// leader once.
-    pub(super) fn not_joined(&mut self, failed: NotJoined) -> bool {
-        let is_known = |was: &NotJoined| was.id == failed.id && !was.endpoints.is_empty();
-        let is_news = !failed.endpoints.is_empty() && !self.not_joined.as_ref().is_some_and(is_known);
+    pub(super) fn not_joined(&mut self, failed: NotJoined, now: Time) -> bool {
+        let was = self.not_joined.as_ref().filter(|was| !was.endpoints.is_empty());
+        // A leader that this node had joined, and that answers no more, has ended. Another that is silent may
+        // have, and explains less than a leader that is heard and was not reached.
+        let has_ended = self.leaders.contains(&failed.id);
+        let explains_less = || was.is_some_and(|was| was.id != failed.id && was.is_heard(now));
+        if failed.endpoints.is_empty() && (has_ended || explains_less()) {
+            return false;
+        }
+        let is_news = !failed.endpoints.is_empty() && was.is_none_or(|was| was.id != failed.id);
         self.not_joined = Some(failed);
         is_news
     }
@@ -378,10 +397,8 @@ impl Memory {
         };
         let misfits = self.misfits.iter().filter(|(misfit, is_over)| explains(misfit, *is_over));
         let misfits: Vec<Misfit> = misfits.map(|(misfit, _)| misfit.clone()).collect();
-        // A candidate that is silent has ended, and explains nothing.
-        let is_heard = |failed: &&NotJoined| failed.heard.is_some_and(|heard| now <= heard + PAUSE);
         let (mut unreached, mut unanswered) = (None, None);
-        match self.not_joined.as_ref().filter(is_heard) {
+        match self.not_joined.as_ref().filter(|failed| failed.is_heard(now)) {
             Some(NotJoined { peer, endpoints, .. }) if !endpoints.is_empty() => {
                 unreached = Some((peer.clone(), endpoints.clone()));
             }
@@ -457,6 +474,7 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::model::User;
+    use crate::proto::report::Cause;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))
@@ -508,6 +526,30 @@ mod tests {
         memory.node(id(255), &hosts[255], address(2), Some(7));
         let heard = Heard { host: hosts[255].clone(), address: Some(address(2)), rank: Some(7) };
         assert_eq!(memory.nodes[&id(255)], heard);
+    }
+
+    #[test]
+    fn a_leader_that_is_heard_and_out_of_reach_stays_the_cause_when_another_candidate_does_not_answer() {
+        let mut memory = Memory::default();
+        let second = Time::from_secs;
+        let failed = |number: u8, is_silent: bool, heard| NotJoined {
+            id: NodeId([number; 16]),
+            peer: Peer { host: HostName::new("a"), address: address(number) },
+            endpoints: if is_silent { Vec::new() } else { vec![address(number)] },
+            heard,
+        };
+        let config = Config::plain(crate::proto::tests::tag(), 4, 9, address(9));
+        let cause = |memory: &Memory, now| memory.report(&config, now).cause();
+        assert!(memory.not_joined(failed(1, false, Some(second(3))), second(3)));
+        // Another one was killed, and its host refuses; or nothing answers in its name.
+        for (at, heard) in [(4, None), (5, Some(second(5)))] {
+            assert!(!memory.not_joined(failed(2, true, heard), second(at)));
+            assert_eq!(cause(&memory, second(6)), Cause::Unreached, "{heard:?}");
+        }
+        assert!(!memory.not_joined(failed(1, false, Some(second(7))), second(7)), "the user knows");
+        // It is heard no more.
+        assert!(!memory.not_joined(failed(2, true, Some(second(12))), second(12)));
+        assert_eq!(cause(&memory, second(12)), Cause::Unanswered);
     }
 
     #[test]
@@ -580,7 +622,7 @@ mod tests {
         let mut others = memory.clone();
         memory.is_here(&HostName::new("a"));
         assert_eq!(causes(&memory, 36), 0);
-        others.joined();
+        others.joined(NodeId([7; 16]));
         assert_eq!(causes(&others, 36), 0, "it was apart from another leader");
         memory.together(candidate(1).id);
         assert!(told(&mut memory, 33..42).is_empty());

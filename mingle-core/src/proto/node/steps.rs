@@ -34,6 +34,8 @@ impl Node {
             }
         } else if self.seeks() {
             self.seek.solicit(&mut self.shared);
+        } else if self.seek.stood_aside() {
+            self.seek.start(&mut self.shared);
         } else if !self.lead.has_committed() {
             if let Some((best, source)) = self.seek.take_best(&self.lead, &self.shared) {
                 return self.follow(&best, source);
@@ -91,7 +93,7 @@ impl Node {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
             self.seek.blocklist.forgive(follow.leader_id());
-            self.memory.joined();
+            self.memory.joined(follow.leader_id());
             self.lead.book.refuse_all(&Refusal::Redirect(follow.leader.clone()), &mut self.shared);
         }
     }
@@ -108,8 +110,7 @@ impl Node {
         let refuses = is_silent && self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused());
         let heard = (!refuses).then_some(self.shared.now);
         let failed = NotJoined { id, peer: peer.clone(), endpoints: endpoints.clone(), heard };
-        // A leader that this node had joined has ended; of any other, something keeps the answers away.
-        if !follow.joined && self.memory.not_joined(failed) {
+        if self.memory.not_joined(failed, self.shared.now) {
             let leader = peer.clone();
             self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));
         }

@@ -117,6 +117,12 @@ impl Seek {
         now < self.aside_until
     }
 
+    /// Whether this node has not looked for the others since it stood aside, when it heard none of them: in a
+    /// large world it listens before it announces itself, since others may stand aside no more at this time.
+    pub(crate) fn stood_aside(&self) -> bool {
+        self.listening < self.aside_until
+    }
+
     /// Announces (where this node leads) or solicits at once, and often again for a while.
     pub(crate) fn call_at_once(&mut self, shared: &mut Shared) {
         self.calls.reset();

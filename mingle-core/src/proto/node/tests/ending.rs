@@ -202,6 +202,16 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
 }
 
 #[test]
+fn a_node_of_a_large_world_that_stood_aside_listens_before_it_announces_itself() {
+    let mut node = of_a_range("3:1000");
+    hear_datagram(&mut node, 9, &running());
+    let is_leading = |outputs: &[Output]| outputs.contains(&Output::Event(Event::Leading));
+    let aside = node.run(Time::from_millis(30_050));
+    assert!(node.leads() && !is_leading(&aside), "{aside:?}");
+    assert!(is_leading(&node.run(Time::from_millis(30_071))));
+}
+
+#[test]
 fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
     let mut node = of_a_range("2:2");
     assert_eq!(rounds(&join(&mut node, 3)), [1]);

@@ -28,7 +28,7 @@ use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, longest};
-use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
+use crate::net::sockets::endpoint::{bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::proto::world::World;
@@ -48,13 +48,10 @@ const GROWTHS: Duration = Duration::from_secs(300);
 const SMALL: u32 = 512;
 
 pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
-    let origin = clock();
-    let interfaces = usable(&settings).await?;
-    let endpoint = bind_endpoint(&settings.network, &settings.job)?;
-    let mut driver = Driver::new(settings, interfaces, endpoint, origin)?;
+    let mut driver = Driver::new(settings).await?;
     driver.warn_of_interfaces();
     driver.open_seed_dir().await?;
-    driver.rendezvous().await
+    Met::Nobody(Box::new(driver)).world().await
 }
 
 /// What has become of a node that looked for others.
@@ -62,6 +59,18 @@ enum Met {
     World(Box<Assignment>),
     /// Nobody that it has met is left: it looks for others as at the start.
     Nobody(Box<Driver>),
+}
+
+impl Met {
+    /// Looks for others until a world has formed, or has failed to.
+    async fn world(mut self) -> Result<Assignment, Error> {
+        loop {
+            self = match self {
+                Self::World(assignment) => return Ok(*assignment),
+                Self::Nobody(driver) => Box::pin(driver.meet()).await?,
+            }
+        }
+    }
 }
 
 /// The sockets of one rendezvous, and the node that uses them. Dropping it closes them all.
@@ -92,12 +101,10 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(
-        settings: Rendezvous,
-        interfaces: Vec<Interface>,
-        endpoint: Endpoint,
-        origin: Instant,
-    ) -> Result<Self, Error> {
+    async fn new(settings: Rendezvous) -> Result<Self, Error> {
+        let origin = clock();
+        let interfaces = usable(&settings).await?;
+        let endpoint = bind_endpoint(&settings.network, &settings.job)?;
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
         let (connections, path_port) = connections(&settings, endpoint.listeners, endpoint.port)?;
@@ -117,17 +124,6 @@ impl Driver {
             open_files: Some(open_files),
             was_guest: false,
         })
-    }
-
-    /// Takes part until the world has formed, or has failed to.
-    async fn rendezvous(self) -> Result<Assignment, Error> {
-        let mut driver = self;
-        loop {
-            match Box::pin(driver.meet()).await? {
-                Met::World(assignment) => return Ok(*assignment),
-                Met::Nobody(lost) => driver = *lost,
-            }
-        }
     }
 
     async fn meet(mut self) -> Result<Met, Error> {
@@ -169,6 +165,8 @@ impl Driver {
         settings.attributes.session_port = port;
         let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
         sessions.purposes.resets = false;
+        // None has the number of a connection of the own port, of which the same world hears.
+        sessions.next_conn = 1 << 31;
         Ok(Some(sessions))
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{own_endpoints, usable};
 use super::running::RunningWorld;
-use super::{Driver, Met, connections, open_links};
+use super::{Driver, Met, connections, open_links, sessions};
 use crate::model::{HostName, Member, NodeId, Peer, Rank};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
@@ -36,12 +36,7 @@ impl RunningWorld {
     pub(super) async fn meet(mut self) -> Result<Met, Error> {
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
-        // This node waits for a seat, and has met the leader: its wait has no limit while it has one.
-        let mut has_met = false;
-        loop {
-            if self.is_lost && !self.may_end {
-                return self.look_for_others(has_met);
-            }
+        while !self.is_lost || self.world.has_ended {
             self.advance().await;
             if let Some(formed) = self.formed.take() {
                 self.driver.connections.close_all(formed.rank == Rank(0)).await;
@@ -57,7 +52,7 @@ impl RunningWorld {
                     self.driver.settings.notify(Event::FirstCause(over));
                 }
             }
-            if std::mem::take(&mut self.may_end) {
+            if self.world.has_ended {
                 return Err(Error::Failed(Failure::JobFinished));
             }
             let now = clock();
@@ -68,10 +63,9 @@ impl RunningWorld {
             let has_leader = leader.is_some_and(|leader| self.world.is_there(leader.id));
             if has_leader {
                 leaderless = None;
-                let is_news = self.world.is_guest() && !std::mem::replace(&mut has_met, true);
+                let is_news = self.world.is_guest() && !std::mem::replace(&mut self.was_guest, true);
                 if is_news {
                     // When it gets a seat, the others may have forgotten the restarts that it has counted.
-                    self.driver.was_guest = true;
                     self.driver.settings.attributes.metadata.remove(KEY);
                     self.follow_addresses();
                 }
@@ -81,21 +75,24 @@ impl RunningWorld {
                 }
             } else if self.world.is_guest() {
                 // Where its leader is silent, a spare waits as long as members do.
-                let members_wait = if has_met { self.driver.settings.gone_after } else { Duration::ZERO };
+                let gone_after = self.driver.settings.gone_after;
+                let patience = if self.was_guest { gone_after.max(LEADERLESS) } else { LEADERLESS };
                 let since = *leaderless.get_or_insert(now);
-                self.is_lost |= now.duration_since(since) >= LEADERLESS.max(members_wait);
+                self.is_lost |= now.duration_since(since) >= patience;
             }
             if self.is_lost {
                 continue;
             }
             self.say_progress(&mut said);
-            if let Some(failure) = self.refused().or_else(|| self.overdue().filter(|_| !has_met)) {
+            // A node that waits for a seat, and has met the leader, waits as long as it has one.
+            if let Some(failure) = self.refused().or_else(|| self.overdue().filter(|_| !self.was_guest)) {
                 // To the others this node has left, and is not gone.
                 let _ = tokio::time::timeout(FAREWELL, self.leave()).await;
                 return Err(Error::Failed(failure));
             }
             self.wait().await;
         }
+        self.look_for_others()
     }
 
     /// Why this node gets no seat in the world in which it waits for one.
@@ -178,14 +175,15 @@ impl RunningWorld {
     }
 
     /// Nobody is left: as at the start.
-    fn look_for_others(self, has_waited: bool) -> Result<Met, Error> {
+    fn look_for_others(self) -> Result<Met, Error> {
         let mut driver = *self.driver;
-        drop(self.sessions);
-        if has_waited {
+        if self.was_guest {
             // It has waited for as long as the job has run.
-            driver.began = clock();
+            (driver.began, driver.was_guest) = (clock(), true);
         }
         driver.hang_up_all();
+        // The others learn at once that the node with the former ID is gone.
+        driver.sessions = sessions(&mut driver.settings)?;
         driver.renew()?;
         Ok(Met::Nobody(Box::new(driver)))
     }

@@ -8,20 +8,19 @@ use std::time::{Duration, Instant};
 use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
-use super::{Driver, Met, SMALL};
+use super::{Driver, SMALL};
 use crate::model::{End, Lineage, Member, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, longest};
+use crate::net::sockets::connections::longest;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::try_recv_from;
 #[cfg(test)]
 use crate::proto::Config;
 use crate::proto::world::{Action, World, WorldChange};
 use crate::proto::{Attributes, Change, Formed, Over, Shared, was_stopped};
-use crate::wire::session::Hellos;
 use crate::wire::world::{FirstCause, Plan, RoundId, Terms};
 
 /// In a job that goes on without a node that is gone, a failure may turn out to be the consequence of that:
@@ -39,7 +38,6 @@ const RETRY: Duration = Duration::from_millis(50);
 /// others. Dropping it leaves the world without a message, as a crash does.
 pub(crate) struct RunningWorld {
     pub(super) driver: Box<Driver>,
-    pub(super) sessions: Connections,
     pub(super) world: World,
     /// The nodes of the last world, by rank.
     pub(super) members: Vec<Member>,
@@ -50,14 +48,14 @@ pub(crate) struct RunningWorld {
     pub(super) formed: Option<Formed>,
     /// No node that may lead is left.
     pub(super) is_lost: bool,
-    /// This node may end.
-    pub(super) may_end: bool,
     /// How many nodes wait for a seat, as the leader has said last.
     pub(crate) waiting: u32,
     /// Since when this node has known that the next world is not being formed yet.
     pub(super) over_since: Option<Instant>,
     /// A command has failed, and until then it may turn out that a node is gone.
     settles: Option<Instant>,
+    /// It waits or has waited for a seat in the world of others, whose leader it has met.
+    pub(super) was_guest: bool,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -68,34 +66,30 @@ impl fmt::Debug for RunningWorld {
 
 impl RunningWorld {
     /// A member of the first world of the job, after its rendezvous.
-    pub(super) fn first(driver: Driver, sessions: Connections, shared: Shared, formed: &Formed) -> Self {
+    pub(super) fn first(driver: Driver, shared: Shared, formed: &Formed) -> Self {
         let roster = formed.roster.clone().unwrap_or_default();
         let leader = roster.members().first().map_or(driver.id, |first| first.id);
         let epoch = Lineage::default().formed(formed.digest);
         let terms = Terms { roster, ..Terms::default() };
         let plan = Plan { round: RoundId { leader, number: 1 }, epoch, terms };
-        let mut running = Self::new(driver, sessions, World::member(shared, plan));
+        let mut running = Self::new(driver, World::member(shared, plan));
         running.enter(formed);
         running
     }
 
-    pub(super) fn new(driver: Driver, mut sessions: Connections, world: World) -> Self {
-        let settings = &driver.settings;
-        let keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
-        sessions.speak_as(world.own().id, Hellos::new(settings.tag(), keys.as_ref()));
+    pub(super) fn new(driver: Driver, world: World) -> Self {
         Self {
             driver: Box::new(driver),
-            sessions,
             world,
             members: Vec::new(),
             rank: None,
             changes: VecDeque::new(),
             formed: None,
             is_lost: false,
-            may_end: false,
             waiting: 0,
             over_since: None,
             settles: None,
+            was_guest: false,
         }
     }
 
@@ -112,7 +106,7 @@ impl RunningWorld {
         if !self.needs_open_files() {
             self.driver.open_files = None;
         }
-        self.sessions.make_room(self.driver.settings.world.max());
+        self.driver.sessions.make_room(self.driver.settings.world.max());
     }
 
     /// Whether this node leads a world so large that it has sessions with more nodes than the usual limit of
@@ -123,7 +117,7 @@ impl RunningWorld {
 
     /// Whether this node has waited for a seat in the world of others since it was last asked.
     pub(crate) fn was_guest(&mut self) -> bool {
-        std::mem::take(&mut self.driver.was_guest)
+        std::mem::take(&mut self.was_guest) | std::mem::take(&mut self.driver.was_guest)
     }
 
     /// How many nodes the last world has.
@@ -169,9 +163,9 @@ impl RunningWorld {
             self.changes.push_back(Change::Notified);
         }
         self.carry_out();
-        if self.may_end {
+        if self.world.has_ended {
             // The leader waits for the acknowledgement of what this node has read last.
-            self.sessions.close_all(false).await;
+            self.driver.sessions.close_all(false).await;
         }
     }
 
@@ -183,13 +177,13 @@ impl RunningWorld {
         {
             match action {
                 Action::Output(output) => self.driver.carry_out(output),
-                Action::Carry(order) => self.sessions.carry_out(order, |peer| self.world.believes(peer)),
+                Action::Carry(order) => self.driver.sessions.carry_out(order, |id| self.world.believes(id)),
                 Action::Report(change) => self.report(change),
             }
         }
         if self.needs_open_files() && self.driver.open_files.is_none() {
             self.driver.open_files = Some(OpenFiles::raise());
-            self.sessions.make_room(self.driver.settings.world.max());
+            self.driver.sessions.make_room(self.driver.settings.world.max());
         }
         let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
@@ -225,7 +219,6 @@ impl RunningWorld {
             }
             WorldChange::Change(change) => self.changes.push_back(change),
             WorldChange::MayEnd => {
-                self.may_end = true;
                 let is_over = self.world.over.is_some() || self.world.has_left();
                 self.changes.push_back(if is_over { Change::Notified } else { Change::Finished });
             }
@@ -250,25 +243,16 @@ impl RunningWorld {
 
     /// Hears all that has been reported already.
     fn hear_all(&mut self) {
-        while let Some(event) = self.sessions.next_waiting() {
-            self.hear_session(event);
-        }
-        while let Some(event) = self.driver.connections.next_waiting() {
-            self.hear_path(event);
-        }
-    }
-
-    /// Something has happened on the node's own port, where no session is: nodes that form a world may dial
-    /// it.
-    fn hear_path(&mut self, event: TaskEvent) {
-        match event {
-            TaskEvent::Path(dial, news) => self.world.handle_path(self.driver.now(), dial, &news),
-            TaskEvent::Warning(warning) => self.driver.warn(warning),
-            _ => {}
+        loop {
+            let of_session = self.driver.sessions.next_waiting();
+            let Some(event) = of_session.or_else(|| self.driver.connections.next_waiting()) else { return };
+            self.hear(event);
         }
     }
 
-    fn hear_session(&mut self, event: TaskEvent) {
+    /// Something has happened on a connection of a session; or on the node's own port, which carries no
+    /// session of a node that stays. That a stranger there has closed its connection says nothing.
+    fn hear(&mut self, event: TaskEvent) {
         let now = self.driver.now();
         match event {
             TaskEvent::Asked { peer, meant, answer } => {
@@ -283,8 +267,9 @@ impl RunningWorld {
             TaskEvent::DialFailed(peer, dial, failed) => self.world.dial_failed(now, peer, dial, failed),
             TaskEvent::Read(conn, frame, _permit) => _ = self.world.read(now, conn, frame),
             TaskEvent::Closed(conn, ending) => self.world.closed(now, conn, ending),
+            TaskEvent::Path(dial, news) => self.world.handle_path(now, dial, &news),
             TaskEvent::Warning(warning) => self.driver.warn(warning),
-            TaskEvent::Path(..) | TaskEvent::Seeds { .. } => {}
+            TaskEvent::Seeds { .. } => {}
         }
     }
 
@@ -304,12 +289,12 @@ impl RunningWorld {
                 // A flood of datagrams must not starve the connections.
                 tokio::task::yield_now().await;
             },
-            event = self.sessions.next() => if let Some(event) = event {
-                self.hear_session(event);
+            event = self.driver.sessions.next() => if let Some(event) = event {
+                self.hear(event);
             },
             // Strangers come whether a round is under way or not, and must not fill the queue.
             event = self.driver.connections.next() => if let Some(event) = event {
-                self.hear_path(event);
+                self.hear(event);
             },
             () = tokio::time::sleep_until(due.into()) => {}
         }
@@ -380,7 +365,7 @@ impl RunningWorld {
         self.fail(End::Left);
         loop {
             self.advance().await;
-            if self.may_end {
+            if self.world.has_ended {
                 return;
             }
             self.wait().await;
@@ -400,7 +385,7 @@ impl RunningWorld {
         self.driver.began = clock();
         let until = clock() + GRACE;
         // While it waits for a port, this node answers the others.
-        while !self.may_end && !self.driver.listen(clock() >= until).await? {
+        while !self.world.has_ended && !self.driver.listen(clock() >= until).await? {
             self.advance().await;
             // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait()).await;
@@ -408,9 +393,6 @@ impl RunningWorld {
         self.driver.connections.set_target(self.world.path_target());
         self.follow_addresses();
         self.world.stopped(self.driver.now());
-        match Box::pin(self.meet()).await? {
-            Met::World(assignment) => Ok(*assignment),
-            Met::Nobody(driver) => driver.rendezvous().await,
-        }
+        Box::pin(self.meet()).await?.world().await
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct Connections {
     tasks: JoinSet<()>,
     dials: BTreeMap<DialId, AbortHandle>,
     guests: Guests,
-    next_conn: u64,
+    pub(crate) next_conn: u64,
     sender: UnboundedSender<TaskEvent>,
     events: UnboundedReceiver<TaskEvent>,
 }
@@ -304,7 +304,8 @@ impl Connections {
         self.kept.extend(kept.map(|(listener, _)| listener));
     }
 
-    /// Closes every connection, drops their events, and goes on accepting.
+    /// Closes every connection, drops their events, and goes on accepting. From now on connections are of no
+    /// sessions.
     pub(crate) fn hang_up_all(&mut self) {
         for task in std::mem::take(&mut self.dials).into_values() {
             task.abort();
@@ -315,9 +316,7 @@ impl Connections {
         self.has_warned = false;
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
-        if let Some(carrier) = &mut self.purposes.sessions {
-            carrier.events = self.sender.clone();
-        }
+        self.purposes.sessions = None;
     }
 
     /// Closes everything, once the other ends have read what was written.
@@ -343,6 +342,7 @@ impl Connections {
         self.accepted.shutdown().await;
         self.tasks.shutdown().await;
         self.stop_accepting();
+        self.hang_up_all();
     }
 
     /// The listener of a family, if listeners were kept. Closes the other.
@@ -389,6 +389,7 @@ mod tests {
     use std::net::{IpAddr, TcpStream as StdTcpStream};
 
     use super::*;
+    use crate::model::JobId;
     use crate::proto::Ends;
 
     /// Opens connections until one has to wait, or this many are open.
@@ -476,6 +477,20 @@ mod tests {
         });
         assert_eq!(opened.collect::<Vec<_>>(), [ConnId(2), ConnId(3)]);
         assert!(connections.frames.into_keys().eq([ConnId(2), ConnId(3)]));
+    }
+
+    #[tokio::test]
+    async fn once_all_is_hung_up_no_session_is_dialled() {
+        let mut connections = Connections::open(Vec::new(), Vec::new(), World::new(4).unwrap()).unwrap();
+        let (own, peer) = (NodeId([1; 16]), NodeId([2; 16]));
+        connections.speak_as(own, Hellos::new("foo".parse::<JobId>().unwrap().tag(), None));
+        let (_listener, to) = listener();
+        for number in 1..=2 {
+            let order = Order::Dial { to, peer, dial: DialId(1), number };
+            connections.carry_out(order, |_| false);
+            assert_eq!(connections.tasks.len(), 1);
+            connections.hang_up_all();
+        }
     }
 
     #[tokio::test]

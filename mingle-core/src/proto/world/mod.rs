@@ -138,7 +138,7 @@ pub(crate) struct World {
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
-    has_ended: bool,
+    pub(crate) has_ended: bool,
     actions: VecDeque<Action>,
     /// Something was heard, of which nothing has followed yet.
     is_dirty: bool,

@@ -57,14 +57,13 @@ impl Upkeep {
 
 /// Hear the leaders of all jobs at this port of multicast, and at the usual one.
 fn listeners(network: &Network) -> Vec<Station> {
-    let usual = Network { discovery_port: Network::DISCOVERY_PORT, ..network.clone() };
-    let is_usual = usual.discovery_port == network.discovery_port;
-    let networks = [Some(network), Some(&usual).filter(|_| !is_usual)].into_iter().flatten();
-    let open = |network: &Network| {
-        let opened = Station::of_all_jobs(network);
+    let mut ports = vec![network.discovery_port, Network::DISCOVERY_PORT];
+    ports.dedup();
+    let open = |discovery_port| {
+        let opened = Station::of_all_jobs(&Network { discovery_port, ..network.clone() });
         opened.inspect_err(|error| tracing::debug!(%error, "listening to other jobs")).ok()
     };
-    networks.filter(|network| network.multicast).filter_map(open).collect()
+    ports.into_iter().filter(|_| network.multicast).filter_map(open).collect()
 }
 
 impl Driver {

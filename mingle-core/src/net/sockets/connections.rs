@@ -130,9 +130,8 @@ impl Connections {
                     return None;
                 }
                 () = sleep_until(self.accept_from.into()), if clock() < self.accept_from => {}
-                // Drops the result of a task that has ended.
+                // Then it may accept again.
                 Some(_) = self.accepted.join_next() => {}
-                Some(_) = self.tasks.join_next() => {}
             }
         }
     }
@@ -193,6 +192,7 @@ impl Connections {
     }
 
     /// Whether to accept another connection now: not after an error, nor while many tasks have still to end.
+    /// Forgets those that have ended.
     fn accepts(&mut self) -> bool {
         while self.accepted.try_join_next().is_some() || self.tasks.try_join_next().is_some() {}
         let is_behind = self.accepted.len() > self.guests.len() + ENDING;
@@ -228,10 +228,6 @@ impl Connections {
         };
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
-        // Dropping the stream closes it: there is no node yet that it could be meant for.
-        if self.purposes.paths.is_none() && self.purposes.sessions.is_none() {
-            return;
-        }
         let sessions = self.purposes.sessions.clone().filter(|_| !only_paths);
         let purposes = Purposes { sessions, ..self.purposes.clone() };
         let events = self.sender.clone();

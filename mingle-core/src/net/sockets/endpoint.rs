@@ -1,7 +1,7 @@
 //! A node's own port, TCP and UDP, and the options of its connections.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -58,11 +58,21 @@ pub(crate) fn bind_candidates(
 
 /// Binds a port on one address `only`, or on all addresses of both families.
 fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
-    let (first, port) = bind_family(only.unwrap_or(Ipv4Addr::UNSPECIFIED).into(), port, ttl)?;
-    let in_ipv6 = || bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl).map(|(second, _)| second);
-    let both = if only.is_some() { vec![first] } else { and_in_ipv6(first, in_ipv6)? };
-    let (listeners, sockets) = both.into_iter().unzip();
+    let (listeners, port) = listen_at(only, port)?;
+    let datagrams = |listener: &TcpListener| bind_datagrams(listener.local_addr()?, ttl);
+    let sockets = listeners.iter().map(datagrams).collect::<io::Result<_>>()?;
     Ok(Endpoint { listeners, sockets, port })
+}
+
+/// Listens on a port, or for 0 on one that the kernel chooses, on one address `only` or on all addresses of
+/// both families. Returns the listeners and the port.
+fn listen_at(only: Option<Ipv4Addr>, port: u16) -> io::Result<(Vec<TcpListener>, u16)> {
+    let first = listen((only.unwrap_or(Ipv4Addr::UNSPECIFIED), port).into())?;
+    let port = first.local_addr()?.port();
+    if only.is_some() {
+        return Ok((vec![first], port));
+    }
+    Ok((and_in_ipv6(first, || listen((Ipv6Addr::UNSPECIFIED, port).into()))?, port))
 }
 
 /// What was opened for IPv4, and the same for IPv6 unless the kernel has none, or IPv6 is switched off.
@@ -98,26 +108,15 @@ const ATTEMPTS: usize = 32;
 /// Listens on a port that the kernel chooses, as a job's programs do, on one address `only` or on all
 /// addresses of both families. Returns the listeners and the port.
 pub(crate) fn listen_for_paths(only: Option<Ipv4Addr>) -> Result<(Vec<TcpListener>, u16), Error> {
-    listen_anywhere(only).map_err(Error::socket("cannot listen on a port of the kernel's"))
-}
-
-fn listen_anywhere(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)> {
     let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..ATTEMPTS {
-        let first = listen((only.unwrap_or(Ipv4Addr::UNSPECIFIED), 0).into())?;
-        let port = first.local_addr()?.port();
-        if JobId::PORTS.contains(&port) {
-            continue;
-        }
-        if only.is_some() {
-            return Ok((vec![first], port));
-        }
-        match and_in_ipv6(first, || listen((Ipv6Addr::UNSPECIFIED, port).into())) {
-            Ok(listeners) => return Ok((listeners, port)),
+        match listen_at(only, 0) {
+            Ok((_, port)) if JobId::PORTS.contains(&port) => {}
+            Ok(listening) => return Ok(listening),
             Err(error) => failed = error,
         }
     }
-    Err(failed)
+    Err(Error::socket("cannot listen on a port of the kernel's")(failed))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -129,13 +128,6 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // free. A large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
     tcp.listen(BACKLOG)?;
     Ok(TcpListener::from(tcp))
-}
-
-/// Opens both sockets on an address. Returns them and their port.
-fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<((TcpListener, UdpSocket), u16)> {
-    let listener = listen((ip, port).into())?;
-    let address = listener.local_addr()?;
-    Ok(((listener, bind_datagrams(address, ttl)?), address.port()))
 }
 
 /// Opens the datagram sockets of an observer, at ports that the kernel chooses: IPv4 first, then IPv6 if the

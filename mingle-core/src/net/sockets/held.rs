@@ -18,7 +18,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 use super::endpoint::{is_of_this_port, is_without_ipv6};
 use crate::model::JobId;
@@ -110,9 +110,8 @@ fn hold(port: u16) -> io::Result<Socket> {
 }
 
 fn bind(address: SocketAddr) -> io::Result<Socket> {
-    let family = Domain::for_address(address);
-    let socket = Socket::new(family, Type::STREAM, Some(Protocol::TCP))?;
-    if family == Domain::IPV6 {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;

@@ -82,14 +82,9 @@ fn fault(error: &io::Error, opened: bool) -> Fault {
 
 /// Answers the token of a path, which has been read, when the padding behind it has arrived.
 pub(crate) async fn answer(stream: &mut TcpStream, answer: &[u8]) -> io::Result<()> {
-    let mut left = usize::from(stream.read_u16_le().await?);
-    let mut buffer = [0; 4096];
-    while left > 0 {
-        let most = left.min(buffer.len());
-        match stream.read(&mut buffer[..most]).await? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => left -= read,
-        }
+    let padding = u64::from(stream.read_u16_le().await?);
+    if tokio::io::copy(&mut (&mut *stream).take(padding), &mut tokio::io::sink()).await? < padding {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     stream.write_all(answer).await?;
     // The prover ends the connection, by a reset; one from this side might overtake the answer.

@@ -193,33 +193,26 @@ impl BrokenPath {
 impl fmt::Display for BrokenPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, fault, answers, mtus, .. } = self;
-        let names = |f: &mut fmt::Formatter<'_>, between: &str| {
-            write!(f, "{} ({}){between}{} ({})", from.host, from.address.ip(), to.host, to.address.ip())
-        };
-        let port = to.address.port();
-        match *fault {
+        let [one, other] = [from, to].map(|node| format!("{} ({})", node.host, node.address.ip()));
+        let (host, port) = (&from.host, to.address.port());
+        let why = match *fault {
             Fault::Size { passes, fails } => {
-                write!(f, "TCP segments from ")?;
-                names(f, " to ")?;
-                write!(f, " vanish: packets of {fails} bytes do not arrive, those of {passes} bytes do")?;
+                write!(f, "TCP segments from {one} to {other} vanish: ")?;
+                write!(f, "packets of {fails} bytes do not arrive, those of {passes} bytes do")?;
                 return match *mtus {
                     (0, _) | (_, 0) => Ok(()),
                     (a, b) if a == b => write!(f, "; the MTU is {a} on both"),
                     (a, b) => write!(f, "; the MTU is {a} and {b}"),
                 };
             }
-            _ => names(f, " cannot open TCP connections to ")?,
-        }
-        match *fault {
-            Fault::Refused => write!(f, ": port {port} refuses them")?,
-            Fault::NoRoute => write!(f, ": {} has no route there, port {port}", from.host)?,
-            Fault::Unreachable => {
-                write!(f, ": port {port} is rejected on the way, or no host has that address")?;
-            }
-            Fault::Local => write!(f, ": {} cannot open a connection to port {port}", from.host)?,
-            Fault::Unanswered => write!(f, ": port {port} accepts them, and that node does not answer")?,
-            _ => write!(f, ": port {port} does not answer")?,
-        }
+            Fault::Refused => format!("port {port} refuses them"),
+            Fault::NoRoute => format!("{host} has no route there, port {port}"),
+            Fault::Unreachable => format!("port {port} is rejected on the way, or no host has that address"),
+            Fault::Local => format!("{host} cannot open a connection to port {port}"),
+            Fault::Unanswered => format!("port {port} accepts them, and that node does not answer"),
+            Fault::Silent => format!("port {port} does not answer"),
+        };
+        write!(f, "{one} cannot open TCP connections to {other}: {why}")?;
         answers.map_or(Ok(()), |own| write!(f, ", port {own} does"))
     }
 }

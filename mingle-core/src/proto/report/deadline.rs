@@ -283,14 +283,9 @@ pub struct Heard {
 
 impl fmt::Display for Heard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.host)?;
-        if let Some(address) = self.address {
-            write!(f, " ({address})")?;
-        }
-        if let Some(rank) = self.rank {
-            write!(f, " with rank {rank}")?;
-        }
-        Ok(())
+        let address = self.address.map(|address| format!(" ({address})")).unwrap_or_default();
+        let rank = self.rank.map(|rank| format!(" with rank {rank}")).unwrap_or_default();
+        write!(f, "{}{address}{rank}", self.host)
     }
 }
 

@@ -12,11 +12,12 @@ use crate::model::{Elsewhere, Misfit, Peer, Unfit, WorldSize};
 /// A problem that does not end the rendezvous. Its text states only the fact.
 ///
 /// A field `error` holds the operating system's error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
     /// No world has formed after this long. If the report shows no fault, its cause is
     /// [`Cause::Incomplete`](super::Cause::Incomplete).
+    #[error("still waiting after {} s: {}", .after.as_secs(), .report.known("are"))]
     Waiting {
         /// How long this node has waited.
         after: Duration,
@@ -24,6 +25,7 @@ pub enum Warning {
         report: Box<Report>,
     },
     /// This node hears a leader, but cannot reach it over TCP. Reported once for each leader.
+    #[error("{}{}", unreached(.leader, .endpoints), behind(.elsewhere.as_ref()))]
     Unreached {
         /// The leader.
         leader: Peer,
@@ -33,6 +35,10 @@ pub enum Warning {
         elsewhere: Option<Elsewhere>,
     },
     /// Other nodes want to join this node, but none can connect, so this node steps down.
+    #[error(
+        "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead{}",
+        behind(.elsewhere.as_ref())
+    )]
     Unconnectable {
         /// This node's preferred endpoint.
         endpoint: SocketAddr,
@@ -40,17 +46,23 @@ pub enum Warning {
         elsewhere: Option<Elsewhere>,
     },
     /// The job already runs, so this node can only take the seat of a node that fails.
+    #[error(
+        "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone, or the job \
+         grows"
+    )]
     AlreadyRunning {
         /// The node that said so.
         from: SocketAddr,
     },
     /// The job has another world beside the world that this node leads: as they formed neither knew of the
     /// other. Reported once.
+    #[error("this job has another world, says {from}: commands of both may have the same ranks")]
     AnotherWorld {
         /// The node that said so.
         from: SocketAddr,
     },
     /// A node cannot be seated beside this node. Reported for at most 16 nodes.
+    #[error("{}{}", misfit(.node, *.ours), behind(.elsewhere.as_ref()))]
     Misfit {
         /// The node that cannot be seated.
         node: Misfit,
@@ -60,6 +72,7 @@ pub enum Warning {
         elsewhere: Option<Elsewhere>,
     },
     /// A node speaks another version of the protocol. Reported once for each version.
+    #[error("{}", other_version(*.version, *.from))]
     VersionDiffers {
         /// The other version.
         version: u8,
@@ -68,6 +81,7 @@ pub enum Warning {
     },
     /// A node has another secret than this node, or only the node or only this node has a secret. Reported
     /// once for each address.
+    #[error("{}", secret(*.from, *.has_secret))]
     SecretDiffers {
         /// The other node's address.
         from: IpAddr,
@@ -75,6 +89,7 @@ pub enum Warning {
         has_secret: bool,
     },
     /// The world forms without a node that has a seat, since it cannot form with this node.
+    #[error("the others go on without {node}: {failure}")]
     LeftOut {
         /// The node that is left out.
         node: Peer,
@@ -82,6 +97,7 @@ pub enum Warning {
         failure: Box<Failure>,
     },
     /// This host has no usable network interface so far.
+    #[error("no usable network interface yet: {reasons}")]
     NoInterface {
         /// The host's interfaces, and why each interface is not used.
         reasons: String,
@@ -90,23 +106,29 @@ pub enum Warning {
     },
     /// This node uses only loopback, since these interfaces lack multicast and this node has no other way to
     /// find nodes.
+    #[error("this node hears only nodes on this host: {}", lacking(.interfaces))]
     WithoutMulticast {
         /// The names of the interfaces.
         interfaces: Vec<String>,
     },
     /// No world could form, and the nodes try again. For a broken path, reported once for each pair of hosts.
+    #[error("{failure}; the nodes try again")]
     TryAgain {
         /// Why no world could form: broken paths, no RDMA, no common address family, or different traits.
         failure: Box<Failure>,
     },
     /// The interfaces have changed, and some of the new interfaces cannot be used.
+    #[error("{error}")]
     Interfaces {
         /// What failed.
         error: String,
     },
     /// The host's preferred address has changed, so this node starts again.
+    #[error("the addresses of this host have changed, so this node starts again")]
     AddressesChanged,
     /// An interface could not join the multicast group.
+    // The name of an interface may hold escape sequences, and this text may go to a terminal.
+    #[error("cannot join the multicast group on {}: {error}", .interface.escape_debug())]
     NotJoined {
         /// The interface's name.
         interface: String,
@@ -114,8 +136,10 @@ pub enum Warning {
         error: String,
     },
     /// No interface has joined the multicast group.
+    #[error("no interface has joined the multicast group: this node hears only nodes that answer it")]
     NoneJoined,
     /// An interface cannot send to the group. Reported once for each interface and family.
+    #[error("cannot send to group {group} on {}: {error}", .interface.escape_debug())]
     NotSent {
         /// The group.
         group: IpAddr,
@@ -125,11 +149,13 @@ pub enum Warning {
         error: String,
     },
     /// A connection could not be accepted. Reported once.
+    #[error("cannot accept a connection: {error}")]
     NotAccepted {
         /// The operating system's error.
         error: String,
     },
     /// A seed's name resolves to an address that identifies no host.
+    #[error("seed {seed} resolves to {address}, which {reason}: it is left out")]
     SeedMisleads {
         /// The seed.
         seed: String,
@@ -139,6 +165,7 @@ pub enum Warning {
         reason: &'static str,
     },
     /// The names of some seeds do not resolve so far.
+    #[error("seed {seed} does not resolve yet: {error}")]
     SeedUnresolved {
         /// The first of these seeds, and how many further seeds there are.
         seed: String,
@@ -146,8 +173,10 @@ pub enum Warning {
         error: String,
     },
     /// The shared folder of addresses does not answer.
+    #[error("the seed folder does not answer: other nodes are looked for without it")]
     SeedDirSilent,
     /// The shared folder of addresses cannot be written to.
+    #[error("cannot write to the seed folder {}: {error}", .folder.display())]
     SeedDirUnwritable {
         /// The folder.
         folder: PathBuf,
@@ -185,75 +214,15 @@ impl fmt::Display for Tried {
     }
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_fact(f)?;
-        match self {
-            Self::Misfit { elsewhere: Some(address), .. }
-            | Self::Unreached { elsewhere: Some(address), .. }
-            | Self::Unconnectable { elsewhere: Some(address), .. } => write!(f, "; {address}"),
-            _ => Ok(()),
-        }
-    }
+/// Behind what cannot be reached: its address, where that is in no network of this host.
+fn behind(elsewhere: Option<&Elsewhere>) -> String {
+    elsewhere.map(|address| format!("; {address}")).unwrap_or_default()
 }
 
-impl Warning {
-    fn write_fact(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waiting { after, report } => {
-                write!(f, "still waiting after {} s: {}", after.as_secs(), report.known("are"))
-            }
-            Self::Unreached { leader, endpoints, .. } => f.write_str(&unreached(leader, endpoints)),
-            Self::Unconnectable { endpoint, .. } => write!(
-                f,
-                "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"
-            ),
-            Self::AlreadyRunning { from } => write!(
-                f,
-                "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone, or the job \
-                 grows"
-            ),
-            Self::AnotherWorld { from } => {
-                write!(f, "this job has another world, says {from}: commands of both may have the same ranks")
-            }
-            Self::Misfit { node, ours, .. } => match node.reason {
-                Unfit::World(_) => write!(f, "{node} under this job ID, not {ours:#}"),
-                _ => write!(f, "{node}"),
-            },
-            Self::VersionDiffers { version, from } => f.write_str(&other_version(*version, *from)),
-            Self::SecretDiffers { from, has_secret } => f.write_str(&secret(*from, *has_secret)),
-            Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
-            Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),
-            Self::WithoutMulticast { interfaces } => {
-                write!(f, "this node hears only nodes on this host: {}", lacking(interfaces))
-            }
-            Self::TryAgain { failure } => write!(f, "{failure}; the nodes try again"),
-            Self::Interfaces { error } => f.write_str(error),
-            Self::AddressesChanged => {
-                f.write_str("the addresses of this host have changed, so this node starts again")
-            }
-            // The name of an interface may hold escape sequences, and this text may go to a terminal.
-            Self::NotJoined { interface, error } => {
-                write!(f, "cannot join the multicast group on {}: {error}", interface.escape_debug())
-            }
-            Self::NoneJoined => f.write_str(
-                "no interface has joined the multicast group: this node hears only nodes that answer it",
-            ),
-            Self::NotSent { group, interface, error } => {
-                write!(f, "cannot send to group {group} on {}: {error}", interface.escape_debug())
-            }
-            Self::NotAccepted { error } => write!(f, "cannot accept a connection: {error}"),
-            Self::SeedMisleads { seed, address, reason } => {
-                write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
-            }
-            Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
-            Self::SeedDirSilent => {
-                f.write_str("the seed folder does not answer: other nodes are looked for without it")
-            }
-            Self::SeedDirUnwritable { folder, error } => {
-                write!(f, "cannot write to the seed folder {}: {error}", folder.display())
-            }
-        }
+fn misfit(node: &Misfit, ours: WorldSize) -> String {
+    match node.reason {
+        Unfit::World(_) => format!("{node} under this job ID, not {ours}"),
+        _ => node.to_string(),
     }
 }
 

@@ -44,7 +44,7 @@ pub use error::Error;
 pub use error::Failure;
 pub use model::{
     End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, RankKey, Roster, Sameness, Secret, Trait,
-    TraitDifference, Traits, User, World, WorldSize,
+    Traits, User, World, WorldSize,
 };
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, Warning};

@@ -276,8 +276,7 @@ impl Source<'_> {
     fn size(&mut self) -> WorldSize {
         let one = self.world().clamp(1, World::MAX);
         let other = if self.byte().is_multiple_of(8) { self.world().clamp(1, World::MAX) } else { one };
-        let size =
-            World::new(one.min(other)).and_then(|min| WorldSize::new(min, World::new(one.max(other))?));
+        let size = WorldSize::try_from((one.min(other), one.max(other)));
         size.unwrap_or_else(|_| unreachable!("two sizes in order"))
     }
 

@@ -185,9 +185,14 @@ impl<'a> Choice<'a> {
 }
 
 impl<'a> PortChoice<'a> {
+    /// Its GIDs that are not excluded so far.
+    pub(super) fn own(&self) -> impl Iterator<Item = &'a GidEntry> {
+        self.gids.iter().filter(|gid| gid.excluded.is_none()).map(|gid| gid.entry)
+    }
+
     /// The GID that a job uses on this port.
     pub fn gid(&self) -> Option<&'a GidEntry> {
-        self.gids.iter().find(|gid| gid.excluded.is_none()).map(|gid| gid.entry)
+        self.own().next()
     }
 
     /// Whether a job should use this port.
@@ -197,7 +202,7 @@ impl<'a> PortChoice<'a> {
 
     /// Whether it has a GID of this host, or needs none.
     pub(super) fn has_address(&self) -> bool {
-        self.port.link_layer != LinkLayer::Ethernet || self.gids.iter().any(|gid| gid.excluded.is_none())
+        self.port.link_layer != LinkLayer::Ethernet || self.gid().is_some()
     }
 
     /// Whether the port is not used because it is down.
@@ -258,7 +263,7 @@ fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Opt
 
 /// Whether the port has an own GID for this addressing, before one of them is chosen.
 fn offers(port: &PortChoice<'_>, addressing: Addressing) -> bool {
-    port.gids.iter().any(|gid| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing))
+    port.own().any(|entry| entry.addressing() == Some(addressing))
 }
 
 /// The addressing for all ports: v2 if any port has it, then the one that most ports have, then the best of
@@ -275,8 +280,7 @@ pub(super) fn own_gid<'a>(machine: &Machine, port: &PortChoice<'a>) -> Option<&'
     if port.port.link_layer != LinkLayer::Ethernet {
         return None;
     }
-    let own = port.gids.iter().filter(|gid| gid.excluded.is_none()).map(|gid| gid.entry);
-    own.min_by_key(|entry| {
+    port.own().min_by_key(|entry| {
         let is_second = entry.version != Some(RoceVersion::V2);
         (is_second, entry.family() != AddressFamily::Ipv4, machine.rank(entry))
     })
@@ -309,9 +313,7 @@ impl Machine {
             forget_gids(port, if needs_none { "InfiniBand needs no GID index".into() } else { UNUSED });
             return;
         };
-        let suits =
-            |gid: &GidChoice<'_>| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing);
-        let own = port.gids.iter().filter(|gid| suits(gid)).map(|gid| gid.entry);
+        let own = port.own().filter(|entry| entry.addressing() == Some(addressing));
         let best = own.min_by_key(|entry| self.rank(entry)).map(|entry| entry.index);
         for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
             gid.excluded = match gid.entry.addressing() {

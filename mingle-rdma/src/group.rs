@@ -151,8 +151,7 @@ fn facts<'a>(machine: &Machine, ports: &[PortChoice<'a>]) -> Vec<PortFacts<'a>> 
 
 /// The interfaces of a port. Those of RoCE come from its own GIDs: sysfs may name those of another namespace.
 fn interfaces<'a>(port: &'a PortChoice<'_>) -> impl Iterator<Item = &'a str> {
-    let own = port.gids.iter().filter(|gid| gid.excluded.is_none());
-    let of_gids = own.filter_map(|gid| gid.entry.interface.as_deref());
+    let of_gids = port.own().filter_map(|entry| entry.interface.as_deref());
     let is_infiniband = port.port.link_layer == LinkLayer::InfiniBand && port.device.ports.len() == 1;
     let of_device = if is_infiniband { port.device.interfaces.as_slice() } else { &[] };
     of_gids.chain(of_device.iter().map(String::as_str))
@@ -305,23 +304,17 @@ fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
 /// then the default route, then the kind.
 fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     let most = best_of(groups, |group| group.whole).unwrap_or(0);
-    lose(
-        groups,
-        |group| u64::from(group.whole) * 4 >= u64::from(most) * 3,
-        |group| {
-            let (own, best) = (Rate(group.whole), Rate(most));
-            format!("its group carries {own}, the one that is used {best}").into()
-        },
-    );
+    let carries_less = |group: &Draft<'_>| {
+        let (own, best) = (Rate(group.whole), Rate(most));
+        format!("its group carries {own}, the one that is used {best}").into()
+    };
+    lose(groups, |group| u64::from(group.whole) * 4 >= u64::from(most) * 3, carries_less);
     let gpus = best_of(groups, |group| group.group.gpus).unwrap_or(0);
-    lose(
-        groups,
-        |group| group.group.gpus == gpus,
-        |group| {
-            let own = group.group.gpus;
-            format!("its group is near to {own} GPUs (PIX or PXB), the one that is used to {gpus}").into()
-        },
-    );
+    let is_near_to_fewer = |group: &Draft<'_>| {
+        let own = group.group.gpus;
+        format!("its group is near to {own} GPUs (PIX or PXB), the one that is used to {gpus}").into()
+    };
+    lose(groups, |group| group.group.gpus == gpus, is_near_to_fewer);
     let routed = |group: &Draft<'_>| group.ports.iter().any(|port| port.has_default_route);
     let route = "its group has the default route, the one that is used has not";
     lose(groups, |group| !routed(group) || !nearness_says, |_| route.into());
@@ -338,14 +331,11 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     // Nothing says what the ports are for: all of the best kind and the highest rate are used.
     lose(groups, |group| group.group.kind == Capability::Roce, |_| another.into());
     let best = best_of(groups, |group| group.group.rate).flatten();
-    lose(
-        groups,
-        |group| group.group.rate == best,
-        |group| {
-            let [own, best] = [group.group.rate, best].map(|rate| Rate(rate.unwrap_or(0)));
-            format!("{own} is slower than {best}").into()
-        },
-    );
+    let is_slower = |group: &Draft<'_>| {
+        let [own, best] = [group.group.rate, best].map(|rate| Rate(rate.unwrap_or(0)));
+        format!("{own} is slower than {best}").into()
+    };
+    lose(groups, |group| group.group.rate == best, is_slower);
 }
 
 /// The greatest value among the remaining groups.

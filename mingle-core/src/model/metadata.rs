@@ -86,11 +86,6 @@ impl Metadata {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
-
-    /// Whether there are no pairs.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// Checks each pair as [`Metadata::insert`] does.

@@ -33,7 +33,7 @@ pub use peer::{End, Peer};
 pub use rank_key::RankKey;
 pub use rank_range::RankRange;
 pub use roster::{Digest, Member, Roster, Slots};
-pub use sameness::{Sameness, TraitDifference};
+pub use sameness::Sameness;
 pub use secret::{InvalidSecret, Keys, Secret};
 pub(crate) use traits::{Sent, TraitKey};
 pub use traits::{Trait, Traits};

@@ -27,7 +27,7 @@ pub struct Sameness {
 
 /// A trait that differs. Its Display says how: `NCCL_ALGO differs: "Ring" on rank 3, "Tree" on the others`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraitDifference {
+struct TraitDifference {
     key: TraitKey,
     /// The value of most ranks.
     most: Shown,
@@ -88,12 +88,6 @@ impl Sameness {
         *self == Self::default()
     }
 
-    /// The traits that differ and are named: at most three. [`Sameness::lines`] also counts the further
-    /// traits.
-    pub fn differences(&self) -> &[TraitDifference] {
-        &self.differences
-    }
-
     /// A line for each named trait, for the number of further traits, and for the ranks whose traits are not
     /// known.
     pub fn lines(&self) -> Vec<String> {
@@ -105,13 +99,6 @@ impl Sameness {
         let silent = (self.silent != Ranks::default())
             .then(|| format!("{} did not say what to compare with the other ranks", self.silent));
         self.differences.iter().map(ToString::to_string).chain(more).chain(silent).collect()
-    }
-}
-
-impl TraitDifference {
-    /// The key of the trait.
-    pub fn key(&self) -> &str {
-        self.key.as_str()
     }
 }
 

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{InvalidId, World};
 
@@ -22,7 +21,8 @@ use super::{InvalidId, World};
 /// assert_eq!((fixed.to_string(), fixed.is_range()), ("4".to_owned(), false));
 /// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "(u32, u32)")]
 pub struct WorldSize {
     min: World,
     max: World,
@@ -109,17 +109,12 @@ impl fmt::Display for WorldSize {
     }
 }
 
-impl Serialize for WorldSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.min.get(), self.max.get()).serialize(serializer)
-    }
-}
+/// The minimum and the maximum, as they are on the wire.
+impl TryFrom<(u32, u32)> for WorldSize {
+    type Error = InvalidId;
 
-impl<'de> Deserialize<'de> for WorldSize {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (min, max) = <(u32, u32)>::deserialize(deserializer)?;
-        let range = World::new(min).and_then(|min| Self::new(min, World::new(max)?));
-        range.map_err(D::Error::custom)
+    fn try_from((min, max): (u32, u32)) -> Result<Self, InvalidId> {
+        Self::new(World::new(min)?, World::new(max)?)
     }
 }
 

@@ -16,7 +16,7 @@
 //! ```
 
 use super::{fixed, read_first, write};
-use crate::model::{JobId, World, WorldSize};
+use crate::model::{JobId, WorldSize};
 
 const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 2;
@@ -75,7 +75,7 @@ impl Notice {
             0 => {
                 let job: JobId = std::str::from_utf8(name).ok()?.parse().ok()?;
                 // A job ID that does not belong to the tag would stand for another job.
-                let world = WorldSize::new(World::new(min).ok()?, World::new(max).ok()?).ok()?;
+                let world = WorldSize::try_from((min, max)).ok()?;
                 (job.tag().beginning() == tag).then_some(Self::Open { job, world, joined })
             }
             1 if name.is_empty() && [min, max, joined] == [0; 3] => Some(Self::Sealed(tag)),

@@ -7,13 +7,12 @@
 //! address that torchrun gives to the other nodes instead of the host's name. torchrun splits the endpoint at
 //! its last colon and removes brackets (utils.py, `parse_rendezvous_endpoint`).
 
-use super::{Launcher, Shell, Syntax};
+use super::Launcher;
 use crate::env::job_to_env;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "c10d",
     about: "torchrun with its c10d rendezvous",
-    syntax: Syntax::Script(Shell::Posix),
     // Only torchrun's static rendezvous reads these.
     left_out: &["PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"],
     owns: &[

@@ -16,7 +16,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::Ipv4Net;
+
 use super::{Advice, Input, Launcher, Syntax, node_list};
+use crate::model::Member;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "hostfile",
@@ -42,23 +45,19 @@ pub(super) const LAUNCHER: Launcher = Launcher {
 
 /// The longest prefix: Open MPI 4 takes every address for one of a /32
 /// (opal/util/net.c, `opal_net_prefix2netmask`).
-const LONGEST: u32 = 31;
+const LONGEST: u8 = 31;
 
 /// The smallest IPv4 network that has the addresses of all nodes, such as `10.0.0.0/29`. None if it has the
 /// loopback addresses as well, which every host would use then.
 fn network(input: Input<'_>) -> Option<String> {
-    let addresses = input.roster().ok()?.members().iter().map(|member| match member.address.ip() {
-        IpAddr::V4(address) => Some(address.to_bits()),
-        IpAddr::V6(_) => None,
-    });
-    let addresses: Vec<u32> = addresses.collect::<Option<_>>()?;
+    let address =
+        |member: &Member| if let IpAddr::V4(address) = member.address.ip() { Some(address) } else { None };
+    let addresses = input.roster().ok()?.members().iter().map(address);
+    let addresses: Vec<Ipv4Addr> = addresses.collect::<Option<_>>()?;
     let first = *addresses.first()?;
-    let differing = addresses.iter().fold(0, |bits, address| bits | (first ^ address));
-    let length = differing.leading_zeros().min(LONGEST);
-    let host_bits = u32::MAX >> length;
-    let is_within = |address: Ipv4Addr| (first ^ address.to_bits()) & !host_bits == 0;
-    if is_within(Ipv4Addr::LOCALHOST) && !Ipv4Addr::from_bits(first).is_loopback() {
-        return None;
-    }
-    Some(format!("{}/{length}", Ipv4Addr::from_bits(first & !host_bits)))
+    let smallest = Ipv4Net::new(first, LONGEST).ok()?.trunc();
+    let mut networks = std::iter::successors(Some(smallest), Ipv4Net::supernet);
+    let network = networks.find(|network| addresses.iter().all(|address| network.contains(address)))?;
+    let is_everywhere = network.contains(&Ipv4Addr::LOCALHOST) && !first.is_loopback();
+    (!is_everywhere).then(|| network.to_string())
 }

@@ -5,12 +5,11 @@
 //! which there are no variables (jax/_src/distributed.py, `State.initialize`). JAX gives the address to gRPC,
 //! which needs IPv6 addresses in brackets.
 
-use super::{Launcher, Shell, Syntax};
+use super::Launcher;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "jax",
     about: "JAX, with JAX_COORDINATOR_ADDRESS",
-    syntax: Syntax::Script(Shell::Posix),
     owns: &[("JAX_COORDINATOR_ADDRESS", |input| Ok(input.master()))],
     ..Launcher::PLAIN
 };

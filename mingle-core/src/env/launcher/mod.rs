@@ -84,12 +84,12 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// What most launchers have in common. An entry gives a name, a short description and the syntax, and
-    /// states what else differs.
+    /// What most launchers have in common. An entry gives a name and a short description, and states what
+    /// else differs.
     const PLAIN: Self = Self {
         name: "",
         about: "",
-        syntax: Syntax::Json,
+        syntax: Syntax::Script(Shell::Posix),
         needs_roster: false,
         own_ports: false,
         exports: false,

@@ -12,13 +12,12 @@
 //! (python/ray/_private/authentication/authentication_token_setup.py). A job with a secret has a token that
 //! only its nodes know.
 
-use super::{Advice, Launcher, Shell, Syntax};
+use super::{Advice, Launcher};
 use crate::model::Secret;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "ray",
     about: "Ray, with RAY_ADDRESS",
-    syntax: Syntax::Script(Shell::Posix),
     owns: &[("RAY_ADDRESS", |input| Ok(input.master()))],
     advises: &[
         Advice {

@@ -4,12 +4,11 @@
 //! (python/sglang/srt/arg_groups/fields/parallel.py); an IPv6 address is in brackets. SGLANG_HOST_IP is the
 //! address that a node tells the others (python/sglang/srt/utils/network.py, `get_local_ip_auto`).
 
-use super::{Launcher, Shell, Syntax};
+use super::Launcher;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "sglang",
     about: "SGLang, with SGLANG_HOST_IP and {args}",
-    syntax: Syntax::Script(Shell::Posix),
     arguments: Some(|input, _| {
         let formed = input.facts.formed;
         let mut words = vec!["--dist-init-addr".to_owned(), input.master()];

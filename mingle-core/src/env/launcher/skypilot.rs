@@ -4,12 +4,11 @@
 //! SKYPILOT_NODE_IPS has one line for each node, the head's first. The last line has no end, since scripts
 //! count the nodes by `echo "$SKYPILOT_NODE_IPS" | wc -l`.
 
-use super::{Input, Launcher, Shell, Syntax, Unfit};
+use super::{Input, Launcher, Unfit};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "skypilot",
     about: "the variables of a SkyPilot task",
-    syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     owns: &[
         ("SKYPILOT_NODE_IPS", addresses),

@@ -3,12 +3,11 @@
 //!
 //! Such scripts read the list from this variable. The format `horovod` prints the list alone.
 
-use super::{Launcher, Shell, Syntax, node_list};
+use super::{Launcher, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "slots",
     about: "the same list as 'horovod', in NODE_IP_SLOT_LIST",
-    syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     owns: &[("NODE_IP_SLOT_LIST", node_list::comma_separated)],
     ..Launcher::PLAIN

@@ -4,12 +4,11 @@
 //! `mpirun -np $GPU_NUM -H $NODE_IP_SLOT_LIST` and `ray start --address=$HEAD_ADDR:$HEAD_PORT`. GPU_NUM is
 //! the number of all GPUs, GPU_NUM_PER_NODE that of this node.
 
-use super::{Launcher, Shell, Syntax, node_list};
+use super::{Launcher, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "ti-one",
     about: "the variables of Tencent TI-ONE's jobs",
-    syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     owns: &[
         ("NODE_LIST", node_list::comma_separated),

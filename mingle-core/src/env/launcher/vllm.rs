@@ -11,12 +11,11 @@
 
 use std::ffi::OsString;
 
-use super::{Launcher, Shell, Syntax};
+use super::Launcher;
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "vllm",
     about: "vLLM, with VLLM_HOST_IP and {args}",
-    syntax: Syntax::Script(Shell::Posix),
     arguments: Some(|input, command| {
         let formed = input.facts.formed;
         let mut words = vec!["--nnodes".to_owned(), formed.world.to_string()];

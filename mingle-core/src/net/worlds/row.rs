@@ -309,6 +309,6 @@ mod tests {
         row.agree(None);
         assert_eq!(metadata(row).get(KEY), Some("3"));
         row.forget();
-        assert!(metadata(row).is_empty());
+        assert_eq!(metadata(row), Metadata::default());
     }
 }

@@ -43,21 +43,17 @@ impl Formed {
     /// A world of the size that was asked for, whose nodes have a single worker each and whose roster and
     /// RDMA are not known.
     pub fn new(rank: Rank, world: World, master: SocketAddr, local: IpAddr, digest: Digest) -> Self {
-        let (before, total) = (rank.get().into(), world.get().into());
-        let slots = Slots { own: 1, before, total };
-        let asked = world.into();
-        let (verdict, sameness) = (Verdict::default(), Sameness::default());
         Self {
             rank,
             world,
-            asked,
+            asked: world.into(),
             master,
             local,
             digest,
             roster: None,
-            verdict,
-            sameness,
-            slots,
+            verdict: Verdict::default(),
+            sameness: Sameness::default(),
+            slots: Slots { own: 1, before: rank.get().into(), total: world.get().into() },
             left_over: 0,
             broken: Vec::new(),
         }

@@ -78,6 +78,8 @@ struct Driver {
     settings: Rendezvous,
     links: Links,
     connections: Connections,
+    /// Those with the other nodes of a world that stays.
+    sessions: Connections,
     peers: Peers,
     /// The zero of the node's clock.
     origin: Instant,
@@ -101,13 +103,14 @@ struct Driver {
 }
 
 impl Driver {
-    async fn new(settings: Rendezvous) -> Result<Self, Error> {
+    async fn new(mut settings: Rendezvous) -> Result<Self, Error> {
         let origin = clock();
         let interfaces = usable(&settings).await?;
         let endpoint = bind_endpoint(&settings.network, &settings.job)?;
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
         let (connections, path_port) = connections(&settings, endpoint.listeners, endpoint.port)?;
+        let sessions = sessions(&mut settings)?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
@@ -117,6 +120,7 @@ impl Driver {
             settings,
             links,
             connections,
+            sessions,
             peers: Peers::default(),
             origin,
             began: origin,
@@ -127,7 +131,6 @@ impl Driver {
     }
 
     async fn meet(mut self) -> Result<Met, Error> {
-        let sessions = self.sessions()?;
         // On the heap: the node is large.
         let mut node = Box::new(self.node()?);
         let formed = Box::pin(self.run(&mut node)).await;
@@ -140,40 +143,24 @@ impl Driver {
         }
         let (formed, leader) = (formed?, node.runs().cloned());
         let shared = node.into_shared();
-        match (formed, sessions, leader) {
-            (Some(formed), sessions, _) => {
-                let mut assignment = self.assignment(formed);
-                let stay = |sessions| RunningWorld::first(self, sessions, shared, &assignment.formed);
-                assignment.running = sessions.map(stay);
+        match (formed, leader) {
+            (Some(formed), _) => {
+                let (stays, mut assignment) = (self.settings.stays, self.assignment(formed));
+                assignment.running = stays.then(|| RunningWorld::first(self, shared, &assignment.formed));
                 Ok(Met::World(Box::new(assignment)))
             }
-            (None, Some(sessions), Some(leader)) => {
-                RunningWorld::new(self, sessions, World::guest(shared, leader)).meet().await
-            }
-            (None, ..) => unreachable!("only a node that stays waits for a seat"),
+            (None, Some(leader)) => RunningWorld::new(self, World::guest(shared, leader)).meet().await,
+            (None, None) => unreachable!("only a node that stays waits for a seat"),
         }
-    }
-
-    /// The connections between the nodes of a world that stays.
-    fn sessions(&mut self) -> Result<Option<Connections>, Error> {
-        let settings = &mut self.settings;
-        settings.attributes.session_port = 0;
-        if !settings.stays {
-            return Ok(None);
-        }
-        let (own, port) = listen_for_paths(settings.network.loopback)?;
-        settings.attributes.session_port = port;
-        let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
-        sessions.purposes.resets = false;
-        // None has the number of a connection of the own port, of which the same world hears.
-        sessions.next_conn = 1 << 31;
-        Ok(Some(sessions))
     }
 
     /// A new node for the rest of the time.
     fn node(&mut self) -> Result<Node, Error> {
         let config = self.config();
-        self.connections.speak_as(config.id, Hellos::new(config.tag, config.keys.as_ref()));
+        let hellos = Hellos::new(config.tag, config.keys.as_ref());
+        // Nobody is answered at the session port before the node is in a world, or waits for one.
+        self.sessions.speak_as(config.id, hellos.clone());
+        self.connections.speak_as(config.id, hellos);
         let mut node = Node::new(config, random().map(u64::from_le_bytes)?, self.now());
         self.connections.set_target(node.path_target());
         node.handle_seeds(self.now(), self.peers.seeds.concat());
@@ -367,6 +354,18 @@ fn connections(
     let mut connections = Connections::open(own, paths, settings.world.max())?;
     connections.keeps_own = settings.keep_listener;
     Ok((connections, path_port))
+}
+
+/// Accepts the sessions of a world that stays at a port of their own, of which the others learn.
+fn sessions(settings: &mut Rendezvous) -> Result<Connections, Error> {
+    let loopback = settings.network.loopback;
+    let (own, port) = if settings.stays { listen_for_paths(loopback)? } else { (Vec::new(), 0) };
+    settings.attributes.session_port = port;
+    let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
+    sessions.purposes.resets = false;
+    // None has the number of a connection of the own port, of which the same world hears.
+    sessions.next_conn = 1 << 31;
+    Ok(sessions)
 }
 
 /// Opens the datagram sockets, and warns of the interfaces that could not join a group.

@@ -239,11 +239,6 @@ impl SessionEnd {
         Ok(Some(frame).filter(|_| is_new))
     }
 
-    /// Whether a connection is open that this end has not closed.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.connections.is_empty()
-    }
-
     /// Whether the other process has read all that was said.
     pub(crate) fn is_read(&self) -> bool {
         self.waiting.is_empty()

@@ -165,7 +165,7 @@ mod tests {
         let expected = Message::Running(Running {
             leader: id(2),
             generation: 3,
-            addresses: world.own().addresses.iter().copied().collect(),
+            addresses: world.own.addresses.iter().copied().collect(),
             host: config.node.host,
             user: config.node.attributes.user,
         });

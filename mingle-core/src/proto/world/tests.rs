@@ -1568,7 +1568,7 @@ fn a_node_that_is_where_it_was_has_nothing_to_decide_and_one_that_has_moved_tell
         WorldSaid::Arrival(arrival) => Some(arrival.contact(world.own.id)),
         _ => None,
     });
-    assert!(said.is_some() && said.as_ref() == Some(world.own()), "{said:?}");
+    assert!(said.is_some() && said.as_ref() == Some(&world.own), "{said:?}");
 }
 
 #[test]

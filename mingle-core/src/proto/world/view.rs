@@ -6,10 +6,6 @@ use crate::proto::Config;
 use crate::wire::world::{Command, Contact, Phase, Reign, RoundId};
 
 impl World {
-    pub(crate) fn own(&self) -> &Contact {
-        &self.own
-    }
-
     /// What is decided, as far as this node knows.
     pub(crate) fn reign(&self) -> &Reign {
         &self.reign

@@ -216,7 +216,7 @@ impl JobTag {
 }
 
 /// The size of a world: how many nodes the job has, 1 to [`World::MAX`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World(u32);
 
 impl Default for World {

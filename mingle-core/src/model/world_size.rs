@@ -22,7 +22,7 @@ use super::{InvalidId, World};
 /// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "(u32, u32)")]
+#[serde(try_from = "(u32, u32)", into = "(u32, u32)")]
 pub struct WorldSize {
     min: World,
     max: World,
@@ -115,6 +115,12 @@ impl TryFrom<(u32, u32)> for WorldSize {
 
     fn try_from((min, max): (u32, u32)) -> Result<Self, InvalidId> {
         Self::new(World::new(min)?, World::new(max)?)
+    }
+}
+
+impl From<WorldSize> for (u32, u32) {
+    fn from(size: WorldSize) -> Self {
+        (size.min.get(), size.max.get())
     }
 }
 

@@ -11,9 +11,10 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// The growths of a job, as this node has seen them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Growth {
-    last: Option<Time>,
-    /// How often the least pause was doubled.
-    doubled: u32,
+    /// When the next growth may be.
+    pub(super) next: Time,
+    /// The pause between the last growth and the next one.
+    pause: Duration,
 }
 
 impl Growth {
@@ -21,18 +22,10 @@ impl Growth {
     /// that comes soon after the last one: a node that never gets its seat would otherwise stop all commands
     /// every few minutes.
     pub(super) fn grows(&mut self, now: Time, least: Duration) {
-        let is_soon = self.last.is_some_and(|last| now < last + self.pause(least) * 2);
-        self.doubled = if is_soon { self.doubled + 1 } else { 0 };
-        self.last = Some(now);
-    }
-
-    fn pause(self, least: Duration) -> Duration {
-        least.saturating_mul(2_u32.saturating_pow(self.doubled)).min(LONGEST)
-    }
-
-    /// When the next growth may be.
-    pub(super) fn next(self, least: Duration) -> Time {
-        self.last.map_or(Time::ZERO, |last| last + self.pause(least))
+        let is_soon = now < self.next + self.pause;
+        let pause = if is_soon { self.pause * 2 } else { least };
+        self.pause = pause.min(LONGEST);
+        self.next = now + self.pause;
     }
 }
 
@@ -44,14 +37,14 @@ mod tests {
     fn a_growth_soon_after_another_doubles_the_pause_before_the_next_one() {
         let (at, least) = (Time::from_secs, Duration::from_secs(300));
         let mut growth = Growth::default();
-        assert_eq!(growth.next(least), Time::ZERO, "the first is at once");
+        assert_eq!(growth.next, Time::ZERO, "the first is at once");
         for (seconds, pause) in [(0, 300), (300, 600), (900, 1200), (9000, 300), (9500, 600)] {
             growth.grows(at(seconds), least);
-            assert_eq!(growth.next(least), at(seconds + pause), "{seconds}");
+            assert_eq!(growth.next, at(seconds + pause), "{seconds}");
         }
         for _ in 0..40 {
             growth.grows(at(9500), least);
         }
-        assert_eq!(growth.next(least), at(9500) + LONGEST);
+        assert_eq!(growth.next, at(9500) + LONGEST);
     }
 }

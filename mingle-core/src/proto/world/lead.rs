@@ -98,22 +98,19 @@ pub(super) struct MemberView {
     rank: u32,
     id: NodeId,
     pub(super) command: Command,
-    presence: Presence,
-    /// Another node has a connection to it, though the leader may not.
-    is_heard: bool,
+    is_dead: bool,
+    /// Since when nobody has a connection to it.
+    silence: Option<Time>,
 }
 
 impl MemberView {
     fn is_lost(&self) -> bool {
-        self.presence == Presence::Dead || matches!(self.command, Command::Leaves | Command::Quits)
+        self.is_dead || matches!(self.command, Command::Leaves | Command::Quits)
     }
 
-    /// Since when nobody has a connection to it.
-    fn silent(&self) -> Option<Time> {
-        match self.presence {
-            Presence::Silent(since) if !self.is_heard && self.command != Command::Succeeded => Some(since),
-            _ => None,
-        }
+    /// Since when it is missed: a node whose command has ended well may be silent.
+    fn missed(&self) -> Option<Time> {
+        self.silence.filter(|_| self.command != Command::Succeeded)
     }
 }
 
@@ -286,8 +283,7 @@ impl World {
             let id = seat.id;
             if id == self.own.id {
                 let command = if lead.enters { Command::Runs } else { self.command };
-                let presence = Presence::There;
-                return MemberView { rank, id, command, presence, is_heard: true };
+                return MemberView { rank, id, command, is_dead: false, silence: None };
             }
             let presence = match self.peers.get(id) {
                 _ if self.dead.contains(&id) => Presence::Dead,
@@ -296,12 +292,14 @@ impl World {
             };
             let own_word = self.peers.get(id).and_then(|peer| self.command_of(peer));
             let passed_on = heard.get(&id).copied().filter(|_| presence != Presence::There);
-            let command = match self.left.get(&id).copied().or(passed_on).or(own_word) {
-                Some(command) => command,
-                None if self.succeeded.contains(&id) => Command::Succeeded,
-                None => Command::Runs,
+            let succeeded = self.succeeded.contains(&id).then_some(Command::Succeeded);
+            let command = self.left.get(&id).copied().or(passed_on).or(own_word).or(succeeded);
+            let command = command.unwrap_or(Command::Runs);
+            let silence = match presence {
+                Presence::Silent(since) if !heard.contains_key(&id) => Some(since),
+                _ => None,
             };
-            MemberView { rank, id, command, presence, is_heard: heard.contains_key(&id) }
+            MemberView { rank, id, command, is_dead: presence == Presence::Dead, silence }
         };
         (0..).zip(seats).map(member).collect()
     }
@@ -344,8 +342,7 @@ impl World {
     /// Whether this node and those that it reaches are more than half of the members that are not lost.
     fn has_most(members: &[MemberView]) -> bool {
         let living = members.iter().filter(|member| !member.is_lost());
-        let there =
-            living.clone().filter(|member| member.presence == Presence::There || member.is_heard).count();
+        let there = living.clone().filter(|member| member.silence.is_none()).count();
         2 * there > living.count()
     }
 
@@ -359,7 +356,7 @@ impl World {
     /// asked.
     fn give_up_silent(&mut self, members: &[MemberView], lead: &mut WorldLead) {
         let mut is_due = false;
-        for since in members.iter().filter_map(MemberView::silent) {
+        for since in members.iter().filter_map(MemberView::missed) {
             let gone = self.gone_at(since);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
@@ -382,7 +379,7 @@ impl World {
             return;
         }
         for member in members {
-            if member.silent().is_some_and(|since| self.shared.now >= self.gone_at(since)) {
+            if member.missed().is_some_and(|since| self.shared.now >= self.gone_at(since)) {
                 self.dead.insert(member.id);
             }
         }
@@ -424,14 +421,14 @@ impl World {
         }
         let room =
             usize::try_from(self.shared.config.world.max().get()).unwrap_or(usize::MAX) > members.len();
-        if let Some(least) = self.shared.config.grow_after.filter(|_| room) {
+        if self.shared.config.grow_after.is_some() && room {
             let since = |spare: &NodeId| self.peers.get(*spare).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
             let is_broken = |id| lead.broken.keys().any(|(a, b)| *a == id || *b == id);
             let spares = self.seatable(&self.spares(), members.iter().map(|member| member.rank));
             let spares = spares.into_iter().filter(|spare| !is_broken(*spare));
             let stays = spares.map(|spare| since(&spare).saturating_add(self.shared.config.last_call)).min();
-            let due = stays.map(|stays| stays.max(self.growth.next(least)))?;
+            let due = stays.map(|stays| stays.max(self.growth.next))?;
             if self.shared.now >= due {
                 return Some(self.over(FirstCause { rank: self.reign.rank, end: End::Grows }, lead));
             }
@@ -482,7 +479,7 @@ impl World {
         let patience = back.saturating_add(self.shared.config.stop_timeout).max(lead.begun + LOST);
         let is_awaited = |member: &MemberView| match member.command {
             _ if member.is_lost() => false,
-            Command::Waits => member.presence != Presence::There && !member.is_heard,
+            Command::Waits => member.silence.is_some(),
             _ => true,
         };
         if members.iter().any(is_awaited) && self.shared.now < patience {
@@ -568,10 +565,7 @@ impl World {
         let answers =
             |peer: &Linked<Process>| peer.known.arrival.is_some() && peer.link.answers(self.shared.now);
         let is_there = member.id == self.own.id || self.peers.get(member.id).is_some_and(answers);
-        member.command == Command::Waits
-            && member.presence == Presence::There
-            && is_there
-            && !member.is_lost()
+        member.command == Command::Waits && is_there && !member.is_lost()
     }
 
     /// The next world. No plan where the nodes are too few.
@@ -728,7 +722,7 @@ impl World {
         let (waiting, here, absent) = self.count(lead, members);
         let is_suspected = |since: Time| self.shared.now >= since + SUSPECT;
         let suspected = members.iter().filter(|member| !member.is_lost());
-        let suspected = suspected.filter(|member| member.silent().is_some_and(is_suspected));
+        let suspected = suspected.filter(|member| member.missed().is_some_and(is_suspected));
         Reign {
             epoch: self.epoch,
             size: self.shared.config.world,
@@ -833,14 +827,14 @@ impl World {
 /// does one that drains, which is no cause by itself.
 fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
     let cause = |member: &MemberView| {
-        let end = match (member.presence, member.command) {
-            (_, Command::Succeeded) => return None,
-            (_, Command::Leaves) => End::Left,
-            (_, Command::Quits) => End::Unknown,
-            (Presence::Dead, _) => End::Gone,
-            (_, Command::Failed(end)) => end,
-            (_, Command::Waits | Command::Stops) => End::Unknown,
-            (_, Command::Runs | Command::Drains) => return None,
+        let end = match member.command {
+            Command::Succeeded => return None,
+            Command::Leaves => End::Left,
+            Command::Quits => End::Unknown,
+            _ if member.is_dead => End::Gone,
+            Command::Failed(end) => end,
+            Command::Waits | Command::Stops => End::Unknown,
+            Command::Runs | Command::Drains => return None,
         };
         Some(FirstCause { rank: Some(member.rank), end })
     };

@@ -5,6 +5,7 @@
 //! others with shorter segments show which length passes; where none opens, one to the partner's own port
 //! shows whether a firewall blocks ports or the host.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,11 +52,12 @@ type PathKey = (NodeId, SocketAddr);
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
 pub(crate) struct PathProofs {
+    /// The paths that are not proved yet.
     by_partner: BTreeMap<PathKey, PathProof>,
-    /// The partner of each connection that was opened in this round.
+    /// The path of each connection that was opened in this round.
     by_dial: BTreeMap<DialId, PathKey>,
-    proved: usize,
-    /// When to find out what is wrong with the others.
+    pace: Pace,
+    /// When to find out what is wrong with those that are not proved by then.
     explains_at: Time,
 }
 
@@ -77,14 +79,11 @@ impl Pace {
 #[derive(Debug, Clone)]
 struct PathProof {
     partner: Partner,
-    /// The connections that prove the path, of which one is enough; the oldest first.
-    open: Vec<DialId>,
-    /// How many were opened, and when the next is due.
+    /// The connections under way, the oldest first.
+    dials: Vec<(DialId, Purpose)>,
+    /// How many connections that prove the path were opened, and when the next is due.
     count: u32,
     next: Time,
-    /// The connections that explain why the path is not proved.
-    explaining: Vec<(DialId, Probe)>,
-    proved: bool,
     /// The length of the packets that carry a full segment, once a connection has opened.
     opened: Option<u32>,
     /// The longest packet that has arrived on a connection with shorter segments.
@@ -96,12 +95,14 @@ struct PathProof {
     explained: Option<bool>,
 }
 
-/// The purpose of a connection that proves no path.
+/// What a connection shows if it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Probe {
-    /// Whether packets of this length pass.
+enum Purpose {
+    /// The path is proved.
+    Proof,
+    /// Packets of this length pass.
     Length(u32),
-    /// Whether the partner's own port answers.
+    /// The partner's own port answers.
     OwnPort,
 }
 
@@ -110,13 +111,10 @@ impl PathProofs {
     pub(crate) fn start(partners: impl IntoIterator<Item = Partner>, shared: &mut Shared) -> Self {
         let others = partners.into_iter().filter(|partner| partner.id != shared.me());
         let path = |partner: Partner| ((partner.id, partner.path), PathProof::new(partner, shared.now));
-        let mut proofs = Self {
-            by_partner: others.map(path).collect(),
-            by_dial: BTreeMap::new(),
-            proved: 0,
-            explains_at: shared.now + EXPLAIN,
-        };
-        if !proofs.by_partner.is_empty() {
+        let by_partner: BTreeMap<_, _> = others.map(path).collect();
+        let (pace, explains_at) = (Pace::new(by_partner.len()), shared.now + EXPLAIN);
+        let mut proofs = Self { by_partner, by_dial: BTreeMap::new(), pace, explains_at };
+        if !proofs.are_proved() {
             shared.set_after(Timer::ProofFailed, PATIENCE);
         }
         proofs.advance(shared);
@@ -125,7 +123,7 @@ impl PathProofs {
 
     /// Whether all paths are proved.
     pub(crate) fn are_proved(&self) -> bool {
-        self.proved == self.by_partner.len()
+        self.by_partner.is_empty()
     }
 
     /// Opens the connections that are due.
@@ -133,7 +131,6 @@ impl PathProofs {
         if self.are_proved() {
             return;
         }
-        let pace = Pace::new(self.by_partner.len());
         let Self { by_partner, by_dial, .. } = self;
         if shared.now >= self.explains_at {
             self.explains_at = shared.now + EXPLAIN_AGAIN;
@@ -143,9 +140,9 @@ impl PathProofs {
             }
         }
         let (mut next, mut left) = (self.explains_at, BURST);
-        for (&key, path) in by_partner.iter_mut().filter(|(_, path)| !path.proved) {
+        for (&key, path) in by_partner {
             if path.next <= shared.now && left > 0 {
-                by_dial.insert(path.prove(pace, shared), key);
+                by_dial.insert(path.prove(self.pace, shared), key);
                 left -= 1;
             }
             next = next.min(path.next.max(shared.now + PAUSE));
@@ -157,9 +154,10 @@ impl PathProofs {
     pub(crate) fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
         let has_ended = !matches!(news, PathNews::Opened { .. });
         let key = if has_ended { self.by_dial.remove(&dial) } else { self.by_dial.get(&dial).copied() };
-        let Some(path) = key.and_then(|key| self.by_partner.get_mut(&key)) else { return false };
-        if path.hear(dial, news, shared) {
-            self.proved += 1;
+        let path = key.map(|key| self.by_partner.entry(key));
+        let Some(Entry::Occupied(mut path)) = path else { return false };
+        if path.get_mut().hear(dial, news) {
+            path.remove().stop(shared);
         }
         self.are_proved()
     }
@@ -192,7 +190,6 @@ impl PathProofs {
 fn in_order(by_partner: &BTreeMap<PathKey, PathProof>) -> Vec<PathKey> {
     let mut keys: Vec<_> = by_partner
         .iter()
-        .filter(|(_, path)| !path.proved)
         .map(|(&key, PathProof { partner, .. })| (partner.rank, partner.path.port() != partner.own_port, key))
         .collect();
     keys.sort_unstable();
@@ -206,11 +203,9 @@ impl PathProof {
     fn new(partner: Partner, now: Time) -> Self {
         Self {
             partner,
-            open: Vec::new(),
+            dials: Vec::new(),
             count: 0,
             next: now,
-            explaining: Vec::new(),
-            proved: false,
             opened: None,
             passes: 0,
             fault: Fault::Silent,
@@ -224,77 +219,70 @@ impl PathProof {
         self.partner.rank == 0 && self.partner.path.port() == self.partner.own_port
     }
 
+    fn dial(&mut self, to: SocketAddr, purpose: Purpose, shared: &mut Shared) -> DialId {
+        let packet = if let Purpose::Length(length) = purpose { Some(length) } else { None };
+        let dial = shared.dial_path(to, self.partner.id, packet);
+        self.dials.push((dial, purpose));
+        dial
+    }
+
     /// Opens another connection that proves the path. If there are as many as the pace allows, it replaces
     /// the oldest.
     fn prove(&mut self, pace: Pace, shared: &mut Shared) -> DialId {
-        if self.open.len() >= pace.open {
-            shared.hang_up(self.open.remove(0));
+        let mut proofs = (0..self.dials.len()).filter(|&at| self.dials[at].1 == Purpose::Proof);
+        if let Some(oldest) = proofs.next()
+            && 1 + proofs.count() >= pace.open
+        {
+            shared.hang_up(self.dials.remove(oldest).0);
         }
-        let dial = shared.dial_path(self.partner.path, self.partner.id, None);
-        self.open.push(dial);
         self.count += 1;
         // The master of a large world is dialled by all.
         let is_crowded = self.is_to_master() && shared.scale().is_large();
         let least = if is_crowded { shared.scale().dial_interval() } else { Duration::ZERO };
         let pause = if self.count < HASTY { pace.interval } else { REPLACE };
         self.next = shared.now + pause.max(least);
-        dial
+        self.dial(self.partner.path, Purpose::Proof, shared)
     }
 
     /// Opens the connections that show why the path is not proved, each only once, and returns them.
-    fn explain(&mut self, shared: &mut Shared) -> &[(DialId, Probe)] {
+    fn explain(&mut self, shared: &mut Shared) -> &[(DialId, Purpose)] {
         let has_opened = self.opened.is_some();
-        let known = self.explaining.len();
+        let known = self.dials.len();
         if self.explained.replace(has_opened) != Some(has_opened) {
-            let Partner { id, path, own_port, .. } = self.partner;
+            let Partner { path, own_port, .. } = self.partner;
             match self.opened {
                 Some(fails) => {
                     for length in PACKETS.into_iter().filter(|&length| length < fails) {
-                        let dial = shared.dial_path(path, id, Some(length));
-                        self.explaining.push((dial, Probe::Length(length)));
+                        self.dial(path, Purpose::Length(length), shared);
                     }
                 }
                 None if own_port == path.port() => {}
-                None => {
-                    let dial = shared.dial_path((path.ip(), own_port).into(), id, None);
-                    self.explaining.push((dial, Probe::OwnPort));
-                }
+                None => _ = self.dial((path.ip(), own_port).into(), Purpose::OwnPort, shared),
             }
         }
-        &self.explaining[known..]
+        &self.dials[known..]
     }
 
     /// Returns whether the path is proved by it.
-    fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
-        if self.open.contains(&dial) {
-            match news {
-                PathNews::Opened { packet } => self.opened = Some(*packet),
-                PathNews::Arrived => {
-                    self.stop(shared);
-                    self.proved = true;
-                    return true;
-                }
-                PathNews::Failed(fault) => {
-                    self.open.retain(|open| *open != dial);
-                    self.fault = *fault;
-                }
-            }
-            return false;
-        }
-        let at = self.explaining.iter().position(|(open, _)| *open == dial);
-        if let Some(at) = at.filter(|_| !matches!(news, PathNews::Opened { .. })) {
-            match self.explaining.remove(at).1 {
-                _ if *news != PathNews::Arrived => {}
-                Probe::Length(length) => self.passes = self.passes.max(length),
-                Probe::OwnPort => self.own_port_answers = true,
-            }
+    fn hear(&mut self, dial: DialId, news: &PathNews) -> bool {
+        let Some(at) = self.dials.iter().position(|(open, _)| *open == dial) else { return false };
+        let (_, purpose) = match news {
+            PathNews::Opened { .. } => self.dials[at],
+            PathNews::Arrived | PathNews::Failed(_) => self.dials.remove(at),
+        };
+        match (purpose, news) {
+            (Purpose::Proof, PathNews::Opened { packet }) => self.opened = Some(*packet),
+            (Purpose::Proof, PathNews::Arrived) => return true,
+            (Purpose::Proof, PathNews::Failed(fault)) => self.fault = *fault,
+            (Purpose::Length(length), PathNews::Arrived) => self.passes = self.passes.max(length),
+            (Purpose::OwnPort, PathNews::Arrived) => self.own_port_answers = true,
+            (Purpose::Length(_) | Purpose::OwnPort, _) => {}
         }
         false
     }
 
     fn stop(&mut self, shared: &mut Shared) {
-        let explaining = self.explaining.drain(..).map(|(dial, _)| dial);
-        for dial in self.open.drain(..).chain(explaining) {
+        for (dial, _) in self.dials.drain(..) {
             shared.hang_up(dial);
         }
     }

@@ -23,6 +23,8 @@ use crate::wire::{Answer, Part, Refusal, Trouble, UNREADY};
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
 /// networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
+/// How long a round of failed proofs takes.
+const FAILS: Duration = Duration::from_millis(4300);
 /// So many networks and families are tried in that time.
 const TRIED: u64 = 3;
 /// A member that was silent for this long in a round is expelled.
@@ -153,7 +155,7 @@ impl Lead {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         let seated = self.book.seated;
         let is_due = seated >= shared.most() || self.call.is_over();
-        // Members that held up a round have lost their seats, and those that wait may have none yet.
+        // A call that is over may have found fewer since.
         if !may_start || !is_due || seated < shared.config.least() {
             return;
         }
@@ -175,8 +177,11 @@ impl Lead {
     /// can form no world.
     fn plan(&mut self, shared: &mut Shared) -> Planned<(RoundPlan, Formed)> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
-        let persists = shared.now < since + PERSIST || self.has_other_master(shared);
         let spare = unfit::spare(&self.book, shared);
+        // Where nodes can be spared, the last round before this node's time is up is one without them.
+        let has_time = shared.timers.get(Timer::Deadline).is_none_or(|ends| shared.now + FAILS < ends);
+        let persists =
+            (has_time || spare == 0) && (shared.now < since + PERSIST || self.has_other_master(shared));
         if let Some(broken) = self.rounds.broken.settle(persists) {
             let worst = unfit::worst(broken.ends(), shared);
             if !shared.config.tries || worst.len() <= spare {

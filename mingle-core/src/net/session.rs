@@ -336,7 +336,7 @@ mod tests {
                 TaskEvent::Opened { way, conn, peer, frames, .. } => {
                     assert_eq!(peer, self.other);
                     self.frames.insert(conn, frames);
-                    let dial = if let Way::Dialled(dial) = way { Some((dial, None)) } else { None };
+                    let dial = if let Way::Dialled(dial) = way { Some(dial) } else { None };
                     self.session.opened(now, dial, conn);
                 }
                 TaskEvent::DialFailed(_, dial, failed) => {

@@ -64,7 +64,7 @@ impl Node {
         let mut strangers: BTreeMap<Option<IpAddr>, Vec<(Time, NodeId)>> = BTreeMap::new();
         for (&id, peer) in self.shared.links.iter().filter(|(id, _)| is_stranger(id)) {
             let at = peer.link.ends.map(|ends| ends.remote);
-            strangers.entry(at).or_default().push((peer.link.there_since, id));
+            strangers.entry(at).or_default().push((peer.link.since, id));
         }
         if strangers.values().map(Vec::len).sum::<usize>() < most {
             return;

@@ -147,7 +147,7 @@ impl State {
                 let wire = self.wires.get_mut(&conn).unwrap();
                 let (from, dial) = wire.unanswered.take().unwrap();
                 wire.open[from] = true;
-                self.ends[from].opened(self.now, Some((dial, None)), ConnId(conn));
+                self.ends[from].opened(self.now, Some(dial), ConnId(conn));
             }
             Step::Arrives { at, conn } => self.arrives(at, conn)?,
             Step::Breaks { at, conn } => {

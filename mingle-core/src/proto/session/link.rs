@@ -83,27 +83,16 @@ pub(crate) struct PeerLink {
     /// Where the process has answered a dial last, or from where it has dialled first. At another address
     /// another host may refuse: each network has its own 10.0.0.1.
     pub(crate) met: Option<IpAddr>,
-    /// Where the dials under way go.
-    dialled: BTreeMap<DialId, SocketAddr>,
     /// The ends of the last connection that the process has dialled.
     pub(crate) ends: Option<Ends>,
     /// Since the process was heard last.
     refusals: Refusals,
-    /// Since when a connection is open, or was last.
-    pub(crate) there_since: Time,
+    /// Since when the process is there, or since when no connection is open.
+    pub(crate) since: Time,
     /// What was said last of each kind.
     said: BTreeMap<u8, Body>,
     /// When the other end has closed a connection, if none has opened since.
     ended: Option<Time>,
-    /// Whether the process is there: asked since no connection is open.
-    question: Option<Question>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Question {
-    since: Time,
-    /// The other end has closed the last connection, or another less than [`AFTER_RESET`] before.
-    was_closed: bool,
 }
 
 /// The dials that were refused.
@@ -123,8 +112,7 @@ impl PeerLink {
             session: SessionEnd::new(closes, PATIENCE),
             own_number: number,
             addresses,
-            there_since: now,
-            question: Some(Question { since: now, was_closed: false }),
+            since: now,
             ..Self::default()
         }
     }
@@ -154,9 +142,14 @@ impl PeerLink {
     fn first_address(&self) -> usize {
         let fits = |to: &SocketAddr| match self.met {
             Some(met) => met == to.ip(),
-            None => !self.dialled.values().any(|dialled| dialled == to),
+            None => !self.session.dials.values().any(|dialled| *dialled == Some(*to)),
         };
         self.addresses.iter().position(fits).unwrap_or(0)
+    }
+
+    /// Where this dial, which is under way, goes.
+    fn dialled(&self, dial: DialId) -> Option<IpAddr> {
+        self.session.dials.get(&dial).copied().flatten().map(|to| to.ip())
     }
 
     /// Says this state, unless it was said last of its kind.
@@ -181,7 +174,7 @@ impl PeerLink {
         let Some(known) = self.other_number.filter(|known| *known != number) else { return false };
         let is_earlier = known.wrapping_sub(number) <= u64::MAX / 2;
         match (self.is_at_home, self.is_home(way)) {
-            (true, false) => is_earlier || self.question.is_none_or(|question| now < question.since + LOST),
+            (true, false) => is_earlier || self.is_there() || now < self.since + LOST,
             (false, true) => false,
             (true, true) | (false, false) => is_earlier,
         }
@@ -199,35 +192,41 @@ impl PeerLink {
         }
     }
 
+    /// Whether a connection with this number is of another session of the process than the last.
+    pub(super) fn begins_anew(&self, number: u64) -> bool {
+        self.other_number.is_some_and(|known| known != number)
+    }
+
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
     pub(crate) fn opened(&mut self, now: Time, way: Way, conn: ConnId, number: u64) {
-        let is_known = self.other_number.is_none_or(|known| known == number);
+        let is_known = !self.begins_anew(number);
         self.is_at_home = self.is_home(way) || (is_known && self.is_at_home);
         let dial = match way {
-            Way::Dialled(dial) => Some((dial, self.dialled.remove(&dial))),
+            Way::Dialled(dial) => {
+                self.met = self.dialled(dial).or(self.met);
+                Some(dial)
+            }
             Way::Accepted(ends) => {
                 self.ends = Some(ends);
                 self.met = self.met.or(Some(ends.remote));
                 None
             }
         };
-        let to = dial.and_then(|(_, to)| to);
-        self.met = to.map(|to| to.ip()).or(self.met);
         self.next_address = self.first_address();
         if !is_known {
             // A stranger that uses the process's name would close none of them.
             self.session.begin_anew();
         }
         self.other_number = Some(number);
-        if self.session.connections.is_empty() {
-            self.there_since = now;
+        if !self.is_there() {
+            self.since = now;
             if !self.is_at_home && !self.addresses.is_empty() {
                 // It may be behind a router, or have dialled from another interface; or it is a stranger.
                 self.session.dials_beside = true;
             }
         }
-        (self.question, self.ended) = (None, None);
+        self.ended = None;
         self.forget_refusals();
         self.session.opened(now, dial, conn);
         if !is_known {
@@ -238,7 +237,7 @@ impl PeerLink {
     }
 
     pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
-        let is_met = self.dialled.remove(&dial).is_some_and(|to| self.met == Some(to.ip()));
+        let is_met = self.dialled(dial).is_some_and(|to| self.met == Some(to));
         if failed == Failed::Refused {
             self.refusals.count += 1;
             if is_met {
@@ -256,21 +255,20 @@ impl PeerLink {
     /// The process, or a stranger that uses its name, opens a connection to this one. The process may have
     /// closed the port where it was met meanwhile, so that earlier refusals say nothing of it.
     pub(crate) fn asked(&mut self, now: Time) {
-        if self.question.is_some_and(|question| now < question.since + LOST) {
+        if !self.is_there() && now < self.since + LOST {
             self.forget_refusals();
         }
     }
 
     /// An open connection has ended.
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
+        let was_there = self.is_there();
         self.session.closed(now, conn);
         if ending == Ending::Closed {
             self.ended = Some(now);
         }
-        if self.session.connections.is_empty() {
-            // A process that ends resets the connections of which it has not read all, and closes the others.
-            let was_closed = self.ended.is_some_and(|ended| now < ended + AFTER_RESET);
-            self.question.get_or_insert(Question { since: now, was_closed });
+        if was_there && !self.is_there() {
+            self.since = now;
         }
     }
 
@@ -287,16 +285,17 @@ impl PeerLink {
     /// Whether the process has closed its last connection itself, or another just before, and has not come
     /// back.
     pub(crate) fn has_left(&self) -> bool {
-        self.question.is_some_and(|question| question.was_closed)
+        // A process that ends resets the connections of which it has not read all, and closes the others.
+        !self.is_there() && self.ended.is_some_and(|ended| self.since < ended + AFTER_RESET)
     }
 
     pub(crate) fn presence(&self, now: Time) -> Presence {
-        match self.question {
-            None => Presence::There,
-            Some(Question { since, was_closed }) => {
-                let is_death = self.refusals.again && (was_closed || now >= since + AFTER_RESET);
-                if is_death { Presence::Dead } else { Presence::Silent(since) }
-            }
+        if self.is_there() {
+            Presence::There
+        } else if self.refusals.again && (self.has_left() || now >= self.since + AFTER_RESET) {
+            Presence::Dead
+        } else {
+            Presence::Silent(self.since)
         }
     }
 
@@ -307,7 +306,7 @@ impl PeerLink {
     }
 
     pub(crate) fn is_there(&self) -> bool {
-        self.question.is_none()
+        !self.session.connections.is_empty()
     }
 
     /// Whether no connection is open, and the host has refused as often as it has addresses.
@@ -328,7 +327,7 @@ impl PeerLink {
 
     /// Since when the other process owes an acknowledgement.
     pub(crate) fn owes_since(&self) -> Option<Time> {
-        self.session.waiting.iter().map(|frame| frame.since.max(self.there_since)).min()
+        self.session.waiting.iter().map(|frame| frame.since.max(self.since)).min()
     }
 
     /// When the process is lost, if it stays as it is, to what waits for so long for a process that is silent
@@ -359,10 +358,8 @@ impl PeerLink {
 
     pub(crate) fn forgive(&mut self, stopped: Duration) {
         self.session.forgive(stopped);
-        self.there_since += stopped;
-        if let Some(question) = &mut self.question {
-            question.since += stopped;
-        }
+        self.since += stopped;
+        self.ended = self.ended.map(|ended| ended + stopped);
     }
 
     /// What is to be done, and for a dial where to.
@@ -370,7 +367,7 @@ impl PeerLink {
         let output = self.session.poll_output()?;
         let SessionOutput::Dial(dial) = output else { return Some((output, None)) };
         let to = self.addresses.get(self.next_address).copied();
-        self.dialled.extend(to.map(|to| (dial, to)));
+        self.session.dials.insert(dial, to);
         if self.met.is_none() {
             // The dials to all addresses race (RFC 8305).
             self.turn();
@@ -411,7 +408,7 @@ mod tests {
 
     fn refuse_at(link: &mut PeerLink, to: SocketAddr, ms: u64) -> Presence {
         let now = Time::from_millis(ms);
-        link.dialled.insert(DialId(0), to);
+        link.session.dials.insert(DialId(0), Some(to));
         link.dial_failed(now, DialId(0), Failed::Refused);
         link.presence(now)
     }

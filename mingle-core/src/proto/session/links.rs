@@ -120,6 +120,10 @@ impl<P: Default> PeerLinks<P> {
             }
             return self.refuse(conn);
         }
+        if self.get(id).is_some_and(|peer| peer.link.begins_anew(number)) {
+            // How its earlier connections end, which are yet to be closed here, says nothing of the process.
+            self.connections.retain(|_, of| *of != id);
+        }
         self.connections.insert(conn, id);
         self.with(id, |link| link.opened(now, way, conn, number));
     }
@@ -312,6 +316,22 @@ mod tests {
             links.forget(Time::ZERO, process);
             assert_eq!(links.number_for(process), next, "a late dial would count for the next session");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_connection_of_an_earlier_session_says_nothing_of_a_process_that_has_begun_anew() {
+        let (mut links, process) = (PeerLinks::new(id(0), 7), id(1));
+        let way =
+            Way::Accepted(crate::proto::Ends { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() });
+        links.add(Time::ZERO, process, Vec::new(), ());
+        for (conn, number) in [(1, 5), (2, 6)] {
+            links.opened(Time::ZERO, process, way, ConnId(conn), number);
+        }
+        // The driver hears that before it closes the connection.
+        links.closed(Time::ZERO, ConnId(1), Ending::Closed);
+        links.closed(Time::from_millis(500), ConnId(2), Ending::Broken);
+        let link = &links.get(process).unwrap().link;
+        assert!(!link.is_there() && !link.has_left());
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod links;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -84,8 +84,8 @@ pub(crate) struct SessionEnd {
     read: u64,
     /// In the order in which they opened.
     connections: Vec<Connection>,
-    /// The dials under way.
-    dials: BTreeSet<DialId>,
+    /// The dials under way, and where each goes, if that is known.
+    dials: BTreeMap<DialId, Option<SocketAddr>>,
     /// The last dial, and when it began.
     last_dial: Option<(DialId, Time)>,
     /// The next dial waits for no former one, of which none could reach the other process.
@@ -171,14 +171,12 @@ impl SessionEnd {
         self.unwritten = Some(now);
     }
 
-    /// A connection is open and both hellos have been read, whoever dialled it: this process by this dial, to
-    /// this address, or else the other one.
-    pub(crate) fn opened(&mut self, now: Time, dial: Option<(DialId, Option<SocketAddr>)>, conn: ConnId) {
-        let (dial, to) = dial.unzip();
-        self.dials.retain(|own| Some(*own) != dial);
+    /// A connection is open and both hellos have been read, whoever dialled it: this process by this dial, or
+    /// else the other one.
+    pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
         self.connections.push(Connection {
             conn,
-            to: to.flatten(),
+            to: dial.and_then(|dial| self.dials.remove(&dial)).flatten(),
             carries: None,
             written: now,
             heard: now,
@@ -299,7 +297,7 @@ impl SessionEnd {
             self.last_dial = Some((dial, now));
             (self.dials_at_once, self.dials_beside) = (false, false);
             self.attempts += 1;
-            self.dials.insert(dial);
+            self.dials.insert(dial, None);
             self.outputs.push_back(SessionOutput::Dial(dial));
         }
         let silent: Vec<ConnId> = self

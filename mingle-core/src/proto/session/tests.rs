@@ -1,7 +1,7 @@
 //! Two ends of a session on a network that loses packets, under kernels that repeat them: what it costs, and
 //! how long it takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -215,7 +215,7 @@ impl Pair {
                     self.arrive(self.now + GIVEN_UP, end, Arrival::Refused(dial));
                 } else {
                     connection.open[end] = true;
-                    self.with(end, |session, now| session.opened(now, Some((dial, None)), ConnId(conn)));
+                    self.with(end, |session, now| session.opened(now, Some(dial), ConnId(conn)));
                 }
             }
             Arrival::Refused(dial) => self.with(end, |session, now| session.dial_failed(now, dial)),

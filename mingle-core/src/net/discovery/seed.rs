@@ -1,7 +1,7 @@
 //! The text that names a host where another node may be, or several.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The most brackets in a name after the first.
@@ -105,20 +105,11 @@ impl FromStr for Seed {
             return Self { host: address.to_string(), port: None }.checked();
         }
         let invalid = || InvalidSeed::Host(text.to_owned());
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (host, rest) = rest.split_once(']').ok_or_else(invalid)?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| invalid())?;
-                let port = rest.strip_prefix(':');
-                if port.is_none() && !rest.is_empty() {
-                    return Err(invalid());
-                }
-                (host, port)
-            }
-            None => match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            },
+        let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, port) = match bracketed {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(invalid)?)),
+            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
         let port = port.map(|port| match port.parse() {
             Ok(number @ 1..) => Ok(number),
@@ -126,9 +117,10 @@ impl FromStr for Seed {
         });
         // RFC 1123, 2.1, and the underscore that Kubernetes and Docker Compose allow.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        // Digits and dots that are no address are a mistake, not a name.
+        // Brackets are for IPv6. Digits and dots that are no address are a mistake, not a name.
+        let is_ipv6 = host.parse::<Ipv6Addr>().is_ok();
         let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.') && host.parse::<IpAddr>().is_err();
-        if host.is_empty() || host.len() > 253 || numeric || !host.chars().all(plain) {
+        if host.len() > 253 || numeric || !host.chars().all(plain) || bracketed.is_some() != is_ipv6 {
             return Err(invalid());
         }
         Self { host: host.to_owned(), port: port.transpose()? }.checked()

@@ -20,7 +20,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use tokio::sync::oneshot;
@@ -127,9 +127,24 @@ impl SeedDir {
         opened.map_err(failed)
     }
 
-    /// Creates this node's file, or renews its time.
+    /// Writes this node's file. If it is there, these are the same bytes again, which gives the file the
+    /// server's current time and changes nothing for readers.
     fn write(&mut self) -> io::Result<()> {
-        if self.written.is_some() { self.touch() } else { self.create() }?;
+        // Not through a link that has replaced the file, and not into a pipe, whose opening would block.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let own = File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
+        match own {
+            Ok(mut own) => own.write_all(self.text.as_bytes()).and_then(|()| own.sync_all()),
+            // It is written for the first time, or another node has removed it, since this process was
+            // stopped for long; or it is a link or a pipe. Replace it.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) =>
+            {
+                self.create()
+            }
+            Err(error) => Err(error),
+        }?;
         self.written = Some(clock());
         Ok(())
     }
@@ -144,26 +159,6 @@ impl SeedDir {
         // A server that is full may say so only now.
         file.sync_all()?;
         fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
-    }
-
-    /// Writes the same bytes again, which gives the file the server's current time and changes nothing for
-    /// readers.
-    fn touch(&self) -> io::Result<()> {
-        // Not through a link that has replaced the file, and not into a pipe, whose opening would block.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let own = File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
-        match own {
-            Ok(mut own) => own.write_all(self.text.as_bytes()).and_then(|()| own.sync_all()),
-            // Another node has removed the file, since this process was stopped for long; or it is a link or
-            // a pipe. Replace it.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    || matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) =>
-            {
-                self.create()
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Renews this node's file, and reads the others if `reads` is set, however long that takes. Returns the
@@ -204,27 +199,26 @@ impl SeedDir {
 
     /// Reads the other nodes' files.
     fn read(&mut self) {
-        let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
+        let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified()).ok();
         let failed = |error: &io::Error| tracing::debug!(%error, "reading the seed folder");
         let Ok(entries) = fs::read_dir(&self.folder).inspect_err(failed) else { return };
         let mut seen = BTreeMap::new();
         for entry in entries.flatten().take(FILES) {
             let Ok(name) = entry.file_name().into_string() else { continue };
-            let is_draft = name.strip_prefix('.').is_some_and(|name| name.starts_with(&self.prefix));
-            if !(is_draft || name.starts_with(&self.prefix)) || name == self.own {
+            let draft = name.strip_prefix('.');
+            if !draft.unwrap_or(&name).starts_with(&self.prefix) || name == self.own {
                 continue;
             }
             // Not a link, and not a pipe, whose opening would block.
-            let Ok(metadata) = entry.metadata() else { continue };
-            if !metadata.is_file() {
-                continue;
-            }
-            if is_stale(&metadata, now.as_ref().ok()) {
+            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file);
+            let Some(metadata) = metadata else { continue };
+            let age = now.and_then(|now| now.duration_since(metadata.modified().ok()?).ok());
+            if age.is_some_and(|age| age > STALE) {
                 tracing::debug!(name, "removing the file of a node that is gone");
                 let _ = fs::remove_file(entry.path());
                 continue;
             }
-            if is_draft {
+            if draft.is_some() {
                 continue;
             }
             let key = (name, metadata.ino());
@@ -235,11 +229,6 @@ impl SeedDir {
         }
         self.known = seen;
     }
-}
-
-fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
-    let (Some(now), Ok(modified)) = (now, metadata.modified()) else { return false };
-    now.duration_since(modified).is_ok_and(|age| age > STALE)
 }
 
 /// The addresses in a file; none if it is not a seed file, or incomplete.
@@ -344,19 +333,19 @@ pub(crate) mod tests {
     #[test]
     fn a_link_or_a_pipe_in_place_of_a_nodes_file_is_replaced_and_not_followed() {
         let folder = Folder::new("link");
-        let (a, _own) = folder.open(1);
+        let (mut a, _own) = folder.open(1);
         let precious = folder.0.join("precious");
         fs::write(&precious, "precious").unwrap();
         fs::remove_file(folder.0.join(&a.own)).unwrap();
         symlink(&precious, folder.0.join(&a.own)).unwrap();
         symlink(&precious, folder.0.join(format!(".{}", a.own))).unwrap();
         let own = folder.0.join(&a.own);
-        a.touch().unwrap();
+        a.write().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert!(fs::symlink_metadata(&own).unwrap().is_file());
         fs::remove_file(&own).unwrap();
         assert!(Command::new("mkfifo").arg(&own).status().unwrap().success());
-        a.touch().unwrap();
+        a.write().unwrap();
         assert!(fs::symlink_metadata(&own).unwrap().is_file());
     }
 

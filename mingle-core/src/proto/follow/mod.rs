@@ -13,7 +13,7 @@ use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{NodeId, Roster};
-use crate::wire::{Announce, Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
+use crate::wire::{Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -63,11 +63,11 @@ pub(crate) enum GaveUp {
 }
 
 impl Follow {
-    /// Starts to join the candidate, which was heard from `source`.
-    pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
+    /// Starts to join the candidate.
+    pub(crate) fn start(shared: &mut Shared, leader: Introduction) -> Self {
         let first = shared.scale().first_repeat();
         let mut follow = Self {
-            leader: Introduction { candidate: candidate.clone(), source },
+            leader,
             joined: false,
             heard: None,
             asks: 0,
@@ -79,10 +79,10 @@ impl Follow {
             voided: 0,
             roster: None,
         };
-        let leader = candidate.id;
+        let leader = follow.leader_id();
         // It may have joined this node before.
         shared.links.forget(shared.now, leader);
-        let mut first = shared.dialled(&candidate.endpoints);
+        let mut first = shared.dialled(&follow.leader.candidate.endpoints);
         // Its answer starts the dials to the others, and in a large world all.
         first.truncate(usize::from(!shared.scale().is_large()));
         shared.links.add(shared.now, leader, first, ());
@@ -200,18 +200,12 @@ impl Follow {
         is_lost && !self.is_bound(shared)
     }
 
-    pub(crate) fn on_announce(
-        &mut self,
-        announce: &Announce,
-        source: SocketAddr,
-        multicast: bool,
-        shared: &mut Shared,
-    ) {
+    pub(crate) fn on_announce(&mut self, heard: &Introduction, multicast: bool, shared: &mut Shared) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
-        let source = if multicast && self.has_answered() { self.leader.source } else { source };
+        let source = if multicast && self.has_answered() { self.leader.source } else { heard.source };
         // An announce that was overtaken knows of fewer.
-        let members = announce.candidate.members.max(self.leader.candidate.members);
-        let candidate = Candidate { members, ..announce.candidate.clone() };
+        let members = heard.candidate.members.max(self.leader.candidate.members);
+        let candidate = Candidate { members, ..heard.candidate.clone() };
         self.leader = Introduction { candidate, source };
         if multicast {
             self.relays.reset();

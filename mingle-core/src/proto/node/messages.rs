@@ -11,7 +11,7 @@ use crate::proto::seek::Learned;
 use crate::proto::session::Linked;
 use crate::proto::shared::Recipient;
 use crate::wire::world::Contact;
-use crate::wire::{Announce, Candidate, Message, Running, Solicit, Trouble};
+use crate::wire::{Announce, Candidate, Introduction, Message, Running, Solicit, Trouble};
 
 /// How long a node that is to wait elsewhere stays until its members have read why.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl Node {
         }
         match message {
             Message::Announce(announce) if announce.candidate.id == from => {
-                self.on_announce(&announce, source, recipient);
+                self.on_announce(announce, source, recipient);
             }
             Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
             Message::Hint(to) => {
@@ -39,7 +39,7 @@ impl Node {
                 }
                 // Somebody hears that it leads.
                 self.memory.hear(to.candidate.id, self.shared.now);
-                self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
+                self.on_candidate(&to, Learned::ByAnother);
                 self.hear_apart(&to.candidate);
             }
             Message::Running(running) => self.on_running(source, &running),
@@ -101,20 +101,22 @@ impl Node {
         differs
     }
 
-    fn on_announce(&mut self, announce: &Announce, source: SocketAddr, recipient: Recipient) {
-        let candidate = &announce.candidate;
+    fn on_announce(&mut self, announce: Announce, source: SocketAddr, recipient: Recipient) {
+        let Announce { candidate, count, user } = announce;
+        let heard = Introduction { candidate, source };
+        let candidate = &heard.candidate;
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, source, rank);
         self.hear_at(&candidate.host, candidate.id, source, &candidate.endpoints);
         self.memory.candidate = true;
-        let fits = self.hear_wish(&candidate.host, source, candidate.world, &announce.user);
+        let fits = self.hear_wish(&candidate.host, source, candidate.world, &user);
         if recipient == Recipient::This {
             self.seek.blocklist.answered(candidate.id);
         }
         if let Some(follow) = self.follow.as_mut().filter(|follow| follow.leader_id() == candidate.id) {
-            follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
+            follow.on_announce(&heard, recipient != Recipient::This, &mut self.shared);
             if follow.joined {
-                self.memory.named(&announce.count.newest);
+                self.memory.named(&count.newest);
             }
             self.memory.together(candidate.id);
             self.note_most(false);
@@ -127,7 +129,7 @@ impl Node {
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
         // Whom its leader does not seat a member need not introduce, nor is a round void for such a node.
         if fits || !(self.follow.as_ref().is_some_and(|follow| follow.joined) || self.lead.is_proving()) {
-            self.on_candidate(candidate, source, learned);
+            self.on_candidate(&heard, learned);
         }
     }
 
@@ -221,7 +223,8 @@ impl Node {
     }
 
     /// A candidate is known: this node follows it, or introduces it and its own leader to each other.
-    fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
+    fn on_candidate(&mut self, heard: &Introduction, learned: Learned) {
+        let candidate = &heard.candidate;
         let has_formed = self.follow.is_none() && self.lead.has_committed();
         let is_over = has_formed || self.seek.stands_aside(self.shared.now);
         if candidate.id == self.shared.me() || is_over || self.is_twin(candidate) {
@@ -237,12 +240,12 @@ impl Node {
         }
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         let follows = match &self.follow {
-            Some(follow) => seek.changes_leader(candidate, source, learned, follow, shared),
-            None if seek.may_lead(shared) => seek.yields_to(candidate, source, learned, &self.lead, shared),
+            Some(follow) => seek.changes_leader(heard, learned, follow, shared),
+            None if seek.may_lead(shared) => seek.yields_to(heard, learned, &self.lead, shared),
             None => !seek.blocklist.contains(candidate.id, shared.now),
         };
         if follows {
-            self.follow(candidate, source);
+            self.follow(heard);
         }
     }
 

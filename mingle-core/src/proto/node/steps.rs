@@ -1,7 +1,5 @@
 //! The steps that concern several parts of a node: to follow a candidate, to leave it, to step down.
 
-use std::net::SocketAddr;
-
 use super::Node;
 use super::memory::NotJoined;
 use crate::model::Misfit;
@@ -37,8 +35,8 @@ impl Node {
         } else if self.seek.stood_aside() {
             self.seek.start(&mut self.shared);
         } else if !self.lead.has_committed() {
-            if let Some((best, source)) = self.seek.take_best(&self.lead, &self.shared) {
-                return self.follow(&best, source);
+            if let Some(best) = self.seek.take_best(&self.lead, &self.shared) {
+                return self.follow(&best);
             }
             if !self.seek.announced {
                 self.lead.begin_call(&mut self.shared);
@@ -48,17 +46,17 @@ impl Node {
     }
 
     /// Follows a candidate: stops looking for others, and freezes the book.
-    pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
-        tracing::debug!(id = %candidate.id, host = %candidate.host, %source, "joining");
+    pub(super) fn follow(&mut self, to: &Introduction) {
+        tracing::debug!(id = %to.candidate.id, host = %to.candidate.host, source = %to.source, "joining");
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
         self.lead.freeze(&mut self.shared);
-        if self.lead.knows(candidate.id) {
+        if self.lead.knows(to.candidate.id) {
             // It has left this node to lead, and the end of its session is on its way.
-            self.lead.remove(candidate.id, &mut self.shared);
+            self.lead.remove(to.candidate.id, &mut self.shared);
         }
-        self.follow = Some(Follow::start(&mut self.shared, candidate, source));
+        self.follow = Some(Follow::start(&mut self.shared, to.clone()));
     }
 
     /// Whether a candidate is said to be where this node is. If it is said for long, another host has the
@@ -131,7 +129,7 @@ impl Node {
     pub(super) fn on_redirect(&mut self, to: Introduction) {
         let Some(follow) = &self.follow else { return };
         if self.seek.obeys_redirect(&to, follow, &self.shared) && !self.is_twin(&to.candidate) {
-            self.follow(&to.candidate, to.source);
+            self.follow(&to);
         } else {
             self.on_refusal(Refusal::Redirect(to));
         }

@@ -1,7 +1,5 @@
 //! Which candidate a node follows: it compares each that it hears of with itself or with its leader.
 
-use std::net::SocketAddr;
-
 use rand::RngExt;
 
 use super::{Learned, Seek, is_better};
@@ -9,7 +7,7 @@ use crate::proto::follow::Follow;
 use crate::proto::lead::Lead;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::wire::{Candidate, Introduction, Message};
+use crate::wire::{Introduction, Message};
 
 /// Of all members about so many a second tell the better of two leaders of the worse: enough that it hardly
 /// hears nothing for 4 s, which would look like the end of the other.
@@ -27,22 +25,22 @@ impl Seek {
     /// A node does not yield before that time. Half of all nodes start before the first one announces itself:
     /// if each of them announced itself at once, or answered, one announce would cause thousands. And a node
     /// that joins the first candidate joins several in turn.
-    pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
+    pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<Introduction> {
         // Others may have joined meanwhile.
-        let (best, source) = self.best.take().filter(|_| !(lead.is_decided() || lead.overdue))?;
-        is_better(&best, &lead.candidate(shared)).then_some((best, source))
+        let best = self.best.take().filter(|_| !(lead.is_decided() || lead.overdue))?;
+        is_better(&best.candidate, &lead.candidate(shared)).then_some(best)
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best
     /// one that it has heard, once every candidate that started at about the same time had its chance to
     /// announce itself. If it followed the first one, it would change its leader each time a better one
     /// appears. And the leader would rarely become the master, which costs each node a second connection.
-    fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
+    fn remember(&mut self, heard: &Introduction, shared: &mut Shared) {
         match &mut self.best {
-            Some((best, _)) if !is_better(candidate, best) => {}
-            Some(best) => *best = (candidate.clone(), source),
+            Some(best) if !is_better(&heard.candidate, &best.candidate) => {}
+            Some(best) => best.clone_from(heard),
             None => {
-                self.best = Some((candidate.clone(), source));
+                self.best = Some(heard.clone());
                 // Spread over time, or all would join in one moment.
                 let longest = shared.scale().listening();
                 let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
@@ -55,12 +53,12 @@ impl Seek {
     /// A candidate is known to a node that leads. Returns whether to follow it now.
     pub(crate) fn yields_to(
         &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
+        heard: &Introduction,
         learned: Learned,
         lead: &Lead,
         shared: &mut Shared,
     ) -> bool {
+        let candidate = &heard.candidate;
         if is_better(candidate, &lead.candidate(shared)) {
             // A round is void for a candidate that this node can join, as far as it knows.
             let holds = lead.is_proving() && (lead.overdue || self.blocklist.knows(candidate.id));
@@ -72,14 +70,14 @@ impl Seek {
             // then comes before all candidates with a lower address.
             let is_early = shared.now < self.listening && shared.scale().is_large();
             if is_fresh && (is_early || self.only_listens(shared)) {
-                self.remember(candidate, source, shared);
+                self.remember(heard, shared);
                 return false;
             }
             return true;
         }
         if !self.only_listens(shared) {
             // The candidate need not wait for the next announce to learn of a better one.
-            shared.send(source, candidate.id, &lead.announce(shared));
+            shared.send(heard.source, candidate.id, &lead.announce(shared));
             if !self.announced {
                 self.announce(lead, shared);
             } else if learned == Learned::ByItself {
@@ -95,33 +93,31 @@ impl Seek {
     /// the worse is to follow the better, and if it cannot, both are to know.
     pub(crate) fn changes_leader(
         &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
+        heard: &Introduction,
         learned: Learned,
         follow: &Follow,
         shared: &mut Shared,
     ) -> bool {
-        if follow.leader_id() == candidate.id || follow.in_round() {
+        if follow.leader_id() == heard.candidate.id || follow.in_round() {
             return false;
         }
-        let is_better = is_better(candidate, &follow.leader.candidate);
+        let is_better = is_better(&heard.candidate, &follow.leader.candidate);
         if !follow.joined {
-            return is_better && !self.blocklist.contains(candidate.id, shared.now);
+            return is_better && !self.blocklist.contains(heard.candidate.id, shared.now);
         }
         // The leader hears other nodes' hints as well, except the answers of this node's seeds.
         let is_known = learned == Learned::ByAnother && shared.seeds.is_empty();
-        if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
+        if is_known || !self.rivals.is_unaware(heard.candidate.id, learned, shared.now) {
             return false;
         }
         // The better only has to know; of many members some tell it.
         let members = follow.progress.as_ref().map_or(1, |progress| progress.joined.max(1));
         let tells_better = shared.rng.random_range(0..members) < TELL_BETTER;
         if is_better || tells_better {
-            let other = Introduction { candidate: candidate.clone(), source };
-            shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(other));
+            shared.send(follow.leader.source, follow.leader_id(), &Message::Hint(heard.clone()));
         }
         if !is_better || tells_better {
-            shared.send(source, candidate.id, &Message::Hint(follow.leader.clone()));
+            shared.send(heard.source, heard.candidate.id, &Message::Hint(follow.leader.clone()));
         }
         false
     }

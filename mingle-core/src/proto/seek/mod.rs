@@ -9,7 +9,6 @@ mod rivals;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::RngExt;
@@ -21,7 +20,7 @@ use super::report::Event;
 use super::scale::FIRST_REPEAT;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::wire::{Candidate, Message};
+use crate::wire::{Introduction, Message};
 use blocklist::Blocklist;
 use election::is_better;
 use rivals::Rivals;
@@ -51,8 +50,8 @@ pub(crate) struct Seek {
     called: Option<Time>,
     /// Until when this node only listens, and so do others that started with it.
     listening: Time,
-    /// The best candidate that has announced itself while this node only listens, and its source address.
-    best: Option<(Candidate, SocketAddr)>,
+    /// The best candidate that has announced itself while this node only listens.
+    best: Option<Introduction>,
     /// Until when this node leaves leading to others.
     leads_from: Time,
     pub(crate) blocklist: Blocklist,

@@ -55,7 +55,8 @@ impl World {
     /// A process says that another part of the job has this generation and this leader.
     fn hear_of_others(&mut self, generation: u32, leader: NodeId, from: SocketAddr) {
         if self.gives_way_to(generation, leader) {
-            (self.is_dirty, self.proving, self.answer) = (true, None, None);
+            self.is_dirty = true;
+            self.end_round();
             self.lead.iter_mut().for_each(WorldLead::give_way);
             self.actions.push_back(Action::Report(WorldChange::Lost));
         } else if self.leads_commands()

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::{FAREWELL, LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
 use crate::proto::lead::{Applicant, Planned, plan_round};
-use crate::proto::scale::Scale;
 use crate::proto::session::Linked;
 use crate::wire::world::{
     ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
@@ -89,7 +88,6 @@ pub(super) struct WorldLead {
     counted: Time,
     /// The plan that observers were told last.
     shown: Option<(RoundId, Body)>,
-    next: Option<Time>,
 }
 
 /// A member as the leader sees it.
@@ -193,12 +191,6 @@ impl WorldLead {
         }
         out
     }
-
-    fn wake(&mut self, now: Time, at: Time) {
-        if at > now {
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
-        }
-    }
 }
 
 impl World {
@@ -241,14 +233,9 @@ impl World {
         }
     }
 
-    pub(super) fn next_of_lead(&self) -> Option<Time> {
-        self.lead.as_ref()?.next
-    }
-
     /// Decides what is to be decided, and brings `reign` in line with it.
     pub(super) fn decide(&mut self) {
         let Some(mut lead) = self.lead.take() else { return };
-        lead.next = None;
         let members = self.members(&lead);
         self.link_to_absent(&members, &mut lead);
         let has_most = Self::has_most(&members);
@@ -329,7 +316,7 @@ impl World {
         };
         let absent: Vec<u32> = members.iter().filter(is_absent).map(|member| member.rank).collect();
         if !absent.is_empty() && self.shared.now < due {
-            lead.wake(self.shared.now, due);
+            self.wake(due);
             return;
         }
         for rank in absent {
@@ -360,7 +347,7 @@ impl World {
             let gone = self.gone_at(since);
             let ask = gone.saturating_sub(ANSWERS);
             for at in [since + SUSPECT, ask, gone] {
-                lead.wake(self.shared.now, at);
+                self.wake(at);
             }
             is_due |= self.shared.now >= ask;
         }
@@ -374,7 +361,7 @@ impl World {
             }
         }
         let asked = lead.asked.unwrap_or(self.shared.now);
-        lead.wake(self.shared.now, asked + ASK_AGAIN);
+        self.wake(asked + ASK_AGAIN);
         if asked == self.shared.now || !self.most_answer(members) {
             return;
         }
@@ -406,11 +393,9 @@ impl World {
         });
         lead.master_first.take_if(|until| knows || self.shared.now >= *until);
         if let Some(until) = lead.master_first {
-            lead.wake(self.shared.now, until);
-        } else if std::mem::take(&mut lead.enters)
-            && let Some(plan) = self.plan.clone()
-        {
-            self.enter(plan);
+            self.wake(until);
+        } else if std::mem::take(&mut lead.enters) {
+            self.enter();
         }
         if let Some(cause) = first_cause(members) {
             return Some(self.over(cause, lead));
@@ -419,8 +404,7 @@ impl World {
             self.farewell = Some(self.shared.now + FAREWELL);
             return Some(Phase::Released);
         }
-        let room =
-            usize::try_from(self.shared.config.world.max().get()).unwrap_or(usize::MAX) > members.len();
+        let room = usize::try_from(self.shared.most()).unwrap_or(usize::MAX) > members.len();
         if self.shared.config.grow_after.is_some() && room {
             let since = |spare: &NodeId| self.peers.get(*spare).map_or(lead.begun, |peer| peer.known.since);
             // No world ends for a node that may have a broken path again.
@@ -432,7 +416,7 @@ impl World {
             if self.shared.now >= due {
                 return Some(self.over(FirstCause { rank: self.reign.rank, end: End::Grows }, lead));
             }
-            lead.wake(self.shared.now, due);
+            self.wake(due);
         }
         None
     }
@@ -440,7 +424,7 @@ impl World {
     fn over(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Phase {
         if std::mem::take(&mut lead.enters) {
             // This node's command has not begun, and does not in this world.
-            self.answer = None;
+            self.end_round();
         }
         self.end_world(cause);
         Phase::Over(cause)
@@ -484,11 +468,11 @@ impl World {
             _ => true,
         };
         if members.iter().any(is_awaited) && self.shared.now < patience {
-            lead.wake(self.shared.now, patience);
+            self.wake(patience);
             return None;
         }
         if self.shared.now < lead.again {
-            lead.wake(self.shared.now, lead.again);
+            self.wake(lead.again);
             return None;
         }
         // What kept an earlier plan from forming may be over; a broken path may be so for want of a proof.
@@ -498,7 +482,7 @@ impl World {
             Err(Some(unfit)) => {
                 lead.trouble = Some(unfit.refusal);
                 lead.learn(self.shared.now, unfit.nodes.into_iter().map(|id| (id, id)).collect());
-                lead.wake(self.shared.now, lead.again);
+                self.wake(lead.again);
                 return None;
             }
             Err(None) => return None,
@@ -508,7 +492,8 @@ impl World {
                 peer.known.was_planned = true;
             }
         }
-        (self.proving, lead.failing) = (None, None);
+        lead.failing = None;
+        self.end_round();
         self.prove(plan.clone());
         let body = WorldSaid::Plan(plan.clone()).encode();
         lead.plan = Some((Arc::new(plan), body));
@@ -528,8 +513,7 @@ impl World {
             *due = next;
             self.ask_all();
         }
-        let due = *due;
-        lead.wake(self.shared.now, due);
+        self.wake(*due);
     }
 
     /// The nodes that wait for a seat and are no members, in the order in which they came.
@@ -553,7 +537,7 @@ impl World {
     /// which they get one: a given rank can be taken, and else goes to no other node.
     fn seatable(&self, spares: &[NodeId], taken: impl Iterator<Item = u32>) -> Vec<NodeId> {
         let mut ranks: BTreeSet<u32> = taken.collect();
-        let most = self.shared.config.world.max().get();
+        let most = self.shared.most();
         let given = |id: &NodeId| self.arrival_of(*id).and_then(|arrival| arrival.node.rank);
         let mut is_free = |rank: Rank| rank.get() < most && ranks.insert(rank.get());
         let spares = spares.iter().copied().filter(|id| given(id).is_none_or(&mut is_free));
@@ -627,7 +611,7 @@ impl World {
     fn decide_round(&mut self, cause: FirstCause, lead: &mut WorldLead) -> Option<Phase> {
         let (plan, _) = &lead.plan.clone()?;
         let (mut all_ready, mut have_answered) = (true, true);
-        lead.wake(self.shared.now, (lead.since + ROUND).min(self.shared.now + LOOKS));
+        self.wake((lead.since + ROUND).min(self.shared.now + LOOKS));
         let is_late = self.shared.now >= lead.since + ROUND;
         let mut is_void = is_late || self.has_left();
         let mut fails = false;
@@ -649,20 +633,20 @@ impl World {
                 matches!(status.command, Command::Leaves | Command::Quits) || status.epoch >= plan.epoch
             });
             if let Some(until) = peer.link.lost_at(self.shared.now, LOST) {
-                lead.wake(self.shared.now, until);
+                self.wake(until);
                 is_void |= self.shared.now >= until;
             }
         }
         if fails {
             let until = *lead.failing.get_or_insert(self.shared.now + MORE_FAILURES);
-            lead.wake(self.shared.now, until);
+            self.wake(until);
             is_void |= have_answered || self.shared.now >= until;
         }
         if is_void {
             let (mut broken, path) = self.broken_in(plan, is_late);
             let trouble = path.map(|path| Refusal::PathsBroken([path].into_iter().collect(), 0));
             lead.trouble = trouble.or(lead.trouble.take());
-            (self.proving, self.answer) = (None, None);
+            self.end_round();
             // A round that is void because a node of it has left needs no pause.
             if fails {
                 lead.failed += 1;
@@ -681,8 +665,9 @@ impl World {
 
     /// What a node of a round has said of its paths.
     fn answer_of(&self, id: NodeId, round: RoundId) -> Option<&RoundAnswer> {
+        let own = || self.round.as_ref()?.answer.as_ref();
         let said = || self.peers.get(id)?.known.status.as_ref()?.answer.as_ref();
-        let answer = if id == self.own.id { self.answer.as_ref() } else { said() };
+        let answer = if id == self.own.id { own() } else { said() };
         answer.filter(|answer| answer.round == round)
     }
 
@@ -708,7 +693,7 @@ impl World {
     fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Phase {
         (self.reign.term, lead.begun) = (0, self.shared.now);
         lead.enters = plan.rank_of(self.own.id).is_some();
-        (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(Arc::clone(plan)), None, None);
+        (self.epoch, self.plan, self.over) = (plan.epoch, Some(Arc::clone(plan)), None);
         self.forget_former();
         (lead.failed, lead.ways, lead.trouble) = (0, 0, None);
         (lead.asks_others, lead.back) = (None, None);
@@ -718,9 +703,9 @@ impl World {
         Phase::Runs
     }
 
-    fn decided(&self, lead: &mut WorldLead, members: &[MemberView], has_most: bool) -> Reign {
-        let plan = self.plan.as_ref();
+    fn decided(&mut self, lead: &mut WorldLead, members: &[MemberView], has_most: bool) -> Reign {
         let (waiting, here, absent) = self.count(lead, members);
+        let plan = self.plan.as_ref();
         let is_suspected = |since: Time| self.shared.now >= since + SUSPECT;
         let suspected = members.iter().filter(|member| !member.is_lost());
         let suspected = suspected.filter(|member| member.missed().is_some_and(is_suspected));
@@ -747,7 +732,7 @@ impl World {
     /// How many nodes wait for a seat; and of a world that is over, how many are here for the next one and
     /// which ranks are not. Each node that comes changes that, and each change goes to all nodes, so changes
     /// are collected for a while.
-    fn count(&self, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
+    fn count(&mut self, lead: &mut WorldLead, members: &[MemberView]) -> (u32, u32, Vec<u32>) {
         let Reign { waiting, here, ref absent, .. } = self.reign;
         let told = (waiting, here, absent.clone());
         let is_over = matches!(lead.phase, Phase::Over(_) | Phase::Round(_));
@@ -759,12 +744,12 @@ impl World {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let absent = absent.iter().map(|member| member.rank).take(ABSENT).collect();
         let counted = (number(spares.len()), number(here), absent);
-        let due = lead.counted + Scale(self.shared.config.world.max().get()).announce_delay();
+        let due = lead.counted + self.shared.scale().announce_delay();
         if counted == told {
             return told;
         }
         if lead.phase == self.reign.phase && self.shared.now < due {
-            lead.wake(self.shared.now, due);
+            self.wake(due);
             return told;
         }
         lead.counted = self.shared.now;

@@ -42,7 +42,7 @@ use super::timer::Timers;
 use super::{Change, ConnId, DialId, Event, Formed, Time, Warning};
 use crate::model::{End, Lineage, Member, NodeId};
 use crate::wire::world::{
-    Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, Status, WorldSaid,
+    Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, Status, WorldSaid,
 };
 use crate::wire::{Body, Frame, Refusal, decode_traits};
 use growth::Growth;
@@ -103,12 +103,7 @@ pub(crate) struct World {
     command: Command,
     /// The leader's last plan, until this node has no command and proves its paths.
     offered: Option<Plan>,
-    /// The plan whose paths this node proves or has proved.
-    proving: Option<Plan>,
-    /// The proof, while the world of the plan may form.
     round: Option<WorldRound>,
-    /// Whether they are proved, until its world begins.
-    answer: Option<RoundAnswer>,
     /// The cause of the end of `epoch`, as this node has reported it.
     pub(crate) over: Option<FirstCause>,
     /// When this node learned of that end.
@@ -211,9 +206,7 @@ impl World {
             plan: None,
             command: Command::Waits,
             offered: None,
-            proving: None,
             round: None,
-            answer: None,
             over: None,
             over_since: now,
             reign,
@@ -398,7 +391,7 @@ impl World {
         self.peers.forgive(stopped);
         self.forgive_proofs(stopped);
         if self.lead.as_mut().is_some_and(|lead| lead.forgive(stopped)) {
-            (self.proving, self.answer) = (None, None);
+            self.end_round();
         }
         if let Some(walk) = &mut self.walk {
             walk.since += stopped;
@@ -553,17 +546,9 @@ impl World {
         if self.command == Command::Waits
             && let Some(plan) = self.offered.take_if(|plan| plan.round.leader == leader)
             && plan.epoch > self.epoch
-            && self.proving.as_ref().is_none_or(|proving| proving.round != plan.round)
+            && self.round.as_ref().is_none_or(|round| round.plan.round != plan.round)
         {
             self.prove(plan);
-        }
-    }
-
-    fn prove(&mut self, plan: Plan) {
-        if plan.rank_of(self.own.id).is_some() {
-            self.answer = None;
-            self.proving = Some(plan.clone());
-            self.begin_round(plan);
         }
     }
 
@@ -671,18 +656,18 @@ impl World {
     /// The leader of a round for which this node was ready is another one now, or is lost. The world may have
     /// formed: for this node it counts as formed and over.
     fn doubt(&mut self, is_lost: bool) {
-        let is_in_doubt = |plan: &mut Plan| is_lost || plan.round.leader != self.reign.leader.id;
-        let Some(plan) = self.proving.take_if(is_in_doubt) else { return };
-        if plan.round.leader == self.own.id {
-            // Whoever has led a round knows that it has not formed.
-            self.answer = None;
-        } else if self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(plan.round))
-            && plan.epoch > self.epoch
-        {
-            self.epoch = plan.epoch;
-            self.plan = Some(Arc::new(plan));
+        let Some(round) = self.under_way() else { return };
+        let (leader, plan) = (round.plan.round.leader, Arc::clone(&round.plan));
+        if !is_lost && leader == self.reign.leader.id {
+            return;
+        }
+        // Whoever has led a round knows that it has not formed.
+        if round.is_ready() && leader != self.own.id {
+            (self.epoch, self.plan) = (plan.epoch, Some(plan));
             (self.over, self.over_since) =
                 (Some(FirstCause { rank: None, end: End::Unknown }), self.shared.now);
+        } else {
+            self.end_round();
         }
     }
 
@@ -708,7 +693,6 @@ impl World {
                 self.shared.event(Event::Warning(Warning::TryAgain { failure }));
             }
         }
-        self.end_void_round();
         self.tell();
         self.end();
     }
@@ -744,18 +728,14 @@ impl World {
     /// The world for which this node was ready has formed: it runs, or is over already.
     fn learn_of_commit(&mut self) {
         let Reign { round, epoch, phase, .. } = self.reign;
-        let is_ready = |round: &RoundId| self.answer.as_ref().is_some_and(|own| own.is_ready_for(*round));
-        let Some(ready) = round.filter(is_ready) else { return };
+        let ready = self.round.as_ref().filter(|own| own.is_ready() && round == Some(own.plan.round));
         let is_late = epoch.generation < self.epoch.generation || self.command != Command::Waits;
-        let plan =
-            self.proving.as_ref().or(self.plan.as_deref()).filter(|plan| plan.round == ready && !is_late);
-        let Some(plan) = plan.cloned() else { return };
+        let Some(plan) = ready.filter(|_| !is_late).map(|own| Arc::clone(&own.plan)) else { return };
         match phase {
-            Phase::Runs => self.enter(Arc::new(plan)),
+            Phase::Runs => self.enter(),
             Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
-                (self.epoch, self.plan) = (plan.epoch, Some(Arc::new(plan)));
+                (self.epoch, self.plan) = (plan.epoch, Some(plan));
                 (self.over, self.over_since) = (Some(cause), self.shared.now);
-                self.proving.take_if(|plan| plan.round == ready);
             }
             _ => {}
         }
@@ -764,30 +744,14 @@ impl World {
     /// A round of this leader that is under way no more is void.
     fn void_if_said(&mut self) {
         let reign = &self.reign;
-        let is_void = |plan: &mut Plan| {
+        let is_void = |plan: &Plan| {
             let is_under_way = matches!(reign.phase, Phase::Round(_)) && reign.rounds == plan.round.number;
             plan.round.leader == reign.leader.id && !is_under_way && reign.rounds >= plan.round.number
         };
-        self.offered.take_if(is_void);
-        if self.proving.take_if(is_void).is_some() {
-            self.answer = None;
+        self.offered.take_if(|plan| is_void(plan));
+        if self.under_way().is_some_and(|round| is_void(&round.plan)) {
+            self.end_round();
         }
-    }
-
-    fn enter(&mut self, plan: Arc<Plan>) {
-        if self.epoch.origin == 0 {
-            // The world has just grown by this node.
-            self.grows();
-        }
-        let round = plan.round;
-        (self.epoch, self.plan) = (plan.epoch, Some(plan));
-        (self.proving, self.answer) = (None, None);
-        self.command = Command::Runs;
-        self.over = None;
-        self.forget_former();
-        self.suspected.clear();
-        (self.is_cut_off, self.trouble) = (false, None);
-        self.report_formed(round);
     }
 
     fn grows(&mut self) {
@@ -849,8 +813,9 @@ impl World {
         };
         let guests =
             if self.lead.is_some() { Vec::new() } else { self.peers.iter().filter_map(is_guest).collect() };
+        let answer = self.round.as_ref().and_then(|round| round.answer.clone());
         let lost = self.walk.as_ref().map(|walk| walk.lost);
-        Status { epoch: self.epoch, command: self.command, answer: self.answer.clone(), lost, guests }
+        Status { epoch: self.epoch, command: self.command, answer, lost, guests }
     }
 
     /// Tells the others what they have to know.

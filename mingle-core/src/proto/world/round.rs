@@ -1,8 +1,9 @@
 //! A member's part in a round of its world: it proves the paths of the plan.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Time, World, WorldChange};
+use super::{Action, Time, World, WorldChange};
 use crate::model::NodeId;
 use crate::proto::follow::check;
 use crate::proto::lead::RoundPlan;
@@ -11,48 +12,50 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::proto::{DialId, Event, Formed, PathNews, PathTarget};
 use crate::wire::Partner;
-use crate::wire::world::{BROKEN, Plan, RoundAnswer, RoundId};
+use crate::wire::world::{BROKEN, Command, Plan, RoundAnswer, RoundId};
 
 /// A process whose timers fire so late was stopped. On a busy host they may be late each time.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// The proof of a plan's paths.
+/// A member's part in a round, until that is void, or until its world begins here or another is planned.
 #[derive(Debug, Clone)]
 pub(super) struct WorldRound {
-    pub(super) id: RoundId,
+    pub(super) plan: Arc<Plan>,
     began: Time,
+    /// None if no leader that keeps to the protocol plans that for this node.
+    proof: Option<Proof>,
+    /// Whether the paths are proved, once that is known.
+    pub(super) answer: Option<RoundAnswer>,
+}
+
+/// The proof of a plan's paths.
+#[derive(Debug, Clone)]
+struct Proof {
     plan: RoundPlan,
     paths: PathProofs,
-    /// The proofs have had their time.
-    is_over: bool,
     /// The world that forms by it.
     formed: Formed,
 }
 
 impl WorldRound {
-    /// Starts to prove the paths of the plan. None if no leader that keeps to the protocol plans that for
-    /// this node.
-    fn start(plan: Plan, shared: &mut Shared) -> Option<Self> {
+    /// Whether all paths are proved: the world may form, or may have formed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(self.plan.round))
+    }
+}
+
+impl Proof {
+    fn start(plan: &Plan, shared: &mut Shared) -> Option<Self> {
         let id = plan.round;
-        let plan = RoundPlan::of(id.number.into(), plan.terms)?;
+        let plan = RoundPlan::of(id.number.into(), plan.terms.clone())?;
         let prepare = plan.prepare(shared.me())?;
         let checked = check::prepare(&prepare, None, shared);
         checked.inspect_err(|wrong| tracing::debug!(?id, wrong, "plan ignored")).ok()?;
         let formed = plan.formed(shared)?;
         let to_master = Partner::master(prepare.master, prepare.master_at);
         let paths = PathProofs::start(prepare.partners.into_iter().chain([to_master]), shared);
-        Some(Self { id, began: shared.now, plan, paths, is_over: false, formed })
-    }
-
-    fn advance(&mut self, shared: &mut Shared) {
-        while let Some(timer) = shared.timers.expire(shared.now) {
-            self.is_over |= timer == Timer::ProofFailed && !self.paths.are_proved();
-            if self.is_over {
-                self.stop(shared);
-            } else {
-                self.paths.advance(shared);
-            }
-        }
+        shared.event(Event::Preparing { round: id.number.into() });
+        Some(Self { plan, paths, formed })
     }
 
     /// Ends the proofs: once a round is void, or its world has formed, the ports may be a job's.
@@ -61,49 +64,59 @@ impl WorldRound {
         shared.timers.stop(Timer::Dial);
     }
 
-    /// What has come of the proofs, once that is known: the nodes to which a path is broken, and the first
-    /// of these paths.
-    fn answer(&self, me: NodeId) -> Option<RoundAnswer> {
-        (self.is_over || self.paths.are_proved()).then(|| {
-            let broken = self.paths.unproved();
-            let path = broken.first().and_then(|path| self.plan.broken(me, path));
-            let broken = broken.iter().map(|path| path.partner).take(BROKEN).collect();
-            RoundAnswer { round: self.id, broken, path }
-        })
+    /// What has come of the proofs: the nodes to which a path is broken, and the first of these paths.
+    fn answer(&self, round: RoundId, me: NodeId) -> RoundAnswer {
+        let broken = self.paths.unproved();
+        let path = broken.first().and_then(|path| self.plan.broken(me, path));
+        let broken = broken.iter().map(|path| path.partner).take(BROKEN).collect();
+        RoundAnswer { round, broken, path }
     }
 }
 
 impl World {
-    /// Begins to prove the paths of a plan, in the place of an earlier one.
-    pub(super) fn begin_round(&mut self, plan: Plan) {
-        self.end_round();
-        let id = plan.round;
-        self.round = WorldRound::start(plan, &mut self.shared);
-        if self.round.is_some() {
-            self.shared.event(Event::Preparing { round: id.number.into() });
-            self.go_on_with_round();
-        } else {
-            // It cannot say which paths are broken.
-            self.answer = Some(RoundAnswer { round: id, broken: vec![self.own.id], path: None });
+    /// Begins to prove the paths of a plan that has a seat for this node, in the place of an earlier one.
+    pub(super) fn prove(&mut self, plan: Plan) {
+        if plan.rank_of(self.own.id).is_none() {
+            return;
         }
+        self.end_round();
+        let proof = Proof::start(&plan, &mut self.shared);
+        // It cannot say which paths are broken.
+        let refused = || RoundAnswer { round: plan.round, broken: vec![self.own.id], path: None };
+        let answer = proof.is_none().then(refused);
+        self.round = Some(WorldRound { plan: Arc::new(plan), began: self.shared.now, proof, answer });
+        self.go_on_with_round();
     }
 
     /// Something has happened on a connection that proves a path.
     pub(crate) fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
         self.at(now);
-        if let Some(round) = &mut self.round {
-            round.paths.hear(dial, news, &mut self.shared);
+        if let Some(proof) = self.round.as_mut().and_then(|round| round.proof.as_mut()) {
+            proof.paths.hear(dial, news, &mut self.shared);
             self.go_on_with_round();
         }
     }
 
-    /// Goes on with the proofs that are due.
+    /// Goes on with the proofs that are due. They end when all paths are proved, or when they have had their
+    /// time.
     pub(super) fn go_on_with_round(&mut self) {
-        let Some(round) = &mut self.round else { return };
-        round.advance(&mut self.shared);
-        if self.answer.is_none() && self.proving.as_ref().is_some_and(|plan| plan.round == round.id) {
-            self.answer = round.answer(self.own.id);
+        let Some(WorldRound { plan, proof: Some(proof), answer, .. }) = &mut self.round else { return };
+        let mut is_over = false;
+        while let Some(timer) = self.shared.timers.expire(self.shared.now) {
+            is_over |= timer == Timer::ProofFailed;
+            if !is_over {
+                proof.paths.advance(&mut self.shared);
+            }
         }
+        if answer.is_none() && (is_over || proof.paths.are_proved()) {
+            proof.stop(&mut self.shared);
+            *answer = Some(proof.answer(plan.round, self.own.id));
+        }
+    }
+
+    /// The round whose world this node has not counted as formed.
+    pub(super) fn under_way(&self) -> Option<&WorldRound> {
+        self.round.as_ref().filter(|round| round.plan.epoch > self.epoch)
     }
 
     /// This process was stopped for so long: what the others have answered meanwhile may have yet to be
@@ -114,25 +127,29 @@ impl World {
         }
     }
 
-    /// Ends the proofs of a round that is void.
-    pub(super) fn end_void_round(&mut self) {
-        if self.round.as_ref().is_some_and(|round| !self.may_form(round.id)) {
-            self.end_round();
-        }
-    }
-
-    fn end_round(&mut self) -> Option<WorldRound> {
+    /// The round is void for this node, or is over. Returns what there was to prove.
+    pub(super) fn end_round(&mut self) -> Option<WorldRound> {
         let mut round = self.round.take()?;
-        round.stop(&mut self.shared);
+        if let Some(proof) = &mut round.proof {
+            proof.stop(&mut self.shared);
+        }
         Some(round)
     }
 
-    /// The world of this round has formed.
-    pub(super) fn report_formed(&mut self, id: RoundId) {
-        if let Some(round) = self.end_round().filter(|round| round.id == id) {
-            let change = WorldChange::Formed(Box::new(round.formed));
-            self.actions.push_back(super::Action::Report(change));
+    /// The world of the round has formed, and this node's command starts.
+    pub(super) fn enter(&mut self) {
+        let Some(WorldRound { plan, proof: Some(proof), .. }) = self.end_round() else { return };
+        if self.epoch.origin == 0 {
+            // The world has just grown by this node.
+            self.grows();
         }
+        (self.epoch, self.plan) = (plan.epoch, Some(plan));
+        (self.command, self.over) = (Command::Runs, None);
+        self.forget_former();
+        self.suspected.clear();
+        (self.is_cut_off, self.trouble) = (false, None);
+        let change = WorldChange::Formed(Box::new(proof.formed));
+        self.actions.push_back(Action::Report(change));
     }
 
     /// When the round that is under way has begun.
@@ -151,7 +168,6 @@ mod tests {
     use super::*;
     use crate::model::{Lineage, Link, Paths, Roster};
     use crate::proto::tests::{endpoint, id, seat, tag};
-    use crate::proto::world::Action;
     use crate::proto::{Config, Output};
     use crate::wire::Reach;
     use crate::wire::world::Terms;
@@ -180,15 +196,15 @@ mod tests {
         }
         let ms = Time::from_millis;
         world.advance(ms(5000));
-        assert_eq!(world.answer, None);
+        assert_eq!(world.status().answer, None);
         world.handle_path(ms(5000), first.unwrap(), &PathNews::Arrived);
         // Nobody is stopped from here on, and one answer is still missing.
-        while world.answer.is_none() {
+        while world.status().answer.is_none() {
             while world.poll_action().is_some() {}
             let due = world.poll_timeout().unwrap();
             assert!(due < ms(10_000), "{due:?}");
             world.advance(due);
         }
-        assert_eq!(world.answer.unwrap().broken, [id(3)]);
+        assert_eq!(world.status().answer.unwrap().broken, [id(3)]);
     }
 }

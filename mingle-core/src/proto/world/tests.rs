@@ -10,7 +10,7 @@ use super::*;
 use crate::model::{Endpoints, HostName, Link, Member, Metadata, Rank, Roster, World as Size, WorldSize};
 use crate::proto::session::Ends;
 use crate::proto::{Config, PathDial, PathNews};
-use crate::wire::world::Terms;
+use crate::wire::world::{RoundAnswer, Terms};
 use crate::wire::{NodeInfo, Reach};
 
 const ONE_WAY: Duration = Duration::from_micros(200);
@@ -474,14 +474,15 @@ impl Net {
         }
         self.hear_release(host, |world| world.farewell.is_some());
         let Host { world, round, id, .. } = &mut self.hosts[host];
-        let proves = world.as_ref().and_then(|world| world.round.as_ref()).map(|round| round.id);
+        let proves = world.as_ref().and_then(|world| world.round.as_ref()).map(|round| round.plan.round);
         let is_void = std::mem::replace(round, proves).is_some_and(|former| Some(former) != proves);
         // Of the round of a former leader it knows that it is over.
         let is_own = proves.is_some_and(|round| round.leader == *id);
         if world.as_ref().is_some_and(|world| world.leads() && is_own && !world.is_in_round()) {
             self.broken.push(format!("host {host} may end at its timeout while others start their commands"));
         }
-        if world.as_ref().is_some_and(|world| world.proving.is_some() && proves.is_none()) {
+        let answer = world.as_ref().and_then(|world| world.round.as_ref()?.answer.as_ref());
+        if answer.is_some_and(|answer| answer.broken.contains(id)) {
             self.broken.push(format!("host {host} cannot prove what was planned: {world:?}"));
         }
         if is_void {
@@ -1169,7 +1170,7 @@ impl Net {
                     .collect::<Vec<_>>()),
                 host.command.map(|command| (command.epoch.generation, command.rank)),
                 world.reign.phase,
-                world.answer,
+                world.status().answer,
                 world.reign.waiting,
             )
         };
@@ -1842,7 +1843,7 @@ fn a_plan_that_arrives_before_the_command_has_stopped_is_proved_when_it_has() {
     assert!(world.round.is_none(), "its command still stops");
     world.stopped(ms(20));
     actions(&mut world);
-    assert_eq!(world.round.map(|round| round.id), Some(next.round));
+    assert_eq!(world.round.map(|round| round.plan.round), Some(next.round));
 }
 
 #[test]
@@ -1865,7 +1866,7 @@ fn a_ready_member_whose_leader_leaves_leads_the_world_of_the_round_or_the_last_o
         world.stopped(ms(12));
         read(&mut world, WorldSaid::Plan(Plan { round, epoch, terms: plan.terms.clone() }));
         actions(&mut world);
-        world.answer = Some(RoundAnswer { round, broken: Vec::new(), path: None });
+        world.round.as_mut().unwrap().answer = Some(RoundAnswer { round, broken: Vec::new(), path: None });
         world.advance(ms(15));
         actions(&mut world);
         let last = Reign { phase: Phase::Over(FirstCause { rank: Some(0), end: End::Left }), ..under_way };
@@ -1922,7 +1923,7 @@ fn a_round_is_over_for_a_member_that_reads_that_it_is_void_and_for_a_leader_that
         actions(&mut world);
         world.stopped(ms(10 + number));
         actions(&mut world);
-        is_in_round.push((world.is_in_round(), world.may_form(round)));
+        is_in_round.push((world.is_in_round(), world.round.is_some()));
     }
     assert_eq!(is_in_round, [(false, false), (true, true), (false, false)]);
 
@@ -1942,7 +1943,7 @@ fn a_round_is_void_at_once_if_a_node_of_it_was_in_a_later_world_than_the_leader_
     world.at(net.now);
     world.on_status(id, Status { epoch: doubted, ..status });
     actions(&mut world);
-    assert_eq!(world.proving.map(|plan| plan.epoch), doubted.next(), "another one begins at once");
+    assert_eq!(world.round.map(|round| round.plan.epoch), doubted.next(), "another one begins at once");
 }
 
 #[test]
@@ -1952,7 +1953,7 @@ fn a_round_is_over_for_a_leader_whose_world_ends_before_its_own_command_has_begu
     let awaits_first = |lead: &WorldLead| lead.leads_commands() && lead.is_in_round();
     let (_, mut world) = fails_until(&mut net, |world| world.lead.as_ref().is_some_and(awaits_first));
     let (round, epoch) = (world.plan.as_ref().unwrap().round, world.epoch);
-    assert!(world.may_form(round) && round.leader == world.own.id);
+    assert!(world.round.is_some() && round.leader == world.own.id);
     world.at(net.now);
     let failed = Command::Failed(End::Exited(1));
     world.on_status(
@@ -1960,7 +1961,7 @@ fn a_round_is_over_for_a_leader_whose_world_ends_before_its_own_command_has_begu
         Status { epoch, command: failed, answer: None, lost: None, guests: Vec::new() },
     );
     actions(&mut world);
-    assert!(matches!(world.reign.phase, Phase::Over(_)) && !world.may_form(round), "{:?}", world.reign);
+    assert!(matches!(world.reign.phase, Phase::Over(_)) && world.round.is_none(), "{:?}", world.reign);
 }
 
 #[test]

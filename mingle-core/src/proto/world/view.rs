@@ -3,7 +3,7 @@
 use super::{LOST, Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
 use crate::proto::Config;
-use crate::wire::world::{Command, Contact, Phase, Reign, RoundId};
+use crate::wire::world::{Command, Contact, Phase, Reign};
 
 impl World {
     /// What is decided, as far as this node knows.
@@ -92,7 +92,7 @@ impl World {
 
     /// Whether this node takes part in a round that is under way, or leads one.
     pub(crate) fn is_in_round(&self) -> bool {
-        self.proving.is_some() || self.lead.as_ref().is_some_and(WorldLead::is_in_round)
+        self.under_way().is_some() || self.lead.as_ref().is_some_and(WorldLead::is_in_round)
     }
 
     /// Whether this node waits for a seat in a world in which it has none.
@@ -104,12 +104,6 @@ impl World {
     pub(crate) fn other_size(&self) -> Option<WorldSize> {
         let is_known = self.is_guest() && self.reign.epoch.origin != 0;
         Some(self.reign.size).filter(|size| is_known && *size != self.shared.config.world)
-    }
-
-    /// Whether the world of this round may still form, as far as this node knows.
-    pub(crate) fn may_form(&self, round: RoundId) -> bool {
-        let is_proving = self.proving.as_ref().is_some_and(|plan| plan.round == round);
-        is_proving || self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(round))
     }
 
     /// Whether this node's command has failed, or the node leaves.

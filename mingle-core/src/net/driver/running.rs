@@ -128,14 +128,14 @@ impl RunningWorld {
     /// How often the job had started again when this world formed: 0 in its first formation. The world may be
     /// over by now.
     pub(crate) fn generation(&self) -> u32 {
-        self.world.epoch().generation
+        self.world.epoch.generation
     }
 
     /// Waits for the world's next change. Cancel-safe.
     ///
     /// After [`Change::Over`] the caller stops its command. After [`Change::Notified`], once the command has
     /// ended, the caller may call [`again`](RunningWorld::again). [`Change::Finished`] follows
-    /// [`RunningWorld::succeed`], unless the world is over before.
+    /// an [end](RunningWorld::ended) that is good, unless the world is over before.
     pub(crate) async fn next(&mut self) -> Change {
         loop {
             self.advance().await;
@@ -185,7 +185,7 @@ impl RunningWorld {
             self.driver.open_files = Some(OpenFiles::raise());
             self.driver.sessions.make_room(self.driver.settings.world.max());
         }
-        let waiting = self.world.reign().waiting;
+        let waiting = self.world.reign.waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));
         }
@@ -343,10 +343,11 @@ impl RunningWorld {
         self.world.release_all(self.driver.now());
     }
 
-    /// Reports that this node's command has failed, or with [`End::Left`] that it has ended and this node
-    /// leaves the job. [`RunningWorld::next`] then reports [`Change::Notified`], once the others know.
-    pub(crate) fn fail(&mut self, end: End) {
-        self.world.ended(self.driver.now(), Some(end));
+    /// Reports that this node's command has ended well, and the world runs until every node's command has; or
+    /// that it has failed, or with [`End::Left`] that it has ended and this node leaves the job. Then
+    /// [`RunningWorld::next`] reports [`Change::Notified`], once the others know.
+    pub(crate) fn ended(&mut self, end: Option<End>) {
+        self.world.ended(self.driver.now(), end);
     }
 
     /// Reports that this node leaves the job once its command has ended.
@@ -354,15 +355,10 @@ impl RunningWorld {
         self.world.drain(self.driver.now());
     }
 
-    /// Reports that this node's command has ended well. The world runs until every node's command has.
-    pub(crate) fn succeed(&mut self) {
-        self.world.ended(self.driver.now(), None);
-    }
-
     /// Leaves the job, once this node's command has ended: the others do not wait for this node when they
     /// form the next world. Returns when they have read that, after 3 seconds at most.
     pub(crate) async fn leave(&mut self) {
-        self.fail(End::Left);
+        self.ended(Some(End::Left));
         loop {
             self.advance().await;
             if self.world.has_ended {

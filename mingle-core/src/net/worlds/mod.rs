@@ -245,7 +245,7 @@ impl Session {
     /// Says that this node's command has succeeded. The world runs until the commands of all nodes have.
     pub fn succeed(&mut self) {
         if let State::Runs(running) = &mut self.state {
-            running.succeed();
+            running.ended(None);
         }
     }
 
@@ -253,7 +253,7 @@ impl Session {
     /// node leaves the job. The world is then over for all nodes.
     pub fn fail(&mut self, end: End) {
         if let State::Runs(running) = &mut self.state {
-            running.fail(end);
+            running.ended(Some(end));
             self.world.failed.get_or_insert(end);
         }
     }
@@ -282,7 +282,7 @@ impl Session {
             return;
         };
         if end != End::Left || self.world.failed.is_none() {
-            running.fail(end);
+            running.ended(Some(end));
         }
         // If this node is cut off, nobody reads how its command has ended.
         let notified = async {

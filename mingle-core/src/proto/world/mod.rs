@@ -97,7 +97,7 @@ pub(crate) struct World {
     /// What this node tells of itself.
     arrival: Arrival,
     /// The last world in which this node's command has started, or for which this node was ready.
-    epoch: Lineage,
+    pub(crate) epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
     plan: Option<Arc<Plan>>,
     command: Command,
@@ -109,7 +109,7 @@ pub(crate) struct World {
     /// When this node learned of that end.
     over_since: Time,
     /// What the leader that this node follows, or this node itself, has decided.
-    reign: Reign,
+    pub(crate) reign: Reign,
     /// Since when this node has followed the leader of `reign`.
     followed: Time,
     lead: Option<WorldLead>,
@@ -135,6 +135,8 @@ pub(crate) struct World {
     /// It has said that it may end, and does nothing more.
     pub(crate) has_ended: bool,
     actions: VecDeque<Action>,
+    /// When there is something to decide next, even if nothing is heard.
+    due: Option<Time>,
     /// Something was heard, of which nothing has followed yet.
     is_dirty: bool,
 }
@@ -226,6 +228,7 @@ impl World {
             farewell: None,
             has_ended: false,
             actions: VecDeque::new(),
+            due: None,
             is_dirty: true,
             shared,
         }
@@ -234,10 +237,6 @@ impl World {
     /// Whether this node leaves the job.
     pub(crate) fn has_left(&self) -> bool {
         matches!(self.command, Command::Leaves | Command::Quits)
-    }
-
-    pub(crate) fn epoch(&self) -> Lineage {
-        self.epoch
     }
 
     /// This node was asked to leave, which it does once its command has ended. The leader learns that now: if
@@ -360,7 +359,7 @@ impl World {
             return Some(self.shared.now);
         }
         let links = self.peers.poll_timeout().into_iter().chain(self.shared.timers.next());
-        let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
+        let own = [self.next_of_leader(), self.due, self.farewell];
         // A node that may end decides nothing more, and what was due then would be due for ever.
         links.chain(own.into_iter().flatten().filter(|_| !self.has_ended)).min()
     }
@@ -671,11 +670,19 @@ impl World {
         }
     }
 
+    /// There is something to decide at that time, if that is to come.
+    fn wake(&mut self, at: Time) {
+        if at > self.shared.now {
+            self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        }
+    }
+
     /// Brings everything in line with what has been heard.
     fn settle(&mut self) {
         if self.has_ended {
             return;
         }
+        self.due = None;
         if self.lead.is_some() {
             self.decide();
         } else {

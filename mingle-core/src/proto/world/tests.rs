@@ -2863,7 +2863,7 @@ fn no_node_runs_on_or_takes_the_leader_for_gone_that_left_as_its_world_formed_wh
         for members in 2..6 {
             let (mut net, _) = left_as_it_forms(seed, members, End::Exited(7), loss);
             net.run_until(net.now + Duration::from_secs(25));
-            let runs = |world: &World| world.over.is_none() && world.epoch().generation == 0;
+            let runs = |world: &World| world.over.is_none() && world.epoch.generation == 0;
             for world in net.hosts.iter().filter_map(|host| host.world.as_ref()) {
                 let is_gone = world.over.is_some_and(|cause| cause.end == End::Gone);
                 assert!(!runs(world) && !is_gone, "seed {seed}, {members} members: {}", net.state());
@@ -2900,7 +2900,7 @@ fn after_a_pause_longer_than_the_stop_timeout_the_next_world_has_all_members_and
         net.trouble(Trouble::Fail(1));
         net.run_until(Time::from_secs(11));
         let pauses: Vec<(usize, u32, Lineage)> = (0..3)
-            .map(|host| (host, net.hosts[host].life, net.hosts[host].world.as_ref().unwrap().epoch()))
+            .map(|host| (host, net.hosts[host].life, net.hosts[host].world.as_ref().unwrap().epoch))
             .collect();
         for ((host, life, epoch), after) in pauses.into_iter().zip(0..) {
             let at = net.now + 2 * STOP_TIMEOUT + Duration::from_millis(300 * after);

@@ -3,14 +3,9 @@
 use super::{LOST, Time, World, WorldLead};
 use crate::model::{NodeId, WorldSize};
 use crate::proto::Config;
-use crate::wire::world::{Command, Contact, Phase, Reign};
+use crate::wire::world::{Command, Contact, Phase};
 
 impl World {
-    /// What is decided, as far as this node knows.
-    pub(crate) fn reign(&self) -> &Reign {
-        &self.reign
-    }
-
     /// The process that leads, unless it is lost.
     pub(crate) fn leader(&self) -> Option<&Contact> {
         self.walk.is_none().then_some(&self.reign.leader)

@@ -95,25 +95,15 @@ impl World {
         }
     }
 
+    /// When the leader is lost, or an heir that hears it. What is said to them changes that.
     pub(super) fn next_of_leader(&self) -> Option<Time> {
-        let walks = self.lead.is_some() || self.walk.is_some() || self.says_farewell();
-        (!walks).then(|| self.leader_is_lost_at())?
-    }
-
-    pub(super) fn next_of_walk(&self) -> Option<Time> {
-        let walk = self.walk.as_ref()?;
-        match walk.heirs.get(walk.position) {
-            Some(heir) if heir.id == self.own.id && walk.since <= self.shared.now => {
-                Some(walk.since + OBJECTIONS)
+        match &self.walk {
+            _ if self.lead.is_some() || self.says_farewell() => None,
+            None => self.leader_is_lost_at(),
+            Some(walk) => {
+                let heir = walk.heirs.get(walk.position).filter(|heir| self.has_answered(heir.id))?;
+                self.owes_until(heir.id)
             }
-            Some(heir) if walk.since <= self.shared.now => {
-                if self.has_answered(heir.id) {
-                    self.owes_until(heir.id)
-                } else {
-                    Some(walk.since + LOST)
-                }
-            }
-            _ => Some(walk.since),
         }
     }
 
@@ -134,6 +124,7 @@ impl World {
         let Some(walk) = &self.walk else { return false };
         let (lost, since) = (walk.lost, walk.since);
         if self.shared.now < since {
+            self.wake(since);
             return false;
         }
         let Some(heir) = walk.heirs.get(walk.position).cloned() else {
@@ -148,6 +139,7 @@ impl World {
             self.link_to(&heir);
             let is_refused = self.peers.get(heir.id).is_none_or(|peer| peer.link.is_refused());
             if self.has_answered(heir.id) || (!is_refused && self.shared.now < since + LOST) {
+                self.wake(since + LOST);
                 return false;
             }
         }
@@ -176,6 +168,7 @@ impl World {
                 for heir in heirs.iter().filter(|heir| heir.id != lost) {
                     self.link_to(heir);
                 }
+                self.wake(since + OBJECTIONS);
                 return false;
             }
         }
@@ -196,6 +189,7 @@ impl World {
             // Nobody can read that, and nobody else can say that the world is over.
             self.end_world(FirstCause { rank: plan.rank_of(self.own.id), end });
         }
+        self.wake(again);
         let Some(walk) = &mut self.walk else { return };
         (walk.position, walk.since) = (0, again);
         let change = if are_dead { WorldChange::Lost } else { WorldChange::Change(Change::CutOff) };

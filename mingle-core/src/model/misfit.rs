@@ -71,7 +71,7 @@ impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, address, reason } = self;
         match reason {
-            Unfit::World(size) => write!(f, "{host} ({address}) expects a world of {size:#}"),
+            Unfit::World(size) => write!(f, "{host} ({address}) expects a world of {size}"),
             Unfit::User(user) => write!(f, "{host} ({address}) uses this job ID as another user, {user}"),
             Unfit::Rank(rank) => {
                 write!(f, "{host} ({address}) was given rank {rank}, which another node has")

@@ -192,15 +192,10 @@ impl PeerLink {
         }
     }
 
-    /// Whether a connection with this number is of another session of the process than the last.
-    pub(super) fn begins_anew(&self, number: u64) -> bool {
-        self.other_number.is_some_and(|known| known != number)
-    }
-
     /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
     /// said, and all is said again.
     pub(crate) fn opened(&mut self, now: Time, way: Way, conn: ConnId, number: u64) {
-        let is_known = !self.begins_anew(number);
+        let is_known = self.other_number.is_none_or(|known| known == number);
         self.is_at_home = self.is_home(way) || (is_known && self.is_at_home);
         let dial = match way {
             Way::Dialled(dial) => {
@@ -262,12 +257,15 @@ impl PeerLink {
 
     /// An open connection has ended.
     pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
-        let was_there = self.is_there();
+        if !self.session.has(conn) {
+            // Of an earlier session, or closed by this process: its end says nothing.
+            return;
+        }
         self.session.closed(now, conn);
         if ending == Ending::Closed {
             self.ended = Some(now);
         }
-        if was_there && !self.is_there() {
+        if !self.is_there() {
             self.since = now;
         }
     }

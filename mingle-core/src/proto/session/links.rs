@@ -120,10 +120,6 @@ impl<P: Default> PeerLinks<P> {
             }
             return self.refuse(conn);
         }
-        if self.get(id).is_some_and(|peer| peer.link.begins_anew(number)) {
-            // How its earlier connections end, which are yet to be closed here, says nothing of the process.
-            self.connections.retain(|_, of| *of != id);
-        }
         self.connections.insert(conn, id);
         self.with(id, |link| link.opened(now, way, conn, number));
     }

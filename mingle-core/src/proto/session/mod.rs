@@ -237,6 +237,11 @@ impl SessionEnd {
         Ok(Some(frame).filter(|_| is_new))
     }
 
+    /// Whether this connection is open, and this process has not closed it.
+    pub(crate) fn has(&self, conn: ConnId) -> bool {
+        self.connections.iter().any(|connection| connection.conn == conn)
+    }
+
     /// Whether the other process has read all that was said.
     pub(crate) fn is_read(&self) -> bool {
         self.waiting.is_empty()

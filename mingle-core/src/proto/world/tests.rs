@@ -523,7 +523,7 @@ impl Net {
                 let is_slow = self.slow_stops && self.chance(0.1);
                 let most = if is_slow { Duration::from_secs(15) } else { self.stop_time };
                 let after = most.mul_f64(self.random.random());
-                let epoch = self.hosts[host].world.as_ref().map(World::epoch).unwrap_or_default();
+                let epoch = self.hosts[host].world.as_ref().map(|world| world.epoch).unwrap_or_default();
                 if let Some(command) = &mut self.hosts[host].command {
                     command.told.get_or_insert(self.now);
                 }

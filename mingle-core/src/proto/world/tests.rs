@@ -2506,6 +2506,21 @@ fn nodes_that_wait_with_given_ranks_take_these_whoever_came_first() {
 }
 
 #[test]
+fn members_keep_their_ranks_whatever_their_addresses_are() {
+    let mut net = Net::new(1, Size::new(4).unwrap().into(), 4, 1, 0.0);
+    net.run_until(net.now + Duration::from_secs(4));
+    for (generation, trouble) in [(1, Trouble::Kill(0)), (2, Trouble::Fail(2))] {
+        net.trouble(trouble);
+        net.run_until(net.now + Duration::from_secs(5));
+        let world = net.hosts[net.leader().unwrap()].world.as_ref().unwrap();
+        assert_eq!(world.epoch.generation, generation, "{}", net.state());
+        // The node with the last address has taken the rank of the lost one.
+        let ranks = [4, 1, 2, 3].map(|host| world.plan.as_ref().unwrap().rank_of(net.hosts[host].id));
+        assert_eq!(ranks, [0, 1, 2, 3].map(Some), "world {generation}");
+    }
+}
+
+#[test]
 fn a_world_grows_at_once_and_again_only_after_a_pause() {
     let mut net = Net::new(1, "2:3".parse().unwrap(), 2, 1, 0.0);
     for host in 0..2 {

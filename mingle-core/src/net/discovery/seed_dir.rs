@@ -127,13 +127,14 @@ impl SeedDir {
         opened.map_err(failed)
     }
 
-    /// Writes this node's file. If it is there, these are the same bytes again, which gives the file the
+    /// Writes this node's file; the first time as a new one, since the node may have had other addresses, and
+    /// readers know its file by the inode. After that these are the same bytes again, which gives the file the
     /// server's current time and changes nothing for readers.
     fn write(&mut self) -> io::Result<()> {
         // Not through a link that has replaced the file, and not into a pipe, whose opening would block.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let own = File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
-        match own {
+        let open = |_| File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
+        match self.written.map_or(Err(io::ErrorKind::NotFound.into()), open) {
             Ok(mut own) => own.write_all(self.text.as_bytes()).and_then(|()| own.sync_all()),
             // It is written for the first time, or another node has removed it, since this process was
             // stopped for long; or it is a link or a pipe. Replace it.
@@ -328,6 +329,16 @@ pub(crate) mod tests {
         fs::remove_file(folder.0.join(&a.own)).unwrap();
         a.write().unwrap();
         assert!(folder.0.join(&a.own).exists());
+    }
+
+    #[test]
+    fn others_read_the_file_of_a_node_again_whose_addresses_have_changed() {
+        let folder = Folder::new("changed");
+        let ((mut a, _own), (_, _other)) = (folder.open(1), folder.open(2));
+        assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
+        let now = SocketAddr::from(([10, 0, 0, 3], 1));
+        SeedDir::new(&folder.0, JobTag([7; 16]), NodeId([2; 16]), &[now]).write().unwrap();
+        assert_eq!(found(&mut a), ["10.0.0.3:1"]);
     }
 
     #[test]

@@ -178,11 +178,11 @@ impl Lead {
     fn plan(&mut self, shared: &mut Shared) -> Planned<(RoundPlan, Formed)> {
         let since = *self.rounds.proving_since.get_or_insert(shared.now);
         let spare = unfit::spare(&self.book, shared);
-        // Where nodes can be spared, the last round before this node's time is up is one without them.
-        let has_time = shared.timers.get(Timer::Deadline).is_none_or(|ends| shared.now + FAILS < ends);
-        let persists =
-            (has_time || spare == 0) && (shared.now < since + PERSIST || self.has_other_master(shared));
-        if let Some(broken) = self.rounds.broken.settle(persists) {
+        let persists = shared.now < since + PERSIST || self.has_other_master(shared);
+        // Where a standby waits, it has a part in the last round before this node's time is up.
+        let is_last = shared.timers.get(Timer::Deadline).is_some_and(|ends| shared.now + FAILS >= ends);
+        let gives_up = is_last && !self.book.standbys().is_empty();
+        if let Some(broken) = self.rounds.broken.settle(persists && !gives_up) {
             let worst = unfit::worst(broken.ends(), shared);
             if !shared.config.tries || worst.len() <= spare {
                 return Err(Some(Excluded::new(worst, broken.ending())));

@@ -441,9 +441,8 @@ impl World {
             |member: &MemberView| Some(member.rank) == cause.rank && member.command == Command::Drains;
         let is_earlier = |earlier: &FirstCause| match cause.end {
             End::Gone => false,
-            // Of a node that has yet to leave nobody knows whether it has made the command fail. It may be
-            // killed before it has left, and that is no failure either.
-            End::Left => earlier.end == End::Gone && earlier.rank != cause.rank && members.iter().any(drains),
+            // Of a node that has yet to leave nobody knows whether it has made the command fail.
+            End::Left => earlier.end == End::Gone && members.iter().any(drains),
             _ => matches!(earlier.end, End::Gone | End::Left),
         };
         let may_be_earlier = self.shared.now < self.over_since + FIRST_CAUSE;

@@ -458,8 +458,13 @@ impl World {
         let has_vanished =
             matches!(presence, Presence::Silent(since) if self.shared.now >= since + FORGOTTEN);
         if peer.link.listens_no_more(self.shared.now) || (has_vanished && !self.believes(id)) {
+            let drains = peer.known.status.as_ref().is_some_and(|status| status.command == Command::Drains);
             self.peers.forget(self.shared.now, id);
-            self.dead.extend(self.believes(id).then_some(id));
+            if self.believes(id) {
+                self.dead.insert(id);
+                // It was to leave: that it was killed before is no failure.
+                self.left.extend(drains.then_some((id, Command::Leaves)));
+            }
         }
     }
 

@@ -2046,19 +2046,23 @@ fn a_node_that_has_died_is_the_first_cause_of_what_fails_though_another_drains()
 }
 
 #[test]
-fn a_node_that_was_asked_to_leave_stays_the_first_cause_though_it_is_killed_before_it_has_left() {
-    let (mut net, leader, _) = running(3, 0.0, 7);
-    net.stop_time = Duration::from_secs(1 << 30);
-    let [drains, fails] = [1, 2].map(|step| (leader + step) % 3);
-    net.with(drains, World::drain);
-    net.run_until(net.now + Duration::from_secs(1));
-    net.trouble(Trouble::Fail(fails));
-    time_until_over(&mut net);
-    net.trouble(Trouble::Kill(drains));
-    net.run_until(net.now + Duration::from_secs(2));
-    let first = FirstCause { rank: u32::try_from(drains).ok(), end: End::Left };
-    for host in [leader, fails] {
-        assert_eq!(net.hosts[host].world.as_ref().unwrap().over, Some(first), "{}", net.state());
+fn a_node_that_was_asked_to_leave_and_is_killed_before_it_has_left_counts_as_one_that_has() {
+    for is_killed_first in [false, true] {
+        let (mut net, leader, _) = running(3, 0.0, 7);
+        net.stop_time = Duration::from_secs(1 << 30);
+        let [drains, fails] = [1, 2].map(|step| (leader + step) % 3);
+        net.with(drains, World::drain);
+        net.run_until(net.now + Duration::from_secs(1));
+        let [first, second] = [Trouble::Fail(fails), Trouble::Kill(drains)];
+        let [first, second] = if is_killed_first { [second, first] } else { [first, second] };
+        net.trouble(first);
+        time_until_over(&mut net);
+        net.trouble(second);
+        net.run_until(net.now + Duration::from_secs(2));
+        let first = FirstCause { rank: u32::try_from(drains).ok(), end: End::Left };
+        for host in [leader, fails] {
+            assert_eq!(net.hosts[host].world.as_ref().unwrap().over, Some(first), "{}", net.state());
+        }
     }
 }
 

@@ -127,9 +127,9 @@ impl SeedDir {
         opened.map_err(failed)
     }
 
-    /// Writes this node's file; the first time as a new one, since the node may have had other addresses, and
-    /// readers know its file by the inode. After that these are the same bytes again, which gives the file the
-    /// server's current time and changes nothing for readers.
+    /// Writes this node's file; the first time as a new one, since the node may have had other addresses,
+    /// and readers know its file by the inode. After that these are the same bytes again, which gives the
+    /// file the server's current time and changes nothing for readers.
     fn write(&mut self) -> io::Result<()> {
         // Not through a link that has replaced the file, and not into a pipe, whose opening would block.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;

@@ -193,11 +193,11 @@ impl BrokenPath {
 impl fmt::Display for BrokenPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, fault, answers, mtus, .. } = self;
-        let [one, other] = [from, to].map(|node| format!("{} ({})", node.host, node.address.ip()));
+        let [source, target] = [from, to].map(|node| format!("{} ({})", node.host, node.address.ip()));
         let (host, port) = (&from.host, to.address.port());
         let why = match *fault {
             Fault::Size { passes, fails } => {
-                write!(f, "TCP segments from {one} to {other} vanish: ")?;
+                write!(f, "TCP segments from {source} to {target} vanish: ")?;
                 write!(f, "packets of {fails} bytes do not arrive, those of {passes} bytes do")?;
                 return match *mtus {
                     (0, _) | (_, 0) => Ok(()),
@@ -212,7 +212,7 @@ impl fmt::Display for BrokenPath {
             Fault::Unanswered => format!("port {port} accepts them, and that node does not answer"),
             Fault::Silent => format!("port {port} does not answer"),
         };
-        write!(f, "{one} cannot open TCP connections to {other}: {why}")?;
+        write!(f, "{source} cannot open TCP connections to {target}: {why}")?;
         answers.map_or(Ok(()), |own| write!(f, ", port {own} does"))
     }
 }

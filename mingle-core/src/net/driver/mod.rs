@@ -361,11 +361,7 @@ fn sessions(settings: &mut Rendezvous) -> Result<Connections, Error> {
     let loopback = settings.network.loopback;
     let (own, port) = if settings.stays { listen_for_paths(loopback)? } else { (Vec::new(), 0) };
     settings.attributes.session_port = port;
-    let mut sessions = Connections::open(own, Vec::new(), settings.world.max())?;
-    sessions.purposes.resets = false;
-    // None has the number of a connection of the own port, of which the same world hears.
-    sessions.next_conn = 1 << 31;
-    Ok(sessions)
+    Ok(Connections::open(own, Vec::new(), settings.world.max())?.for_sessions())
 }
 
 /// Opens the datagram sockets, and warns of the interfaces that could not join a group.

@@ -36,7 +36,7 @@ impl RunningWorld {
     pub(super) async fn meet(mut self) -> Result<Met, Error> {
         let mut said: Option<(u32, Vec<u32>)> = None;
         let mut leaderless: Option<Instant> = None;
-        while !self.is_lost || self.world.has_ended {
+        while !self.is_lost || self.world.has_ended() {
             self.advance().await;
             if let Some(formed) = self.formed.take() {
                 self.driver.connections.close_all(formed.rank == Rank(0)).await;
@@ -52,13 +52,13 @@ impl RunningWorld {
                     self.driver.settings.notify(Event::FirstCause(over));
                 }
             }
-            if self.world.has_ended {
+            if self.world.has_ended() {
                 return Err(Error::Failed(Failure::JobFinished));
             }
             let now = clock();
             // A member that has lost the leader names itself to a node that waits, and may know nobody
             // either.
-            let has_met_leader = self.world.reign.epoch.origin != 0;
+            let has_met_leader = self.world.reign().epoch.origin != 0;
             let leader = self.world.leader().filter(|_| has_met_leader);
             let has_leader = leader.is_some_and(|leader| self.world.is_there(leader.id));
             if has_leader {
@@ -113,12 +113,12 @@ impl RunningWorld {
         if is_in_round {
             return Some(Failure::OutcomeUnknown { leader: self.leader() });
         }
-        let trouble = self.world.reign.trouble.clone().and_then(|refusal| self.world.failure(refusal));
+        let trouble = self.world.reign().trouble.clone().and_then(|refusal| self.world.failure(refusal));
         trouble.or_else(|| Some(Failure::Deadline(Box::new(self.deadline_report()))))
     }
 
     fn deadline_report(&self) -> Report {
-        let Reign { here, absent, .. } = &self.world.reign;
+        let Reign { here, absent, .. } = self.world.reign();
         let are_silent = *here <= 1;
         let heard = |member: &Member| {
             let rank = member.rank.get();
@@ -136,7 +136,7 @@ impl RunningWorld {
     }
 
     fn leader(&self) -> Peer {
-        let address = self.world.reign.leader.addresses.first().copied();
+        let address = self.world.reign().leader.addresses.first().copied();
         let address = address.unwrap_or(self.driver.endpoints.preferred());
         let member = self.members.iter().find(|member| member.address.ip() == address.ip());
         let own = self.world.leads().then(crate::host::host_name);
@@ -146,7 +146,7 @@ impl RunningWorld {
 
     /// Reports how many nodes are ready for the next world, when that has changed.
     fn say_progress(&mut self, said: &mut Option<(u32, Vec<u32>)>) {
-        let Reign { here, absent, phase, .. } = &self.world.reign;
+        let Reign { here, absent, phase, .. } = self.world.reign();
         let is_over = matches!(phase, Phase::Over(_));
         self.over_since = self.over_since.filter(|_| is_over).or_else(|| is_over.then(clock));
         if *here == 0 || self.over_since.is_none_or(|since| since.elapsed() < QUIET) {

@@ -128,7 +128,7 @@ impl RunningWorld {
     /// How often the job had started again when this world formed: 0 in its first formation. The world may be
     /// over by now.
     pub(crate) fn generation(&self) -> u32 {
-        self.world.epoch.generation
+        self.world.epoch().generation
     }
 
     /// Waits for the world's next change. Cancel-safe.
@@ -163,7 +163,7 @@ impl RunningWorld {
             self.changes.push_back(Change::Notified);
         }
         self.carry_out();
-        if self.world.has_ended {
+        if self.world.has_ended() {
             // The leader waits for the acknowledgement of what this node has read last.
             self.driver.sessions.close_all(false).await;
         }
@@ -185,7 +185,7 @@ impl RunningWorld {
             self.driver.open_files = Some(OpenFiles::raise());
             self.driver.sessions.make_room(self.driver.settings.world.max());
         }
-        let waiting = self.world.reign.waiting;
+        let waiting = self.world.reign().waiting;
         if std::mem::replace(&mut self.waiting, waiting) != waiting {
             self.changes.push_back(Change::Waiting(waiting));
         }
@@ -361,7 +361,7 @@ impl RunningWorld {
         self.ended(Some(End::Left));
         loop {
             self.advance().await;
-            if self.world.has_ended {
+            if self.world.has_ended() {
                 return;
             }
             self.wait().await;
@@ -381,7 +381,7 @@ impl RunningWorld {
         self.driver.began = clock();
         let until = clock() + GRACE;
         // While it waits for a port, this node answers the others.
-        while !self.world.has_ended && !self.driver.listen(clock() >= until).await? {
+        while !self.world.has_ended() && !self.driver.listen(clock() >= until).await? {
             self.advance().await;
             // It is time for another attempt, or something was heard.
             let _ = tokio::time::timeout(RETRY, self.wait()).await;

@@ -60,8 +60,8 @@ pub(crate) struct Connections {
     /// Those that do, IPv4 first.
     kept: Vec<TcpListener>,
     /// What accepted connections may be for. They leave nothing behind on their port, which the job will use,
-    /// unless the listeners are for sessions alone, for as long as this lives.
-    pub(crate) purposes: Purposes,
+    /// unless the listeners are [for sessions](Self::for_sessions) alone.
+    purposes: Purposes,
     /// Where the frames of each open connection of a session go.
     frames: BTreeMap<ConnId, Sender<Frame>>,
     /// Accepts again from this time on, after an error.
@@ -72,7 +72,7 @@ pub(crate) struct Connections {
     tasks: JoinSet<()>,
     dials: BTreeMap<DialId, AbortHandle>,
     guests: Guests,
-    pub(crate) next_conn: u64,
+    next_conn: u64,
     sender: UnboundedSender<TaskEvent>,
     events: UnboundedReceiver<TaskEvent>,
 }
@@ -107,6 +107,13 @@ impl Connections {
             sender,
             events,
         })
+    }
+
+    /// Of sessions alone, for as long as this lives. None has the number of a connection of the node's own
+    /// port, of which the same world hears.
+    pub(crate) fn for_sessions(mut self) -> Self {
+        (self.purposes.resets, self.next_conn) = (false, 1 << 31);
+        self
     }
 
     /// Waits for the next event, which it returns, or until connections were accepted. Cancel-safe.

@@ -31,6 +31,7 @@ use book::Book;
 use call::Call;
 pub(crate) use plan::{RoundPlan, plan_round};
 pub(crate) use ranks::Applicant;
+pub(crate) use round::MORE_FAILURES;
 use rounds::Rounds;
 use unfit::LeftOut;
 pub(crate) use unfit::Planned;

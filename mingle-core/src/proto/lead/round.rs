@@ -15,7 +15,7 @@ use crate::wire::{BrokenTo, Partner, Said, WELCOME};
 /// How often the members that are not ready are asked whether they are there.
 const ASK: Duration = Duration::from_secs(1);
 /// When a node reports broken paths, others have this long to report theirs, so that the leader knows all.
-const MORE_FAILURES: Duration = Duration::from_millis(300);
+pub(crate) const MORE_FAILURES: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone)]
 pub(super) struct Round {

@@ -10,10 +10,10 @@ use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::plan::{self, RoundPlan, plan_round};
 use super::ranks;
-use super::round::Round;
+use super::round::{MORE_FAILURES, Round};
 use super::unfit::{self, Excluded, Planned};
 use crate::model::NodeId;
-use crate::proto::prove::PathProofs;
+use crate::proto::prove::{PATIENCE, PathProofs};
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
@@ -23,8 +23,8 @@ use crate::wire::{Answer, Part, Refusal, Trouble, UNREADY};
 /// the third begins after 8.6 s: a network that heals within that time still gets its world, and three
 /// networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
-/// How long a round of failed proofs takes.
-const FAILS: Duration = Duration::from_millis(4300);
+/// How long a round takes at most whose proofs fail.
+const FAILS: Duration = PATIENCE.saturating_add(MORE_FAILURES);
 /// So many networks and families are tried in that time.
 const TRIED: u64 = 3;
 /// A member that was silent for this long in a round is expelled.
@@ -210,7 +210,7 @@ impl Lead {
     }
 
     /// Whether no path was broken but that to the master, and a node is left that has not failed as master.
-    /// Where a standby waits, and one member alone has reached no master, no other is tried for its sake.
+    /// Where a standby waits, and a single member has reached no master, no other is tried for its sake.
     fn has_other_master(&self, shared: &Shared) -> bool {
         let unproved = &self.rounds.unproved;
         let provers: BTreeSet<NodeId> = unproved.iter().map(|(prover, _)| *prover).collect();

@@ -541,7 +541,7 @@ mod tests {
         let config = Config::plain(crate::proto::tests::tag(), 4, 9, address(9));
         let cause = |memory: &Memory, now| memory.report(&config, now).cause();
         assert!(memory.not_joined(failed(1, false, Some(second(3))), second(3)));
-        // Another one was killed, and its host refuses; or nothing answers in its name.
+        // Another candidate was killed, and its host refuses; or nothing answers in its name.
         for (at, heard) in [(4, None), (5, Some(second(5)))] {
             assert!(!memory.not_joined(failed(2, true, heard), second(at)));
             assert_eq!(cause(&memory, second(6)), Cause::Unreached, "{heard:?}");

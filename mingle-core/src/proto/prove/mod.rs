@@ -9,4 +9,4 @@ use std::time::Duration;
 pub(crate) use paths::PathProofs;
 
 /// How long a node tries before it reports what it cannot prove.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);

@@ -172,7 +172,7 @@ impl SessionEnd {
     }
 
     /// A connection is open and both hellos have been read, whoever dialled it: this process by this dial, or
-    /// else the other one.
+    /// else the other process.
     pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
         self.connections.push(Connection {
             conn,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{FAREWELL, LOST, Presence, Process, Time, World};
 use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
-use crate::proto::lead::{Applicant, Planned, plan_round};
+use crate::proto::lead::{Applicant, MORE_FAILURES, Planned, plan_round};
 use crate::proto::session::Linked;
 use crate::wire::world::{
     ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
@@ -32,8 +32,6 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// How long the next plans leave out a node with a broken path, if enough others are here: longer than it
 /// takes to try many others.
 const LEFT_OUT: Duration = Duration::from_secs(60);
-/// When a node finds paths broken, others have so long to say the same, so that it shows whose fault it is.
-const MORE_FAILURES: Duration = Duration::from_millis(300);
 /// How long all members may pause before they come back.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The pause after a round that has failed.
@@ -808,8 +806,8 @@ impl World {
     }
 }
 
-/// The first cause among what has become of the members: one that is dead or leaves makes others fail, and so
-/// does one that drains, which is no cause by itself.
+/// The first cause among what has become of the members: a member that is dead or leaves makes others fail,
+/// and so does a member that drains, which is no cause by itself.
 fn first_cause(members: &[MemberView]) -> Option<FirstCause> {
     let cause = |member: &MemberView| {
         let end = match member.command {

@@ -97,7 +97,7 @@ pub(crate) struct World {
     /// What this node tells of itself.
     arrival: Arrival,
     /// The last world in which this node's command has started, or for which this node was ready.
-    pub(crate) epoch: Lineage,
+    epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
     plan: Option<Arc<Plan>>,
     command: Command,
@@ -109,7 +109,7 @@ pub(crate) struct World {
     /// When this node learned of that end.
     over_since: Time,
     /// What the leader that this node follows, or this node itself, has decided.
-    pub(crate) reign: Reign,
+    reign: Reign,
     /// Since when this node has followed the leader of `reign`.
     followed: Time,
     lead: Option<WorldLead>,
@@ -133,7 +133,7 @@ pub(crate) struct World {
     /// This node ends when its peers have read what it has said, and at this time at the latest.
     farewell: Option<Time>,
     /// It has said that it may end, and does nothing more.
-    pub(crate) has_ended: bool,
+    has_ended: bool,
     actions: VecDeque<Action>,
     /// When there is something to decide next, even if nothing is heard.
     due: Option<Time>,

@@ -1,11 +1,25 @@
 //! What the driver of a world reads of it and changes in it.
 
 use super::{LOST, Time, World, WorldLead};
-use crate::model::{NodeId, WorldSize};
+use crate::model::{Lineage, NodeId, WorldSize};
 use crate::proto::Config;
-use crate::wire::world::{Command, Contact, Phase};
+use crate::wire::world::{Command, Contact, Phase, Reign};
 
 impl World {
+    /// What is decided, as far as this node knows.
+    pub(crate) fn reign(&self) -> &Reign {
+        &self.reign
+    }
+
+    pub(crate) fn epoch(&self) -> Lineage {
+        self.epoch
+    }
+
+    /// Whether this node has said that it may end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// The process that leads, unless it is lost.
     pub(crate) fn leader(&self) -> Option<&Contact> {
         self.walk.is_none().then_some(&self.reign.leader)

@@ -241,6 +241,30 @@ async fn a_node_that_has_lost_its_seat_brings_back_no_restarts_that_the_others_h
 }
 
 #[tokio::test]
+async fn a_node_that_has_lost_its_seat_and_then_all_others_counts_as_those_with_whom_it_begins_anew() {
+    let set = Rendezvous { stop_timeout: Duration::from_millis(300), ..restarts("begins anew", 2, 9) };
+    let [mut first, mut second] = two(set.clone()).await;
+    let mut spare = set.clone().session();
+    meet([&mut first, &mut second, &mut spare]).await;
+    // The command of the second node stops too late, and the spare gets its seat.
+    fails(&mut first, 17);
+    while first.generation() == 0 || spare.running().is_none() {
+        any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+    }
+    second.stopped();
+    while !has_spare(&first) {
+        any(&mut [&mut first, &mut second, &mut spare]).await.1.unwrap();
+    }
+    assert_eq!(second.row.left(), Some(8));
+    drop((first, spare));
+    let mut third = set.session();
+    while second.running().is_none() || third.running().is_none() {
+        any(&mut [&mut second, &mut third]).await.1.unwrap();
+    }
+    assert_eq!((second.generation(), [second.row.left(), third.row.left()]), (0, [Some(9); 2]));
+}
+
+#[tokio::test]
 async fn a_pair_of_the_caller_is_not_taken_for_the_count_of_restarts() {
     let mut set = restarts("pair", 1, 2);
     set.attributes.metadata.insert("restarts", "2").unwrap();

@@ -59,12 +59,13 @@ fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
         write(machine, "dev/nvidia0", "");
     };
     let usual = Machine::like("none", "same-usual");
-    write(&usual, "cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n");
+    let modalias = "devices/system/cpu/modalias";
+    write(&usual, modalias, "cpu:type:x86,ven0000fam0006mod008F:feature:,0000,0001\n");
     write(&usual, "module/nvidia/version", "570.86.15\n");
     gpu(&usual);
     let odd = |name: &str, file: &str, text: &str| {
         let machine = Machine::like("none", name);
-        for file in ["cpuinfo", "module/nvidia/version"] {
+        for file in [modalias, "module/nvidia/version"] {
             write(&machine, file, &fs::read_to_string(usual.0.join(file)).unwrap());
         }
         gpu(&machine);
@@ -74,9 +75,9 @@ fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
     for (name, file, text, line) in [
         (
             "cpu",
-            "cpuinfo",
-            "vendor_id : AuthenticAMD\n",
-            "CPU vendor differs: \"AuthenticAMD\" on rank 2, \"GenuineIntel\" on the others",
+            modalias,
+            "cpu:type:x86,ven0002fam0019mod0011:feature:,0000\n",
+            "CPU vendor differs: \"AMD\" on rank 2, \"Intel\" on the others",
         ),
         (
             "driver",

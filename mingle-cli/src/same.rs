@@ -61,17 +61,29 @@ fn of_rdma(machine: &Machine) -> Vec<Trait> {
 
 /// What the files of a host say.
 fn of_host(host: &Host) -> Vec<Trait> {
-    let cpu = host.text("/proc/cpuinfo").unwrap_or_default();
-    // On ARM, the number of the implementer.
-    let vendor = field(&cpu, "vendor_id").or_else(|| field(&cpu, "CPU implementer"));
     let driver = |name: &str| {
         let version = host.text(&format!("/sys/module/{name}/version"));
         version.map(|version| Trait::shown(format!("{name} driver"), version))
     };
-    let cpu = vendor.map(|vendor| Trait::shown("CPU vendor", vendor));
+    let cpu = cpu_vendor(host).map(|vendor| Trait::shown("CPU vendor", vendor));
     let gpus: Vec<String> = nvidia(host).into_iter().chain(amd(host)).collect();
     let gpus = (!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")));
     [cpu, driver("nvidia"), driver("amdgpu"), gpus].into_iter().flatten().collect()
+}
+
+/// Whose CPUs the host has: of x86 as its module alias says, whose numbers are in Linux's
+/// arch/x86/include/asm/processor.h, and of ARM the number of the implementer. On x86, to open /proc/cpuinfo
+/// interrupts all CPUs before Linux 5.19, and may take 10 ms (`arch_freq_prepare_all`).
+fn cpu_vendor(host: &Host) -> Option<String> {
+    let alias = host.text("/sys/devices/system/cpu/modalias").unwrap_or_default();
+    let Some((_, number)) = alias.split_once(",ven") else {
+        return field(&host.text("/proc/cpuinfo")?, "CPU implementer").map(str::to_owned);
+    };
+    Some(match number.get(..4)? {
+        "0000" => "Intel".to_owned(),
+        "0002" => "AMD".to_owned(),
+        other => other.to_owned(),
+    })
 }
 
 /// The models of NVIDIA's GPUs that this process may use: a container sees all of the host's here.

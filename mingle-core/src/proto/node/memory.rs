@@ -360,16 +360,19 @@ impl Memory {
 
     /// A candidate could not be joined. Returns whether to tell the user that it was not reached: of one
     /// leader once.
-    pub(super) fn not_joined(&mut self, failed: NotJoined, now: Time) -> bool {
+    pub(super) fn not_joined(&mut self, mut failed: NotJoined, now: Time) -> bool {
+        let is_silent = failed.endpoints.is_empty();
+        if is_silent && self.leaders.contains(&failed.id) {
+            // It has ended, unless it is heard since.
+            let was = self.not_joined.as_ref().filter(|was| was.id == failed.id);
+            failed.heard = was.and_then(|was| was.heard);
+        }
         let was = self.not_joined.as_ref().filter(|was| !was.endpoints.is_empty());
-        // A leader that this node had joined, and that answers no more, has ended. Another that is silent may
-        // have, and explains less than a leader that is heard and was not reached.
-        let has_ended = self.leaders.contains(&failed.id);
-        let explains_less = || was.is_some_and(|was| was.id != failed.id && was.is_heard(now));
-        if failed.endpoints.is_empty() && (has_ended || explains_less()) {
+        // Another that is silent explains less than a leader that is heard and was not reached.
+        if is_silent && was.is_some_and(|was| was.id != failed.id && was.is_heard(now)) {
             return false;
         }
-        let is_news = !failed.endpoints.is_empty() && was.is_none_or(|was| was.id != failed.id);
+        let is_news = !is_silent && was.is_none_or(|was| was.id != failed.id);
         self.not_joined = Some(failed);
         is_news
     }
@@ -550,6 +553,23 @@ mod tests {
         // It is heard no more.
         assert!(!memory.not_joined(failed(2, true, Some(second(12))), second(12)));
         assert_eq!(cause(&memory, second(12)), Cause::Unanswered);
+    }
+
+    #[test]
+    fn a_leader_that_was_joined_and_answers_no_more_is_the_cause_while_it_is_heard() {
+        let (mut memory, second) = (Memory::default(), Time::from_secs);
+        let (id, peer) = (NodeId([1; 16]), Peer { host: HostName::new("a"), address: address(1) });
+        let config = Config::plain(crate::proto::tests::tag(), 4, 9, address(9));
+        memory.hear(id, second(1));
+        memory.joined(id);
+        // It announces itself on, between attempts to join it again.
+        for (at, expected) in [(10, Cause::NobodyHeard), (12, Cause::Unanswered), (15, Cause::Unanswered)] {
+            let (peer, heard) = (peer.clone(), Some(second(at)));
+            assert!(!memory.not_joined(NotJoined { id, peer, endpoints: Vec::new(), heard }, second(at)));
+            assert_eq!(memory.report(&config, second(at)).cause(), expected, "{at} s");
+            memory.hear(id, second(at + 1));
+        }
+        assert_ne!(memory.report(&config, second(30)).cause(), Cause::Unanswered, "it is silent by now");
     }
 
     #[test]

@@ -60,11 +60,9 @@ fn a_loopback_address_of_the_master_is_taken_only_from_this_host_or_beside_other
 #[test]
 fn what_only_a_leader_may_say_is_ignored_from_any_other_node() {
     let (mut node, prepare) = joined(config(2));
+    let better = Introduction { candidate: candidate(id(3), 3, true), source: endpoint(3) };
     for message in [
-        Said::Refuse(Refusal::Redirect(Introduction {
-            candidate: candidate(id(3), 3, true),
-            source: endpoint(3),
-        })),
+        Said::Refuse(Refusal::Redirect(better.clone())),
         Said::Refuse(Refusal::WorldFull),
         welcome(3, 0),
         Said::Prepare(prepare.clone()),
@@ -79,7 +77,7 @@ fn what_only_a_leader_may_say_is_ignored_from_any_other_node() {
         assert!(node.is_bound() && !node.has_ended());
     }
     // Nor does its leader refuse a node that is ready.
-    for refusal in [Refusal::WorldFull, Refusal::Closing] {
+    for refusal in [Refusal::WorldFull, Refusal::Closing, Refusal::Redirect(better)] {
         assert_eq!(said(&hear(&mut node, &Said::Refuse(refusal))), []);
         assert!(node.is_bound() && !node.has_ended());
     }

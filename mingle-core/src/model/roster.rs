@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{HostName, Metadata, NodeId, Peer, Rank};
+use crate::model::{HostName, Metadata, NodeId, Peer, Rank, deserialize_unicast};
 
 /// A node of a formed world. The serde form is the form on the wire, without the rank, and not an API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,7 @@ pub struct Member {
     /// The name that the node's host has for itself.
     pub host: HostName,
     /// Where the job reaches the node, with the node's own port.
+    #[serde(deserialize_with = "deserialize_unicast")]
     pub address: SocketAddr,
     /// How many workers the node will run, usually one worker for each GPU.
     pub slots: u32,

@@ -17,7 +17,6 @@ use super::seeds::Seeds;
 use super::session::PeerLinks;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{NodeId, Peer, Rank, Unfit, User, WorldSize};
-use crate::wire::world::Arrival;
 use crate::wire::{
     Codec, Header, Join, Message, NodeInfo, Refusal, Running, Said, Solicit, encode_traits, kind_of,
 };
@@ -173,9 +172,9 @@ impl Shared {
     }
 
     /// This node as its leader records it, with its traits.
-    pub(crate) fn join(&self) -> Said {
+    pub(crate) fn join(&self) -> Join {
         let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
-        Said::Join(Box::new(Join { world, node: self.node_info(), traits }))
+        Join { world, node: self.node_info(), traits }
     }
 
     /// The addresses at which another node may be dialled. Those that are this node's own are left out: the
@@ -194,11 +193,6 @@ impl Shared {
         let (addresses, patience) = (self.dialled(endpoints), self.scale().dial_interval());
         self.links.set_addresses(node, &addresses);
         self.links.with(node, |link| link.session.set_patience(patience));
-    }
-
-    /// What this node tells of itself in a world that stays.
-    pub(crate) fn arrival(&self) -> Arrival {
-        Arrival { node: self.config.node.clone(), traits: encode_traits(&self.config.traits) }
     }
 
     /// Says that the job runs: who leads it, and where that process accepts sessions.

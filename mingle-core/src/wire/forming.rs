@@ -19,7 +19,7 @@ use crate::model::{
 /// The most members in a refusal that were not ready.
 pub(crate) const UNREADY: usize = 6;
 /// The most broken paths in a report to the leader.
-pub(crate) const BROKEN: usize = 3;
+pub(crate) const BROKEN: usize = 8;
 /// The most broken paths in a refusal.
 pub(crate) const REFUSED: usize = 2;
 
@@ -182,7 +182,7 @@ impl Partner {
 }
 
 /// Paths that a member could not prove.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Broken {
     pub(crate) paths: List<BrokenTo, BROKEN>,
     /// How many more there are.

@@ -1,6 +1,6 @@
 //! What the processes of a world that stays tell each other on their sessions.
 //!
-//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Arrival`]),
+//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Join`]),
 //! what it is doing ([`Status`]), what the leader has decided ([`Reign`]), and the next world ([`Plan`]). A
 //! later frame of a kind says all that an earlier one said, as far as it still holds. So a frame that was
 //! replaced before it was read is no loss, and a process that was stopped for an hour reads four frames.
@@ -11,15 +11,13 @@ use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::session::Body;
-use super::{NodeInfo, Reach, Refusal, frame_config, read, write};
+use super::{Answer, BrokenTo, Join, Reach, Refusal, frame_config, read, write};
 use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness, WorldSize};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
 /// The most ranks that are named as absent.
 pub(crate) const ABSENT: usize = 16;
-/// The most nodes to which a node says that its paths are broken.
-pub(crate) const BROKEN: usize = 8;
 /// The most addresses of a node.
 const ADDRESSES: usize = Endpoints::ADVERTISED;
 
@@ -38,16 +36,7 @@ impl Contact {
     }
 }
 
-/// What a process tells of itself to the process that leads, or that may know who leads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Arrival {
-    /// As in a join.
-    pub(crate) node: NodeInfo,
-    /// As [`encode_traits`](super::encode_traits) writes them.
-    pub(crate) traits: Vec<u8>,
-}
-
-impl Arrival {
+impl Join {
     /// Where the process of this ID, which has said this, accepts sessions.
     pub(crate) fn contact(&self, id: NodeId) -> Contact {
         let session = |endpoint: &SocketAddr| (endpoint.ip(), self.node.attributes.session_port).into();
@@ -61,8 +50,8 @@ pub(crate) struct Status {
     /// The last world that this process has started in or was ready for.
     pub(crate) epoch: Lineage,
     pub(crate) command: Command,
-    /// The last round whose paths it has proved, or has failed to prove.
-    pub(crate) answer: Option<RoundAnswer>,
+    /// The last round whose paths it has proved, or has failed to prove, and what has come of that.
+    pub(crate) answer: Option<(RoundId, Answer)>,
     /// It has lost this leader.
     pub(crate) lost: Option<NodeId>,
     /// The nodes that have lost the leader and have come to this process, and what they do in this epoch.
@@ -87,23 +76,6 @@ pub(crate) enum Command {
     Quits,
     /// It has yet to end, and the process was asked to leave the job then, before the world was over.
     Drains,
-}
-
-/// Whether the paths of a round are proved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RoundAnswer {
-    pub(crate) round: RoundId,
-    /// The nodes to which a path is broken, at most [`BROKEN`], or the node itself where it cannot say which.
-    /// None: it is ready.
-    pub(crate) broken: Vec<NodeId>,
-    /// One of the broken paths.
-    pub(crate) path: Option<BrokenPath>,
-}
-
-impl RoundAnswer {
-    pub(crate) fn is_ready_for(&self, round: RoundId) -> bool {
-        self.broken.is_empty() && self.round == round
-    }
 }
 
 /// An attempt at a world.
@@ -186,6 +158,31 @@ pub(crate) struct Terms {
     pub(crate) sameness: Sameness,
 }
 
+impl Terms {
+    /// A member, and how the job reaches it.
+    pub(crate) fn reached(&self, id: NodeId) -> Option<(&Member, &Reach)> {
+        self.at(self.roster.find(id)?.rank.get())
+    }
+
+    /// The member of this rank, and how the job reaches it.
+    pub(crate) fn at(&self, rank: u32) -> Option<(&Member, &Reach)> {
+        let rank = usize::try_from(rank).ok()?;
+        Some((self.roster.members().get(rank)?, self.reached.get(rank)?))
+    }
+
+    /// A broken path as messages name it; none if no node of these terms proves that.
+    pub(crate) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
+        let ((from, own), (target, reached)) = (self.reached(from)?, self.reached(to.partner)?);
+        let link = reached.all().find(|link| link.address == to.path.ip())?;
+        let is_known = [Some(target.address.port()), reached.port()].contains(&Some(to.path.port()));
+        // A node reaches itself.
+        if !is_known || from.id == target.id {
+            return None;
+        }
+        Some(to.path(from.peer(), target, (own.links().first()?.mtu, link.mtu)))
+    }
+}
+
 impl Plan {
     /// The members by rank.
     pub(crate) fn seats(&self) -> &[Member] {
@@ -211,7 +208,8 @@ impl Plan {
 /// What a frame says, whose kind is the number of the variant, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WorldSaid {
-    Arrival(Box<Arrival>),
+    /// To the process that leads, or that may know who leads.
+    Arrival(Box<Join>),
     Status(Status),
     Reign(Reign),
     Plan(Plan),
@@ -235,7 +233,7 @@ impl WorldSaid {
         let fits = |contact: &Contact| (1..=ADDRESSES).contains(&contact.addresses.len());
         match self {
             Self::Arrival(arrival) => arrival.node.attributes.session_port != 0,
-            Self::Status(status) => status.answer.iter().all(|answer| answer.broken.len() <= BROKEN),
+            Self::Status(_) => true,
             Self::Reign(reign) => {
                 fits(&reign.leader)
                     && reign.heirs.len() <= HEIRS
@@ -251,6 +249,7 @@ impl WorldSaid {
 mod tests {
     use super::*;
     use crate::model::{HostName, Link, Metadata, Rank};
+    use crate::wire::NodeInfo;
 
     fn contact(number: u8) -> Contact {
         Contact { id: NodeId([number; 16]), addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))] }
@@ -259,7 +258,7 @@ mod tests {
     fn arrival(session_port: u16) -> WorldSaid {
         let mut node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
         node.attributes.session_port = session_port;
-        WorldSaid::Arrival(Box::new(Arrival { node, traits: vec![1] }))
+        WorldSaid::Arrival(Box::new(Join { world: "2".parse().unwrap(), node, traits: vec![1] }))
     }
 
     /// A plan of so many nodes.
@@ -287,7 +286,7 @@ mod tests {
         let epoch = Lineage { generation: 3, origin: 9 };
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
         let cause = FirstCause { rank: Some(2), end: End::Killed(9) };
-        let answer = Some(RoundAnswer { round, broken: vec![NodeId([8; 16])], path: None });
+        let answer = Some((round, Answer::Ready));
         let guests =
             vec![(NodeId([4; 16]), Command::Failed(End::Exited(1))), (NodeId([5; 16]), Command::Drains)];
         let reign = Reign {
@@ -350,6 +349,10 @@ mod tests {
             assert_eq!(WorldSaid::decode(&said.encode()), None, "{count} addresses");
         }
         assert_eq!(WorldSaid::decode(&arrival(0).encode()), None);
+        let mut members = plan(1).seats().to_vec();
+        members[0].address.set_port(0);
+        let terms = Terms { roster: Roster::new(members).unwrap(), ..plan(1).terms };
+        assert_eq!(WorldSaid::decode(&WorldSaid::Plan(Plan { terms, ..plan(1) }).encode()), None);
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Follow {
 
     /// Says what this node is, now or again after its addresses have changed.
     pub(crate) fn say_join(&mut self, shared: &mut Shared) {
-        let join = shared.join();
+        let join = Said::Join(Box::new(shared.join()));
         shared.say(self.leader_id(), &join);
     }
 

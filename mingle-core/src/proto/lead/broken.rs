@@ -1,9 +1,10 @@
 //! The paths that could not be proved in the rounds of one leader.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::round::Round;
 use crate::model::{BrokenPath, NodeId};
+use crate::wire::world::Terms;
 use crate::wire::{Broken, REFUSED, Refusal};
 
 /// The paths that were broken in the last round, and in the one that had fewest: each round may try another
@@ -37,17 +38,17 @@ impl BrokenRounds {
 
 /// The broken paths, by prover: with their targets, and how many more there are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct BrokenPaths(BTreeMap<NodeId, (Vec<(NodeId, BrokenPath)>, u32)>);
+pub(crate) struct BrokenPaths(BTreeMap<NodeId, (Vec<(NodeId, BrokenPath)>, u32)>);
 
 impl BrokenPaths {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Notes the report of a node in this round, in place of its last one. Returns whether it names a path of
     /// the round.
-    pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) -> bool {
-        let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.plan.broken(from, to)?)));
+    pub(crate) fn insert(&mut self, from: NodeId, broken: &Broken, terms: &Terms) -> bool {
+        let named = broken.paths.iter().filter_map(|to| Some((to.partner, terms.broken(from, to)?)));
         let named: Vec<_> = named.collect();
         if named.is_empty() {
             return false;
@@ -79,7 +80,7 @@ impl BrokenPaths {
     }
 
     /// The provers and targets of the paths, each pair once.
-    pub(super) fn ends(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
         let ends = self.0.iter().flat_map(|(&from, (paths, _))| paths.iter().map(move |&(to, _)| (from, to)));
         ends.collect::<BTreeSet<_>>().into_iter()
     }
@@ -89,7 +90,7 @@ impl BrokenPaths {
     }
 
     /// How a world ends for which these are the last.
-    pub(super) fn ending(self) -> Refusal {
+    pub(crate) fn ending(self) -> Refusal {
         let (mut paths, mut more) = (Vec::new(), 0_u32);
         for (named, unnamed) in self.0.into_values() {
             paths.extend(named.into_iter().map(|(_, path)| path).enumerate());
@@ -101,4 +102,37 @@ impl BrokenPaths {
         more = more.saturating_add(u32::try_from(paths.len().saturating_sub(REFUSED)).unwrap_or(u32::MAX));
         Refusal::PathsBroken(paths.take(REFUSED).collect(), more)
     }
+}
+
+/// The fewest nodes, by a greedy choice, without which none of these paths is broken, which are given as
+/// provers and targets. Of several nodes at the ends of equally many paths, that which is worth less comes
+/// first; then a prover before a target, which others may have reached.
+pub(crate) fn at_fault<K: Ord>(
+    paths: impl Iterator<Item = (NodeId, NodeId)>,
+    worth: impl Fn(&NodeId) -> K,
+) -> Vec<NodeId> {
+    let mut paths: Vec<(NodeId, NodeId)> = paths.collect();
+    let mut ends: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    for &(prover, target) in &paths {
+        ends.entry(prover).or_default().0 += 1;
+        ends.entry(target).or_default().1 += 1;
+    }
+    let mut nodes = Vec::new();
+    while !paths.is_empty() {
+        let weight = |(id, (as_prover, as_target)): &(&NodeId, &(usize, usize))| {
+            (*as_prover + *as_target, Reverse(worth(id)), *as_prover, **id)
+        };
+        let Some(worst) = ends.iter().max_by_key(weight).map(|(id, _)| *id) else { break };
+        ends.remove(&worst);
+        nodes.push(worst);
+        paths.retain(|&(prover, target)| {
+            let stays = prover != worst && target != worst;
+            if !stays {
+                ends.entry(prover).and_modify(|(as_prover, _)| *as_prover -= 1);
+                ends.entry(target).and_modify(|(_, as_target)| *as_target -= 1);
+            }
+            stays
+        });
+    }
+    nodes
 }

@@ -28,6 +28,7 @@ use super::timer::{Time, Timer};
 use crate::model::{Elsewhere, HostName, NodeId, Peer, Rank};
 use crate::wire::{Announce, Candidate, Count, Message, Refusal, Said, Trouble, Welcome};
 use book::Book;
+pub(crate) use broken::{BrokenPaths, at_fault};
 use call::Call;
 pub(crate) use plan::{RoundPlan, plan_round};
 pub(crate) use ranks::Applicant;

@@ -11,11 +11,11 @@ use super::networks::RoundNetwork;
 use super::ranks::{self, Applicant};
 use super::unfit;
 use super::unfit::{Excluded, Planned};
-use crate::model::{BrokenPath, Digest, Link, Member, NodeId, Rank, Roster, Sameness, World};
+use crate::model::{Digest, Link, Member, NodeId, Rank, Roster, Sameness, World};
 use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
 use crate::wire::world::Terms;
-use crate::wire::{BrokenTo, Partner, Prepare, Reach};
+use crate::wire::{Partner, Prepare, Reach};
 
 #[derive(Debug, Clone)]
 pub(crate) struct RoundPlan {
@@ -157,27 +157,18 @@ impl RoundPlan {
 
     /// The address of a node, as the others reach it.
     pub(super) fn address(&self, id: NodeId) -> Option<IpAddr> {
-        self.reached(id).map(|(member, _)| member.address.ip())
-    }
-
-    fn reached(&self, id: NodeId) -> Option<(&Member, &Reach)> {
-        self.at(self.terms.roster.find(id)?.rank.get())
-    }
-
-    fn at(&self, rank: u32) -> Option<(&Member, &Reach)> {
-        let rank = usize::try_from(rank).ok()?;
-        Some((self.terms.roster.members().get(rank)?, self.terms.reached.get(rank)?))
+        self.terms.reached(id).map(|(member, _)| member.address.ip())
     }
 
     /// The addresses to which this node proves its path, beside the master's own port: those of all partners
     /// that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
-        let Some((own, reached)) = self.reached(id) else { return Vec::new() };
+        let Some((own, reached)) = self.terms.reached(id) else { return Vec::new() };
         if reached.port().is_none() {
             return Vec::new();
         }
         let ranks = self.terms.paths.partners(own.rank.get(), &self.slots).into_iter();
-        let partners = ranks.filter_map(|rank| self.at(rank));
+        let partners = ranks.filter_map(|rank| self.terms.at(rank));
         let partners = partners.filter_map(|(partner, reached)| Some((partner, reached, reached.port()?)));
         let ways = partners.flat_map(|(partner, reached, port)| {
             let &Member { id, rank: Rank(rank), address, .. } = partner;
@@ -186,18 +177,6 @@ impl RoundPlan {
         });
         // The path to the master's own port is proved in any case.
         ways.filter(|way| (way.id, way.path) != (self.master, self.master_at)).collect()
-    }
-
-    /// A broken path as messages name it.
-    pub(crate) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
-        let ((from, own), (target, reached)) = (self.reached(from)?, self.reached(to.partner)?);
-        let link = reached.all().find(|link| link.address == to.path.ip())?;
-        let is_known = [Some(target.address.port()), reached.port()].contains(&Some(to.path.port()));
-        // A node reaches itself.
-        if !is_known || from.id == target.id {
-            return None;
-        }
-        Some(to.path(from.peer(), target, (own.links().first()?.mtu, link.mtu)))
     }
 
     /// What one member learns of it.

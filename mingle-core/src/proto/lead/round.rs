@@ -99,7 +99,7 @@ impl Round {
         self.ready = book.members().map(|(id, _)| id).collect();
         let named = |to: &BrokenTo| {
             let rank = self.plan.terms.roster.find(to.partner)?.rank;
-            Some((rank, self.plan.broken(me, to)?))
+            Some((rank, self.plan.terms.broken(me, to)?))
         };
         self.excused = Some(self.proofs.unproved().iter().filter_map(named).collect());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Lead;
 use super::book::Entry;
-use super::broken::BrokenRounds;
+use super::broken::{BrokenRounds, at_fault};
 use super::commit::Committed;
 use super::plan::{self, RoundPlan, plan_round};
 use super::ranks;
@@ -183,9 +183,10 @@ impl Lead {
         let is_last = shared.timers.get(Timer::Deadline).is_some_and(|ends| shared.now + FAILS >= ends);
         let gives_up = is_last && !self.book.standbys().is_empty();
         if let Some(broken) = self.rounds.broken.settle(persists && !gives_up) {
-            let worst = unfit::worst(broken.ends(), shared);
-            if !shared.config.tries || worst.len() <= spare {
-                return Err(Some(Excluded::new(worst, broken.ending())));
+            let mut unreached = at_fault(broken.ends(), |id| *id == shared.me());
+            unreached.truncate(spare.max(1));
+            if !shared.config.tries || unreached.len() <= spare {
+                return Err(Some(Excluded::new(unreached, broken.ending())));
             }
         }
         // Where nodes can be spared they are left out first, as in a job.
@@ -290,7 +291,7 @@ impl Lead {
             }
             Answer::Broken(broken) => {
                 let is_member = self.book.member(from).is_some();
-                if is_member && self.rounds.broken.last.insert(from, broken, round) {
+                if is_member && self.rounds.broken.last.insert(from, broken, &round.plan.terms) {
                     round.add_failure(shared);
                 }
             }
@@ -310,7 +311,7 @@ impl Lead {
         let Phase::Proving(round) = &mut self.rounds.phase else { return };
         let broken = &mut self.rounds.broken.last;
         if let Some(own) = round.proofs.broken() {
-            broken.insert(shared.me(), &own, round);
+            broken.insert(shared.me(), &own, &round.plan.terms);
         } else if !round.failing {
             return;
         }

@@ -90,20 +90,6 @@ pub(super) fn spare(book: &Book, shared: &Shared) -> usize {
     here.saturating_sub(usize::try_from(shared.config.world.min().get()).unwrap_or(usize::MAX))
 }
 
-/// The node at most ends of proofs that have failed, which are given as provers and targets. Of several, a
-/// member before the leader, and a prover before a target: others may have reached that.
-pub(super) fn worst(pairs: impl Iterator<Item = (NodeId, NodeId)>, shared: &Shared) -> Vec<NodeId> {
-    let mut ends: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-    for (prover, target) in pairs {
-        ends.entry(prover).or_default().1 += 1;
-        ends.entry(target).or_default().0 += 1;
-    }
-    let weight = |&(id, (of_target, of_prover)): &(NodeId, (usize, usize))| {
-        (of_target + of_prover, id != shared.me(), of_prover, id)
-    };
-    ends.into_iter().max_by_key(weight).map(|(id, _)| id).into_iter().collect()
-}
-
 /// Some nodes have IPv6 alone and some IPv4 alone, one at least: the fewer of them are left out. Of two sets
 /// of one size, the leader stays.
 pub(super) fn apart(six: &[&Applicant], four: &[&Applicant], me: NodeId) -> Box<Excluded> {

@@ -51,7 +51,7 @@ impl Node {
     /// far, and learns it before it commits.
     fn say_running(&mut self, to: NodeId, source: SocketAddr) {
         if self.shared.config.node.attributes.session_port > 0 {
-            let Contact { id, addresses } = self.shared.arrival().contact(self.shared.me());
+            let Contact { id, addresses } = self.shared.join().contact(self.shared.me());
             let running = self.shared.running(id, 0, &addresses);
             self.shared.send(source, to, &running);
         }

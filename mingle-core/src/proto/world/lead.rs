@@ -1,17 +1,18 @@
 //! What the leader decides: when a world is over and why, and when and with whom the next one forms.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{FAREWELL, LOST, Presence, Process, Time, World};
-use crate::model::{BrokenPath, End, Lineage, Member, NodeId, Rank};
-use crate::proto::lead::{Applicant, MORE_FAILURES, Planned, plan_round};
+use crate::model::{End, Lineage, Member, NodeId, Rank};
+use crate::proto::lead::{Applicant, BrokenPaths, MORE_FAILURES, Planned, at_fault, plan_round};
 use crate::proto::session::Linked;
 use crate::wire::world::{
-    ABSENT, Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundAnswer, RoundId, WorldSaid,
+    ABSENT, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, WorldSaid,
 };
-use crate::wire::{Body, NodeInfo, Refusal, decode_traits};
+use crate::wire::{Answer, Body, Join, NodeInfo, Refusal, decode_traits};
 
 /// A member to which no connection is open for so long is suspected: about 12 s after it was heard last,
 /// since the kernel gives a connection up after 8 s.
@@ -160,34 +161,16 @@ impl WorldLead {
     pub(super) fn learn(&mut self, now: Time, broken: Vec<(NodeId, NodeId)>) {
         self.again = now + AGAIN;
         self.broken.retain(|_, until| now < *until);
-        let paths = broken.into_iter().map(|(from, to)| (from.min(to), from.max(to)));
-        self.broken.extend(paths.map(|path| (path, now + LEFT_OUT)));
+        self.broken.extend(broken.into_iter().map(|path| (path, now + LEFT_OUT)));
     }
 
-    /// The fewest of these nodes, by a greedy choice, without which no path was broken lately. Of two between
-    /// which a path is broken the later one is left out.
-    pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> BTreeSet<NodeId> {
+    /// The fewest of these nodes without which no path was broken lately: of two between which a path is
+    /// broken the later one.
+    pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> Vec<NodeId> {
         let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();
-        let recent = self.broken.iter().filter(|(_, until)| now < **until).map(|(path, _)| path);
-        let mut broken: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        for (a, b) in recent.filter_map(|(a, b)| Some((*places.get(a)?, *places.get(b)?))) {
-            broken.entry(a).or_default().insert(b);
-            broken.entry(b).or_default().insert(a);
-        }
-        let mut out = BTreeSet::new();
-        while let Some((&worst, _)) = broken.iter().max_by_key(|(_, others)| others.len()) {
-            let others = broken.remove(&worst).unwrap_or_default();
-            if others.is_empty() {
-                break;
-            }
-            out.insert(nodes[worst]);
-            for other in others {
-                if let Some(others) = broken.get_mut(&other) {
-                    others.remove(&worst);
-                }
-            }
-        }
-        out
+        let are_here = |(from, to): &(NodeId, NodeId)| places.contains_key(from) && places.contains_key(to);
+        let recent = self.broken.iter().filter(|(_, until)| now < **until).map(|(path, _)| *path);
+        at_fault(recent.filter(are_here), |id| Reverse(places.get(id).copied()))
     }
 }
 
@@ -293,9 +276,7 @@ impl World {
     /// world has formed.
     fn command_of(&self, peer: &Linked<Process>) -> Option<Command> {
         let status = peer.known.status.as_ref()?;
-        let answer = status.answer.as_ref();
-        let is_ready =
-            self.reign.round.is_some_and(|round| answer.is_some_and(|answer| answer.is_ready_for(round)));
+        let is_ready = self.reign.round.is_some_and(|round| status.answer == Some((round, Answer::Ready)));
         match status.command {
             _ if status.epoch < self.epoch && is_ready => None,
             Command::Waits if self.over.is_some() => Some(Command::Waits),
@@ -599,7 +580,7 @@ impl World {
     }
 
     /// What this node or another has told of itself.
-    fn arrival_of(&self, id: NodeId) -> Option<&Arrival> {
+    fn arrival_of(&self, id: NodeId) -> Option<&Join> {
         let is_own = id == self.own.id;
         if is_own { Some(&self.arrival) } else { self.peers.get(id)?.known.arrival.as_ref() }
     }
@@ -614,9 +595,9 @@ impl World {
         let mut fails = false;
         for seat in plan.seats() {
             let answer = self.answer_of(seat.id, plan.round);
-            all_ready &= answer.is_some_and(|answer| answer.broken.is_empty());
+            all_ready &= answer == Some(&Answer::Ready);
             have_answered &= answer.is_some();
-            fails |= answer.map_or(is_late, |answer| !answer.broken.is_empty());
+            fails |= answer.map_or(is_late, |answer| *answer != Answer::Ready);
             if seat.id == self.own.id {
                 continue;
             }
@@ -640,20 +621,21 @@ impl World {
             is_void |= have_answered || self.shared.now >= until;
         }
         if is_void {
-            let (mut broken, path) = self.broken_in(plan, is_late);
-            let trouble = path.map(|path| Refusal::PathsBroken([path].into_iter().collect(), 0));
-            lead.trouble = trouble.or(lead.trouble.take());
+            let (broken, mut ends) = self.broken_in(plan, is_late);
+            if !broken.is_empty() {
+                lead.trouble = Some(broken.ending());
+            }
             self.end_round();
             // A round that is void because a node of it has left needs no pause.
             if fails {
                 lead.failed += 1;
                 if lead.failed < lead.ways {
                     // By another way they may reach each other.
-                    broken.clear();
+                    ends.clear();
                 } else {
                     (lead.failed, lead.ways) = (0, 0);
                 }
-                lead.learn(self.shared.now, broken);
+                lead.learn(self.shared.now, ends);
             }
             return Some(Phase::Over(cause));
         }
@@ -661,30 +643,28 @@ impl World {
     }
 
     /// What a node of a round has said of its paths.
-    fn answer_of(&self, id: NodeId, round: RoundId) -> Option<&RoundAnswer> {
-        let own = || self.round.as_ref()?.answer.as_ref();
-        let said = || self.peers.get(id)?.known.status.as_ref()?.answer.as_ref();
-        let answer = if id == self.own.id { own() } else { said() };
-        answer.filter(|answer| answer.round == round)
+    fn answer_of(&self, id: NodeId, round: RoundId) -> Option<&Answer> {
+        if id == self.own.id {
+            return self.round.as_ref().filter(|own| own.plan.round == round)?.answer.as_ref();
+        }
+        let (of, answer) = self.peers.get(id)?.known.status.as_ref()?.answer.as_ref()?;
+        (*of == round).then_some(answer)
     }
 
-    /// The pairs of nodes between which paths are broken, and the first of these paths. A node that has not
-    /// answered in time, or does not say to whom a path is broken, is its own partner.
-    fn broken_in(&self, plan: &Plan, is_late: bool) -> (Vec<(NodeId, NodeId)>, Option<BrokenPath>) {
-        let mut broken = Vec::new();
-        let mut path = None;
+    /// The paths that are broken, and the pairs of nodes between which they are. A node that has not answered
+    /// in time, or names no path of the round, is its own partner.
+    fn broken_in(&self, plan: &Plan, is_late: bool) -> (BrokenPaths, Vec<(NodeId, NodeId)>) {
+        let (mut broken, mut unclear) = (BrokenPaths::default(), Vec::new());
         for id in plan.seats().iter().map(|seat| seat.id) {
-            match self.answer_of(id, plan.round) {
-                Some(answer) => {
-                    let other = |other: &NodeId| plan.rank_of(*other).map_or(id, |_| *other);
-                    broken.extend(answer.broken.iter().map(|to| (id, other(to))));
-                    path = path.or_else(|| answer.path.clone());
-                }
-                None if is_late => broken.push((id, id)),
-                None => {}
-            }
+            let is_clear = match self.answer_of(id, plan.round) {
+                Some(Answer::Broken(said)) => broken.insert(id, said, &plan.terms),
+                Some(Answer::Ready) => true,
+                None => !is_late,
+            };
+            unclear.extend((!is_clear).then_some((id, id)));
         }
-        (broken, path)
+        let ends = broken.ends().chain(unclear).collect();
+        (broken, ends)
     }
 
     fn commit(&mut self, plan: &Arc<Plan>, lead: &mut WorldLead) -> Phase {

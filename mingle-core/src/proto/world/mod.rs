@@ -42,9 +42,9 @@ use super::timer::Timers;
 use super::{Change, ConnId, DialId, Event, Formed, Time, Warning};
 use crate::model::{End, Lineage, Member, NodeId};
 use crate::wire::world::{
-    Arrival, Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, Status, WorldSaid,
+    Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, Status, WorldSaid,
 };
-use crate::wire::{Body, Frame, Refusal, decode_traits};
+use crate::wire::{Body, Frame, Join, Refusal, decode_traits};
 use growth::Growth;
 use lead::WorldLead;
 use round::WorldRound;
@@ -95,7 +95,7 @@ pub(crate) struct World {
     shared: Shared,
     own: Contact,
     /// What this node tells of itself.
-    arrival: Arrival,
+    arrival: Join,
     /// The last world in which this node's command has started, or for which this node was ready.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
@@ -144,7 +144,7 @@ pub(crate) struct World {
 /// Another process.
 #[derive(Debug, Clone, Default)]
 struct Process {
-    arrival: Option<Arrival>,
+    arrival: Option<Join>,
     /// Since when it waits for a seat.
     since: Time,
     status: Option<Status>,
@@ -169,7 +169,7 @@ impl World {
         let (leader, round) = (plan.round.leader, Some(plan.round));
         let (epoch, rank, rounds) = (plan.epoch, plan.rank_of(leader), plan.round.number);
         let (size, contact) = (shared.config.world, plan.terms.roster.find(leader).map(Contact::of));
-        let contact = contact.unwrap_or_else(|| shared.arrival().contact(me));
+        let contact = contact.unwrap_or_else(|| shared.join().contact(me));
         let reign = Reign { epoch, size, rank, leader: contact, round, rounds, ..Reign::default() };
         let mut world = Self::new(shared, reign);
         world.epoch = plan.epoch;
@@ -200,7 +200,7 @@ impl World {
     fn new(mut shared: Shared, reign: Reign) -> Self {
         shared.timers = Timers::default();
         let (me, now, number) = (shared.me(), shared.now, shared.rng.random());
-        let arrival = shared.arrival();
+        let arrival = shared.join();
         Self {
             own: arrival.contact(me),
             arrival,
@@ -491,7 +491,7 @@ impl World {
         self.peers.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.session.is_read())
     }
 
-    fn on_arrival(&mut self, from: NodeId, arrival: Arrival) {
+    fn on_arrival(&mut self, from: NodeId, arrival: Join) {
         if decode_traits(&arrival.traits).is_some() {
             self.hear_addresses(from, &arrival.contact(from).addresses);
             if let Some(peer) = self.peers.get_mut(from) {
@@ -825,7 +825,7 @@ impl World {
         };
         let guests =
             if self.lead.is_some() { Vec::new() } else { self.peers.iter().filter_map(is_guest).collect() };
-        let answer = self.round.as_ref().and_then(|round| round.answer.clone());
+        let answer = self.round.as_ref().and_then(|round| Some((round.plan.round, round.answer.clone()?)));
         let lost = self.walk.as_ref().map(|walk| walk.lost);
         Status { epoch: self.epoch, command: self.command, answer, lost, guests }
     }

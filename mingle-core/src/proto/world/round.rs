@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Action, Time, World, WorldChange};
-use crate::model::NodeId;
 use crate::proto::follow::check;
 use crate::proto::lead::RoundPlan;
 use crate::proto::prove::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::proto::{DialId, Event, Formed, PathNews, PathTarget};
-use crate::wire::Partner;
-use crate::wire::world::{BROKEN, Command, Plan, RoundAnswer, RoundId};
+use crate::wire::world::{Command, Plan};
+use crate::wire::{Answer, Broken, Partner};
 
 /// A process whose timers fire so late was stopped. On a busy host they may be late each time.
 const STOPPED: Duration = Duration::from_secs(1);
@@ -25,13 +24,12 @@ pub(super) struct WorldRound {
     /// None if no leader that keeps to the protocol plans that for this node.
     proof: Option<Proof>,
     /// Whether the paths are proved, once that is known.
-    pub(super) answer: Option<RoundAnswer>,
+    pub(super) answer: Option<Answer>,
 }
 
 /// The proof of a plan's paths.
 #[derive(Debug, Clone)]
 struct Proof {
-    plan: RoundPlan,
     paths: PathProofs,
     /// The world that forms by it.
     formed: Formed,
@@ -40,7 +38,7 @@ struct Proof {
 impl WorldRound {
     /// Whether all paths are proved: the world may form, or may have formed.
     pub(super) fn is_ready(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answer| answer.is_ready_for(self.plan.round))
+        self.answer == Some(Answer::Ready)
     }
 }
 
@@ -55,21 +53,13 @@ impl Proof {
         let to_master = Partner::master(prepare.master, prepare.master_at);
         let paths = PathProofs::start(prepare.partners.into_iter().chain([to_master]), shared);
         shared.event(Event::Preparing { round: id.number.into() });
-        Some(Self { plan, paths, formed })
+        Some(Self { paths, formed })
     }
 
     /// Ends the proofs: once a round is void, or its world has formed, the ports may be a job's.
     fn stop(&mut self, shared: &mut Shared) {
         self.paths.stop(shared);
         shared.timers.stop(Timer::Dial);
-    }
-
-    /// What has come of the proofs: the nodes to which a path is broken, and the first of these paths.
-    fn answer(&self, round: RoundId, me: NodeId) -> RoundAnswer {
-        let broken = self.paths.unproved();
-        let path = broken.first().and_then(|path| self.plan.broken(me, path));
-        let broken = broken.iter().map(|path| path.partner).take(BROKEN).collect();
-        RoundAnswer { round, broken, path }
     }
 }
 
@@ -82,8 +72,7 @@ impl World {
         self.end_round();
         let proof = Proof::start(&plan, &mut self.shared);
         // It cannot say which paths are broken.
-        let refused = || RoundAnswer { round: plan.round, broken: vec![self.own.id], path: None };
-        let answer = proof.is_none().then(refused);
+        let answer = proof.is_none().then(|| Answer::Broken(Broken::default()));
         self.round = Some(WorldRound { plan: Arc::new(plan), began: self.shared.now, proof, answer });
         self.go_on_with_round();
     }
@@ -100,7 +89,7 @@ impl World {
     /// Goes on with the proofs that are due. They end when all paths are proved, or when they have had their
     /// time.
     pub(super) fn go_on_with_round(&mut self) {
-        let Some(WorldRound { plan, proof: Some(proof), answer, .. }) = &mut self.round else { return };
+        let Some(WorldRound { proof: Some(proof), answer, .. }) = &mut self.round else { return };
         let mut is_over = false;
         while let Some(timer) = self.shared.timers.expire(self.shared.now) {
             is_over |= timer == Timer::ProofFailed;
@@ -110,7 +99,7 @@ impl World {
         }
         if answer.is_none() && (is_over || proof.paths.are_proved()) {
             proof.stop(&mut self.shared);
-            *answer = Some(proof.answer(plan.round, self.own.id));
+            *answer = Some(proof.paths.broken().map_or(Answer::Ready, Answer::Broken));
         }
     }
 
@@ -170,7 +159,7 @@ mod tests {
     use crate::proto::tests::{endpoint, id, seat, tag};
     use crate::proto::{Config, Output};
     use crate::wire::Reach;
-    use crate::wire::world::Terms;
+    use crate::wire::world::{RoundId, Terms};
 
     #[test]
     fn a_node_that_was_stopped_hears_the_answers_before_it_says_that_paths_are_broken() {
@@ -205,6 +194,7 @@ mod tests {
             assert!(due < ms(10_000), "{due:?}");
             world.advance(due);
         }
-        assert_eq!(world.status().answer.unwrap().broken, [id(3)]);
+        let Some((_, Answer::Broken(broken))) = world.status().answer else { panic!() };
+        assert_eq!(broken.paths.iter().map(|path| path.partner).collect::<Vec<_>>(), [id(3)]);
     }
 }

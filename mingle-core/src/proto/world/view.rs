@@ -138,7 +138,7 @@ impl World {
     /// where it is as before a leader does not look at all its members.
     pub(crate) fn set_config(&mut self, now: Time, config: Config) {
         self.shared.config = config;
-        let arrival = self.shared.arrival();
+        let arrival = self.shared.join();
         if arrival != self.arrival {
             self.at(now);
             self.own = arrival.contact(self.own.id);

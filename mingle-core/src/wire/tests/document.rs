@@ -227,17 +227,20 @@ fn ready() -> Said {
     Said::Part(Part { round: 250, answer: Answer::Ready })
 }
 
-/// A frame of each kind that is said until a world has formed, but refusals.
-fn frames() -> Vec<(&'static str, Said)> {
+fn broken() -> Answer {
     let fault = Fault::Size { passes: 1400, fails: 1500 };
     let broken_to = BrokenTo { partner: C, path: at_paths(3), fault, own_port_answers: true };
-    let broken = Answer::Broken(Broken { paths: [broken_to].into_iter().collect(), more: 0 });
+    Answer::Broken(Broken { paths: [broken_to].into_iter().collect(), more: 0 })
+}
+
+/// A frame of each kind that is said until a world has formed, but refusals.
+fn frames() -> Vec<(&'static str, Said)> {
     let reason = Unfit::Rank(Rank(1));
     let misfit = Misfit { host: HostName::new("c"), address: address(3), reason };
     let trouble = Some(Trouble::Misfit(misfit));
     vec![
         ("Join", Said::Join(Box::new(join()))),
-        ("Part", Said::Part(Part { round: 1, answer: broken })),
+        ("Part", Said::Part(Part { round: 1, answer: broken() })),
         ("Welcome", Said::Welcome(Welcome { count: count(), trouble, void: 251 })),
         ("Roster", Said::Roster(1, roster())),
         ("Prepare", Said::Prepare(prepare())),
@@ -272,16 +275,13 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
 
 /// A frame of each kind that is said in a world that stays.
 fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
-    use world::{
-        Arrival, Command, Contact, FirstCause, Phase, Plan, Reign, RoundAnswer, RoundId, Status, Terms,
-        WorldSaid,
-    };
+    use world::{Command, Contact, FirstCause, Phase, Plan, Reign, RoundId, Status, Terms, WorldSaid};
     let contact = |id, last| Contact { id, addresses: vec![at_paths(last)] };
     let (epoch, round) = (Lineage { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
     let status = Status {
         epoch,
         command: Command::Failed(End::Exited(1)),
-        answer: Some(RoundAnswer { round, broken: vec![C], path: None }),
+        answer: Some((round, broken())),
         lost: Some(A),
         guests: vec![(C, Command::Runs)],
     };
@@ -302,12 +302,12 @@ fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
         trouble: None,
         heirs: vec![contact(B, 2)],
     };
-    let mut node = NodeInfo::new(HostName::new("b"), address(2).into());
+    let (world, mut node) = (reign.size, NodeInfo::new(HostName::new("b"), address(2).into()));
     node.attributes.session_port = 41_877;
     let reached = |last| Reach::new(41_877, [Link { address: address(last).ip(), prefix: 24, mtu: 1500 }]);
     let terms = Terms { roster: roster(), reached: vec![reached(1), reached(2)], ..Terms::default() };
     vec![
-        ("Arrival", WorldSaid::Arrival(Box::new(Arrival { node, traits: Vec::new() }))),
+        ("Arrival", WorldSaid::Arrival(Box::new(Join { world, node, traits: Vec::new() }))),
         ("Status", WorldSaid::Status(status)),
         ("Reign", WorldSaid::Reign(reign)),
         ("Plan", WorldSaid::Plan(Plan { round, epoch, terms })),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::rounds::{broken, failure, path_dials, rounds, with_paths};
 use super::*;
+use crate::proto::lead::at_fault;
 use crate::proto::{Failure, PathNews};
 
 #[test]
@@ -41,5 +42,23 @@ fn a_world_ends_with_the_broken_paths_of_the_round_that_had_fewest() {
         };
         let [path] = &paths[..] else { panic!("{paths:?}") };
         assert_eq!(path.to.address.ip(), address.ip());
+    }
+}
+
+#[test]
+fn the_fewest_nodes_are_at_fault_without_which_no_path_is_broken() {
+    for (paths, expected) in [
+        // Two nodes that reach nobody, of which the leader is the other end once.
+        (&[(2, 1), (2, 4), (5, 2), (3, 4), (3, 5)][..], &[2, 3][..]),
+        // The prover, since others may have reached its target; but not the leader.
+        (&[(3, 2)], &[3]),
+        (&[(1, 2)], &[2]),
+        // It cannot say whom it did not reach.
+        (&[(4, 4)], &[4]),
+        (&[], &[]),
+    ] {
+        let paths = paths.iter().map(|&(prover, target)| (id(prover), id(target)));
+        let expected: Vec<NodeId> = expected.iter().copied().map(id).collect();
+        assert_eq!(at_fault(paths, |node| *node == id(1)), expected);
     }
 }

@@ -252,9 +252,9 @@ fn a_node_without_a_port_for_paths_proves_none_and_is_nobodys_partner() {
     assert_eq!(path_dials(&outputs).len(), 2, "the leader's own");
 }
 
-/// A leader whose members repeat for almost twelve seconds that these paths are broken; then a standby
-/// comes, and they say so once more. Returns what the leader does then.
-fn broken_until_a_standby_comes(reports: &[(u8, &[u8])]) -> Vec<Output> {
+/// A leader whose members repeat for almost twelve seconds that these paths are broken; then these standbys
+/// come, and the members say so once more. Returns what the leader does then.
+fn broken_until_standbys_come(reports: &[(u8, &[u8])], standbys: &[u8]) -> Vec<Output> {
     let (mut leader, mut all) = leader_of_paths(4, &[2, 3, 4]);
     let report = |leader: &mut Leader, all: &[Output]| {
         for dial in path_dials(all) {
@@ -273,7 +273,9 @@ fn broken_until_a_standby_comes(reports: &[(u8, &[u8])]) -> Vec<Output> {
         let outputs = leader.run(leader.now + Duration::from_millis(300));
         all.extend(outputs);
     }
-    leader.join(5, with_paths(5));
+    for &standby in standbys {
+        leader.join(standby, with_paths(standby));
+    }
     report(&mut leader, &all);
     let outputs = leader.run(leader.now + Duration::from_millis(300));
     assert!(leader.now >= ms(12_000));
@@ -283,11 +285,18 @@ fn broken_until_a_standby_comes(reports: &[(u8, &[u8])]) -> Vec<Output> {
 #[test]
 fn a_standby_takes_the_seat_of_the_member_with_most_broken_paths() {
     for others in [&[2][..], &[2, 4]] {
-        let outputs = broken_until_a_standby_comes(&[(2, &[1, 3, 4]), (3, others)]);
+        let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, others)], &[5]);
         assert!(to(&outputs, 2, is_refusal) > 0 && to(&outputs, 3, is_refusal) == 0, "{others:?}");
         let round = *rounds(&outputs).last().expect("another round begins");
         assert_eq!(prepared(&outputs, round), [3, 4, 5]);
     }
+}
+
+#[test]
+fn two_standbys_take_the_seats_of_two_members_with_broken_paths_at_once() {
+    let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, &[1, 4])], &[5, 6]);
+    let round = *rounds(&outputs).last().expect("another round begins");
+    assert_eq!(prepared(&outputs, round), [4, 5, 6]);
 }
 
 #[test]

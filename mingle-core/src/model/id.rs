@@ -161,7 +161,8 @@ impl JobId {
     }
 }
 
-/// The IPv4 directory group: leaders of all jobs advertise there, once a second, to `mingle watch`.
+/// The IPv4 directory group: leaders of all jobs advertise there, once a second, to `mingle watch` and to
+/// nodes that have waited for long.
 pub(crate) fn directory_v4() -> Ipv4Addr {
     group_v4(blake3::derive_key("mingle 1 lobby", b""))
 }

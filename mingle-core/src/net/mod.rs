@@ -5,6 +5,7 @@
 //! rendezvous, network, assignment   what a caller gives and gets
 //! driver/       the loop between sockets and state machine; the node of a running world
 //! sockets/      a node's own port, the multicast groups, and TCP connections
+//! session       the connections of a session: hellos, and then frames
 //! worlds/       a node that stays with its job: the supervisor of its worlds
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
 //! station       the same datagram sockets for `mingle doctor`; observer: and for `mingle watch`

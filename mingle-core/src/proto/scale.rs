@@ -82,6 +82,3 @@ impl Scale {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
-
-/// The most nodes that are remembered as rivals.
-pub(crate) const REMEMBERED: usize = 4096;

@@ -1,8 +1,8 @@
 //! Addresses where other nodes may be, for networks that pass no multicast.
 //!
-//! A node sends to its seeds, each by itself, what it multicasts. A seed answers as a node that hears the
-//! multicast, but at once. A member asks its seeds while the world is not full, so that islands that only a
-//! seed joins become one world.
+//! A node sends each announce and each solicit to all to its seeds as well. A seed answers as a node that
+//! hears the multicast, but at once. A member asks its seeds while it is in no round, so that islands that
+//! only a seed joins become one world.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

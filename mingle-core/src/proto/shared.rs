@@ -1,5 +1,5 @@
-//! What every part of a node needs: the configuration, the time, the random numbers, the timers, and the
-//! outputs.
+//! What every part of a node needs, before its world has formed and after that: the configuration, the time,
+//! the random numbers, the timers, and the outputs.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::wire::{
     Codec, Header, Join, Message, NodeInfo, Refusal, Running, Said, Solicit, encode_traits, kind_of,
 };
 
-/// The context that [`Node`](super::Node) lends to its parts.
+/// The context that [`Node`](super::Node) and [`World`](super::world::World) lend to their parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
     pub(crate) codec: Codec,
-    /// The sessions with other nodes.
+    /// The sessions of a [`Node`](super::Node) with others. A world has its own.
     pub(crate) links: PeerLinks<()>,
     /// Where other nodes may be.
     pub(crate) seeds: Seeds,

@@ -20,9 +20,9 @@ pub(crate) enum Message {
     /// A candidate announces itself to all nodes, with how far it has come.
     Announce(Announce),
     /// A node without a leader asks all nodes who leads; a follower asks its own leader, a member its seeds.
+    /// The leader of a world that is over asks whether others have gone on.
     Solicit(Solicit),
-    /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
-    /// its leader to a node that solicits.
+    /// A member introduces its leader to a node that solicits, or to all; and two candidates to each other.
     Hint(Introduction),
     /// A member of a running world tells a newcomer or an observer that the job runs, and who leads.
     Running(Running),

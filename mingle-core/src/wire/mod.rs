@@ -2,8 +2,8 @@
 //!
 //! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds;
 //! `session` the bytes of a session, `forming` and `world` what its frames say before and after a world has
-//! formed; `token` the first bytes on a connection that proves a path; `notice` the datagram to the directory
-//! group.
+//! formed; `node_info` and `traits` what a node says of itself; `token` the first bytes on a connection that
+//! proves a path; `notice` the datagram to the directory group.
 //!
 //! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
 //! has a limit, no length from the network decides an allocation, and a body with bytes left over is dropped.

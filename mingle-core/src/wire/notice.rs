@@ -1,5 +1,5 @@
 //! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol. A node
-//! that has heard nobody for long reads it, too, to say so.
+//! that has waited for long reads it, too, and names the jobs that its user may have meant.
 //!
 //! ```text
 //! offset  size  field

@@ -47,7 +47,7 @@ impl Join {
 /// What a process is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// The last world that this process has started in or was ready for.
+    /// The last world that this process has started in, or that may have formed with it.
     pub(crate) epoch: Lineage,
     pub(crate) command: Command,
     /// The last round whose paths it has proved, or has failed to prove, and what has come of that.
@@ -61,7 +61,7 @@ pub(crate) struct Status {
 /// What has become of the command of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// There is none, and the process waits for a seat.
+    /// There is none: the process waits for a seat, or is back for the next world.
     Waits,
     Runs,
     /// It has ended well, and the process waits for the others.
@@ -99,7 +99,8 @@ pub(crate) struct Reign {
     pub(crate) leader: Contact,
     /// Half of the members of this epoch, or fewer, can be reached.
     pub(crate) is_cut_off: bool,
-    /// The round that has made this epoch; none in the first.
+    /// The round that has made this epoch: in the first the ID of rank 0, and 1. None for a process that has
+    /// no plan.
     pub(crate) round: Option<RoundId>,
     pub(crate) phase: Phase,
     /// The number of the leader's last round.

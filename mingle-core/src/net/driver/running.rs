@@ -46,7 +46,7 @@ pub(crate) struct RunningWorld {
     pub(super) changes: VecDeque<Change>,
     /// The next world has formed.
     pub(super) formed: Option<Formed>,
-    /// No node that may lead is left.
+    /// No node that may lead is left, or others have gone on without this node: it looks for them.
     pub(super) is_lost: bool,
     /// How many nodes wait for a seat, as the leader has said last.
     pub(crate) waiting: u32,

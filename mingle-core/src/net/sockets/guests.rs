@@ -1,9 +1,9 @@
 //! The connections that a node has accepted, and which of them must make room for another.
 //!
-//! A stranger has sent no hello yet. If there are too many strangers, the address that has most of them loses
-//! its oldest. So an address that opens many loses only its own, and a stranger that has just come has time
-//! to send its hello. Of connections with a hello the address that has most loses its newest, since the older
-//! ones may hold seats.
+//! A stranger has not sent the hello of a session and a first frame yet. If there are too many strangers, the
+//! address that has most of them loses its oldest. So an address that opens many loses only its own, and a
+//! stranger that has just come has time to send its hello. Of connections with a hello the address that has
+//! most loses its newest, since the older ones may hold seats.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ const ANSWERS: Duration = Duration::from_secs(2);
 const UNANSWERED: usize = 7;
 /// The longest interval between two questions.
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
-/// Between two dials to a leader that has not answered, for the same reason.
+/// Between two dials to a leader that has not answered, since its address may be forged.
 const CAUTIOUS: Duration = Duration::from_millis(500);
 
 /// This node's state with one leader.
@@ -58,7 +58,7 @@ pub(crate) struct Follow {
 pub(crate) enum GaveUp {
     /// It does not answer.
     Silent,
-    /// It answers, and no connection to it could be proved.
+    /// It answers, and no connection to it has opened; or it leads no more.
     Unreached,
 }
 

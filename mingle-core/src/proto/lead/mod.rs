@@ -241,10 +241,8 @@ impl Lead {
     }
 
     fn welcome(&self, id: NodeId, shared: &mut Shared) {
-        if self.knows(id) {
-            let welcome = self.welcome_now(shared);
-            shared.say(id, &welcome);
-        }
+        let welcome = self.welcome_now(shared);
+        shared.say(id, &welcome);
     }
 
     /// What this node tells all that have joined, as things stand.

@@ -9,8 +9,7 @@ use mingle_rdma::{Verdict, most_frequent};
 use super::book::Book;
 use super::networks::RoundNetwork;
 use super::ranks::{self, Applicant};
-use super::unfit;
-use super::unfit::{Excluded, Planned};
+use super::unfit::{self, Excluded, Planned};
 use crate::model::{Digest, Link, Member, NodeId, Rank, Roster, Sameness, World};
 use crate::proto::report::Formed;
 use crate::proto::shared::Shared;
@@ -81,9 +80,9 @@ pub(crate) fn plan_round(
     if applicants[me].id == own.0 {
         applicants[me].session = most_met(&applicants).or(applicants[me].session);
     }
+    // The leader comes first here. Ranks do not depend on this order.
     applicants.swap(0, me);
     let network = RoundNetwork::settle(&applicants, turn);
-    applicants.swap(0, me);
     let applicants = ranks::order(applicants, unproved).ok_or(None)?;
     let verdict = unfit::compare_rdma(&applicants, spare).map_err(can_spare)?;
     let sameness = unfit::compare_traits(&applicants).map_err(can_spare)?;
@@ -155,11 +154,6 @@ impl RoundPlan {
         u32::try_from(self.terms.reached.len()).unwrap_or(u32::MAX)
     }
 
-    /// The address of a node, as the others reach it.
-    pub(super) fn address(&self, id: NodeId) -> Option<IpAddr> {
-        self.terms.reached(id).map(|(member, _)| member.address.ip())
-    }
-
     /// The addresses to which this node proves its path, beside the master's own port: those of all partners
     /// that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
@@ -181,7 +175,7 @@ impl RoundPlan {
 
     /// What one member learns of it.
     pub(crate) fn prepare(&self, id: NodeId) -> Option<Prepare> {
-        let rank = self.terms.roster.find(id)?.rank.get();
+        let &Member { rank: Rank(rank), address, .. } = self.terms.roster.find(id)?;
         Some(Prepare {
             round: self.number,
             world: self.world(),
@@ -191,7 +185,7 @@ impl RoundPlan {
             slots_total: self.slots.last().copied().unwrap_or_default(),
             master: self.master,
             master_at: self.master_at,
-            address: self.address(id)?,
+            address: address.ip(),
             partners: self.partners(id),
         })
     }

@@ -11,9 +11,7 @@ use crate::wire::{Join, Refusal, Trouble, decode_traits};
 impl Lead {
     /// A node says what it is.
     pub(crate) fn on_join(&mut self, from: NodeId, join: Join, shared: &mut Shared) {
-        if let Err(refusal) = self.admit(from, join, shared)
-            && let Some(refusal) = refusal
-        {
+        if let Err(Some(refusal)) = self.admit(from, join, shared) {
             shared.refuse(from, refusal);
         }
     }

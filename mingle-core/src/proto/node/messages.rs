@@ -268,7 +268,7 @@ impl Node {
                 Recipient::All => seek.put_solicit_off(shared),
                 Recipient::This => {}
             },
-            None if !seek.announced || self.lead.has_committed() => {}
+            None if !seek.announced => {}
             None => {
                 if recipient == Recipient::This {
                     self.lead.on_solicit(from, source, shared);

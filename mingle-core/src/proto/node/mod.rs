@@ -93,11 +93,8 @@ impl Node {
     /// When to call [`Node::handle_timeout`]. The time may change with every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.ended { None } else { self.next() }
-    }
-
-    fn next(&self) -> Option<Time> {
-        self.shared.timers.next().into_iter().chain(self.shared.links.poll_timeout()).min()
+        let next = self.shared.timers.next().into_iter().chain(self.shared.links.poll_timeout()).min();
+        next.filter(|_| !self.ended)
     }
 
     /// Whether the node has reported its end. Events that are handed in later have no effect.
@@ -296,14 +293,14 @@ impl Node {
     }
 
     fn at(&mut self, now: Time) {
-        let due = self.next().map(|due| due.max(self.shared.now)).filter(|due| was_stopped(*due, now));
+        let due = self.poll_timeout().map(|due| due.max(self.shared.now));
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
         // All that the last call has asked for is written by now.
         if let Some(follow) = &mut self.follow {
             follow.bind(&self.shared);
         }
-        let Some(due) = due.filter(|_| !self.ended) else { return };
+        let Some(due) = due.filter(|due| was_stopped(*due, now)) else { return };
         let stopped = now.saturating_sub(due);
         self.shared.links.forgive(stopped);
         if stopped > STOPPED {

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use super::Node;
 use crate::model::{NodeId, Rank};
 use crate::proto::DialId;
-use crate::proto::follow::Follow;
 use crate::proto::output::ConnId;
 use crate::proto::session::{Ending, Failed, Impossible, Way};
 use crate::proto::timer::Time;
@@ -53,7 +52,7 @@ impl Node {
         self.look_at(peer);
     }
 
-    /// A process that has said nothing makes way for another, since IDs can be made up: the oldest one at the
+    /// A process that has not joined makes way for another, since IDs can be made up: the oldest one at the
     /// address at which most of them are, so that others have the time to join.
     fn make_room(&mut self) {
         let most = self.shared.scale().most_entries();
@@ -193,6 +192,6 @@ impl Node {
 
     /// Whether this process is the leader that this node follows.
     pub(crate) fn follows(&self, id: NodeId) -> bool {
-        self.follow.as_ref().is_some_and(|follow: &Follow| follow.leader_id() == id)
+        self.follow.as_ref().is_some_and(|follow| follow.leader_id() == id)
     }
 }

@@ -1,12 +1,8 @@
-//! Proofs over TCP that one node reaches another, on the ports that the job will use.
+//! Proofs over TCP that one node reaches another: on the master's own port, and on a port of each other node
+//! in the place of those that the job will choose.
 
 mod paths;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
-pub(crate) use paths::PathProofs;
-
-/// How long a node tries before it reports what it cannot prove.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
+pub(crate) use paths::{PATIENCE, PathProofs};

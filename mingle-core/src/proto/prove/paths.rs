@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::PATIENCE;
 use crate::model::{Fault, NodeId};
 use crate::proto::output::{DialId, PathNews};
 use crate::proto::scale::FIRST_REPEAT;
@@ -18,6 +17,8 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{BROKEN, Broken, BrokenTo, Partner};
 
+/// How long a node tries before it reports what it cannot prove.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 /// The most connections to one partner at the same time; then the oldest is replaced. At 30% loss, one in
 /// eight succeeds at once, and three of the others within 0.6 s.
 const OPEN: usize = 12;
@@ -175,9 +176,11 @@ impl PathProofs {
         (!paths.is_empty()).then(|| Broken { paths: paths.into_iter().collect(), more })
     }
 
-    /// Ends the proofs and closes their connections.
+    /// Ends the proofs and closes their connections: once a round is void, or its world has formed, the ports
+    /// may be a job's.
     pub(crate) fn stop(&mut self, shared: &mut Shared) {
         shared.timers.stop(Timer::ProofFailed);
+        shared.timers.stop(Timer::Dial);
         for path in self.by_partner.values_mut() {
             path.stop(shared);
         }

@@ -23,7 +23,8 @@ pub struct Report {
     pub are_silent: bool,
     /// Given ranks that are known to be missing.
     pub missing: Vec<RankRange>,
-    /// The hosts that are missing. Known only if this node led and its seeds name all hosts.
+    /// The hosts that are missing. Known only if this node knows all that are here, and its seeds name all
+    /// hosts.
     pub absent: Vec<String>,
     /// A leader that this node heard, but could not reach over TCP at any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,
@@ -45,7 +46,8 @@ pub struct Report {
     pub misfits: Vec<Misfit>,
     /// How this node has looked for other nodes.
     pub tried: Tried,
-    /// The jobs that were heard on the link while no other node of this job was.
+    /// The jobs that were heard on the link; where other nodes of this job were heard as well, those whose
+    /// nodes may be the missing ones.
     pub jobs: Vec<OtherJob>,
     /// Whether this host drops even the multicasts that it sends itself.
     pub is_deaf: bool,

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use super::Learned;
 use crate::model::NodeId;
-use crate::proto::scale::REMEMBERED;
 use crate::proto::timer::Time;
 
 /// A candidate that still announces itself after this long has not heard of the better one.
 const UNAWARE: Duration = Duration::from_secs(1);
 /// Between two hints to a node that asks this node personally.
 const PERSONAL: Duration = Duration::from_millis(100);
+
+/// The most nodes that are remembered as rivals.
+const REMEMBERED: usize = 4096;
 
 /// When each rival was first heard, and when it was last given a hint.
 #[derive(Debug, Clone, Default)]

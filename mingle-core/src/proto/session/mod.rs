@@ -97,7 +97,7 @@ pub(crate) struct SessionEnd {
     outputs: VecDeque<SessionOutput>,
 }
 
-/// What a session asks of its driver.
+/// What a session asks of [`PeerLinks`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionOutput {
     /// Open a connection to the other process, and exchange hellos; then call [`SessionEnd::opened`] or
@@ -109,8 +109,8 @@ pub(crate) enum SessionOutput {
     Close(ConnId),
 }
 
-/// The other end has acknowledged a frame that was never sent: it is not the process that it says it is, or
-/// its program has an error.
+/// The other end has acknowledged a frame that was never sent, or has sent a frame that says nothing: it is
+/// not the process that it says it is, or its program has an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Impossible;
 

@@ -17,7 +17,7 @@ use crate::wire::{Message, Refusal};
 const OTHERS: usize = 4;
 
 impl World {
-    /// A datagram has arrived. Those of members are of their rounds, and mean other recipients.
+    /// A datagram has arrived: of a node that looks for the job, or of an observer; or it answers this node.
     pub(crate) fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
         let Ok((header, message)) = self.shared.codec.decode(bytes) else { return };
         let to_all = header.recipient == NodeId::ALL;
@@ -81,8 +81,7 @@ impl World {
 
     /// Asks all nodes who leads.
     pub(super) fn ask_all(&mut self) {
-        let solicit = self.shared.solicit();
-        self.shared.call(&solicit);
+        self.shared.call(&self.shared.solicit());
     }
 
     /// What this node learns from the reason why no world forms.

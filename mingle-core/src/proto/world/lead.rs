@@ -318,7 +318,7 @@ impl World {
     }
 
     /// Members that have been silent for too long are gone: as far as most are there, or enough for a world.
-    /// An open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are
+    /// An open connection is no evidence of that, since a kernel takes 8 s to give one up: the others are
     /// asked.
     fn give_up_silent(&mut self, members: &[MemberView], lead: &mut WorldLead) {
         let mut is_due = false;

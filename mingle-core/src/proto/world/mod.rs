@@ -96,7 +96,7 @@ pub(crate) struct World {
     own: Contact,
     /// What this node tells of itself.
     arrival: Join,
-    /// The last world in which this node's command has started, or for which this node was ready.
+    /// The last world in which this node's command has started, or that may have formed with this node.
     epoch: Lineage,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
     plan: Option<Arc<Plan>>,
@@ -118,10 +118,11 @@ pub(crate) struct World {
     /// The leader is lost, and this node asks the heirs.
     walk: Option<Walk>,
     peers: PeerLinks<Process>,
-    /// The processes that are known to be dead, have left, or have ended well in this epoch.
+    /// The processes that are known to be dead.
     dead: BTreeSet<NodeId>,
-    /// How they have left: while their world ran, or when it was over.
+    /// Those that have left the job, and how: while their world ran, or when it was over.
     left: BTreeMap<NodeId, Command>,
+    /// The members whose commands have ended well in this epoch.
     succeeded: BTreeSet<NodeId>,
     suspected: BTreeSet<u32>,
     is_cut_off: bool,

@@ -55,12 +55,6 @@ impl Proof {
         shared.event(Event::Preparing { round: id.number.into() });
         Some(Self { paths, formed })
     }
-
-    /// Ends the proofs: once a round is void, or its world has formed, the ports may be a job's.
-    fn stop(&mut self, shared: &mut Shared) {
-        self.paths.stop(shared);
-        shared.timers.stop(Timer::Dial);
-    }
 }
 
 impl World {
@@ -98,7 +92,7 @@ impl World {
             }
         }
         if answer.is_none() && (is_over || proof.paths.are_proved()) {
-            proof.stop(&mut self.shared);
+            proof.paths.stop(&mut self.shared);
             *answer = Some(proof.paths.broken().map_or(Answer::Ready, Answer::Broken));
         }
     }
@@ -120,7 +114,7 @@ impl World {
     pub(super) fn end_round(&mut self) -> Option<WorldRound> {
         let mut round = self.round.take()?;
         if let Some(proof) = &mut round.proof {
-            proof.stop(&mut self.shared);
+            proof.paths.stop(&mut self.shared);
         }
         Some(round)
     }

@@ -196,10 +196,10 @@ impl World {
         world
     }
 
-    /// In the place of a node whose rendezvous has ended. In a job with a secret the datagrams' counters go
-    /// on, so that none is used twice.
+    /// In the place of a node whose rendezvous has ended, with its sessions. In a job with a secret the
+    /// datagrams' counters go on, so that none is used twice.
     fn new(mut shared: Shared, reign: Reign) -> Self {
-        shared.timers = Timers::default();
+        (shared.timers, shared.links) = (Timers::default(), PeerLinks::default());
         let (me, now, number) = (shared.me(), shared.now, shared.rng.random());
         let arrival = shared.join();
         Self {

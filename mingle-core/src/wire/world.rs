@@ -171,7 +171,7 @@ impl Terms {
         Some((self.roster.members().get(rank)?, self.reached.get(rank)?))
     }
 
-    /// A broken path as messages name it; none if no node of these terms proves that.
+    /// A broken path as messages name it; none if it names no addresses of these terms.
     pub(crate) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
         let ((from, own), (target, reached)) = (self.reached(from)?, self.reached(to.partner)?);
         let link = reached.all().find(|link| link.address == to.path.ip())?;

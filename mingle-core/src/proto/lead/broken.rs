@@ -85,6 +85,11 @@ impl BrokenPaths {
         ends.collect::<BTreeSet<_>>().into_iter()
     }
 
+    /// Whether the reports name all broken paths.
+    pub(super) fn are_all_named(&self) -> bool {
+        self.0.values().all(|(_, more)| *more == 0)
+    }
+
     fn count(&self) -> usize {
         self.0.values().map(|(named, more)| named.len() + usize::try_from(*more).unwrap_or(usize::MAX)).sum()
     }

@@ -184,7 +184,11 @@ impl Lead {
         let gives_up = is_last && !self.book.standbys().is_empty();
         if let Some(broken) = self.rounds.broken.settle(persists && !gives_up) {
             let mut unreached = at_fault(broken.ends(), |id| *id == shared.me());
-            unreached.truncate(spare.max(1));
+            // Reports that name some of many paths name those to the same few nodes; and once this node is
+            // left out, the next leader decides about the others.
+            let own = unreached.iter().position(|id| *id == shared.me()).unwrap_or(unreached.len());
+            let most = if broken.are_all_named() { spare.min(own) } else { 1 };
+            unreached.truncate(most.max(1));
             if !shared.config.tries || unreached.len() <= spare {
                 return Err(Some(Excluded::new(unreached, broken.ending())));
             }

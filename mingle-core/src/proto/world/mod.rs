@@ -199,7 +199,7 @@ impl World {
     /// In the place of a node whose rendezvous has ended, with its sessions. In a job with a secret the
     /// datagrams' counters go on, so that none is used twice.
     fn new(mut shared: Shared, reign: Reign) -> Self {
-        (shared.timers, shared.links) = (Timers::default(), PeerLinks::default());
+        (shared.timers, shared.links, shared.unreached) = (Timers::default(), PeerLinks::default(), false);
         let (me, now, number) = (shared.me(), shared.now, shared.rng.random());
         let arrival = shared.join();
         Self {

@@ -254,7 +254,7 @@ fn a_node_without_a_port_for_paths_proves_none_and_is_nobodys_partner() {
 
 /// A leader whose members repeat for almost twelve seconds that these paths are broken; then these standbys
 /// come, and the members say so once more. Returns what the leader does then.
-fn broken_until_standbys_come(reports: &[(u8, &[u8])], standbys: &[u8]) -> Vec<Output> {
+fn broken_until_standbys_come(reports: &[(u8, &[u8])], more: u32, standbys: &[u8]) -> Vec<Output> {
     let (mut leader, mut all) = leader_of_paths(4, &[2, 3, 4]);
     let report = |leader: &mut Leader, all: &[Output]| {
         for dial in path_dials(all) {
@@ -265,7 +265,7 @@ fn broken_until_standbys_come(reports: &[(u8, &[u8])], standbys: &[u8]) -> Vec<O
             leader.hear(member, &idle());
         }
         for &(from, partners) in reports {
-            leader.hear(from, &broken(round, partners, 0));
+            leader.hear(from, &broken(round, partners, more));
         }
     };
     while leader.now < ms(11_700) {
@@ -285,7 +285,7 @@ fn broken_until_standbys_come(reports: &[(u8, &[u8])], standbys: &[u8]) -> Vec<O
 #[test]
 fn a_standby_takes_the_seat_of_the_member_with_most_broken_paths() {
     for others in [&[2][..], &[2, 4]] {
-        let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, others)], &[5]);
+        let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, others)], 0, &[5]);
         assert!(to(&outputs, 2, is_refusal) > 0 && to(&outputs, 3, is_refusal) == 0, "{others:?}");
         let round = *rounds(&outputs).last().expect("another round begins");
         assert_eq!(prepared(&outputs, round), [3, 4, 5]);
@@ -294,9 +294,12 @@ fn a_standby_takes_the_seat_of_the_member_with_most_broken_paths() {
 
 #[test]
 fn two_standbys_take_the_seats_of_two_members_with_broken_paths_at_once() {
-    let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, &[1, 4])], &[5, 6]);
-    let round = *rounds(&outputs).last().expect("another round begins");
-    assert_eq!(prepared(&outputs, round), [4, 5, 6]);
+    // A report that does not name all paths says too little of the second.
+    for (more, expected) in [(0, [4, 5, 6]), (1, [3, 4, 5])] {
+        let outputs = broken_until_standbys_come(&[(2, &[1, 3, 4]), (3, &[1, 4])], more, &[5, 6]);
+        let round = *rounds(&outputs).last().expect("another round begins");
+        assert_eq!(prepared(&outputs, round), expected, "{more} more");
+    }
 }
 
 #[test]

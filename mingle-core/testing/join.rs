@@ -34,6 +34,7 @@ impl Draw for Join {
         let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
         let reach = Reach::new(port, links).with(given);
         let node = NodeInfo { rank, host, endpoints, reach, attributes };
-        Self { world, node, traits: encode_traits(&from.traits()) }
+        let misfit = from.flag().then(|| from.misfit());
+        Self { world, node, traits: encode_traits(&from.traits()), misfit }
     }
 }

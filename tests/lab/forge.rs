@@ -226,9 +226,10 @@ impl Body {
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
         // roster, has no port for sessions; RoCE; nothing must be the same; paths to the master alone; no
-        // key; no user; no traits.
+        // key; no user; no traits; a node that wants a world of three.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0).0
+        let who = who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).bytes(&[0, 0, 0, 0, 0]).number(0);
+        who.bytes(&[1]).text(host).address(at).bytes(&[0, 3, 3]).0
     }
 
     /// It is ready in a round that there is not.

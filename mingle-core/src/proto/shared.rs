@@ -174,7 +174,7 @@ impl Shared {
     /// This node as its leader records it, with its traits.
     pub(crate) fn join(&self) -> Join {
         let (world, traits) = (self.config.world, encode_traits(&self.config.traits));
-        Join { world, node: self.node_info(), traits }
+        Join { world, node: self.node_info(), traits, misfit: None }
     }
 
     /// The addresses at which another node may be dialled. Those that are this node's own are left out: the

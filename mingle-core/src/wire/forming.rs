@@ -65,6 +65,8 @@ pub(crate) struct Join {
     pub(crate) node: NodeInfo,
     /// As [`encode_traits`](super::encode_traits) writes them.
     pub(crate) traits: Vec<u8>,
+    /// A node that this node knows as a misfit: it may have led before, and have refused that node.
+    pub(crate) misfit: Option<Misfit>,
 }
 
 /// What comes of a member's proofs in the round of this number.

@@ -259,7 +259,7 @@ mod tests {
     fn arrival(session_port: u16) -> WorldSaid {
         let mut node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
         node.attributes.session_port = session_port;
-        WorldSaid::Arrival(Box::new(Join { world: "2".parse().unwrap(), node, traits: vec![1] }))
+        WorldSaid::Arrival(Box::new(Join { world: "2".parse().unwrap(), node, traits: vec![1], misfit: None }))
     }
 
     /// A plan of so many nodes.

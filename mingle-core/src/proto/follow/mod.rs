@@ -12,8 +12,8 @@ use super::report::{Event, Formed, Progress};
 use super::session::{LOST, Presence};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::model::{NodeId, Roster};
-use crate::wire::{Candidate, Commit, Introduction, PART, Part, Prepare, Said, Trouble, Welcome};
+use crate::model::{Misfit, NodeId, Roster};
+use crate::wire::{Candidate, Commit, Introduction, Join, PART, Part, Prepare, Said, Trouble, Welcome};
 use participation::Participation;
 
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
@@ -64,7 +64,7 @@ pub(crate) enum GaveUp {
 
 impl Follow {
     /// Starts to join the candidate.
-    pub(crate) fn start(shared: &mut Shared, leader: Introduction) -> Self {
+    pub(crate) fn start(shared: &mut Shared, leader: Introduction, misfit: Option<Misfit>) -> Self {
         let first = shared.scale().first_repeat();
         let mut follow = Self {
             leader,
@@ -87,7 +87,7 @@ impl Follow {
         first.truncate(usize::from(!shared.scale().is_large()));
         shared.links.add(shared.now, leader, first, ());
         shared.links.with(leader, |link| link.session.set_patience(CAUTIOUS));
-        follow.say_join(shared);
+        follow.say_join(misfit, shared);
         shared.links.advance(shared.now, leader);
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.ask(shared);
@@ -133,9 +133,9 @@ impl Follow {
     }
 
     /// Says what this node is, now or again after its addresses have changed.
-    pub(crate) fn say_join(&mut self, shared: &mut Shared) {
-        let join = Said::Join(Box::new(shared.join()));
-        shared.say(self.leader_id(), &join);
+    pub(crate) fn say_join(&mut self, misfit: Option<Misfit>, shared: &mut Shared) {
+        let join = Join { misfit, ..shared.join() };
+        shared.say(self.leader_id(), &Said::Join(Box::new(join)));
     }
 
     fn say_part(&self, part: Part, shared: &mut Shared) {

@@ -260,6 +260,12 @@ impl Memory {
         is_news
     }
 
+    /// The last node that wants what this one does not want, which another leader may not have heard.
+    pub(super) fn unwanted(&self) -> Option<&Misfit> {
+        let mut all = self.misfits.iter().rev();
+        all.find(|(misfit, is_over)| !is_over && !misfit.is_of_network()).map(|(misfit, _)| misfit)
+    }
+
     /// A path could not be proved. Returns whether that is news.
     pub(super) fn broken(&mut self, path: &BrokenPath) -> bool {
         let was = self.broken.replace(path.clone());

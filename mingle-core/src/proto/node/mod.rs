@@ -231,7 +231,7 @@ impl Node {
         if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
             let node = &mut self.shared.config.node;
             (node.endpoints, node.reach) = (endpoints, reach);
-            self.with_follow(Follow::say_join);
+            self.with_follow(|follow, shared| follow.say_join(None, shared));
         }
     }
 

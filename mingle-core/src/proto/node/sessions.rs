@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::Node;
-use crate::model::{NodeId, Rank};
+use crate::model::{Misfit, NodeId, Rank};
 use crate::proto::DialId;
 use crate::proto::output::ConnId;
 use crate::proto::session::{Ending, Failed, Impossible, Way};
@@ -160,6 +160,13 @@ impl Node {
         if fits {
             self.memory.together(from);
             self.memory.is_here(&join.node.host);
+            // What is said of a member is past.
+            let book = &self.lead.book;
+            let is_news =
+                |misfit: &&Misfit| !misfit.is_of_network() && book.other_at(misfit.address, from).is_none();
+            if let Some(misfit) = join.misfit.as_ref().filter(is_news) {
+                self.learn_misfit(misfit);
+            }
         }
         match self.follow.as_ref().filter(|follow| follow.joined) {
             _ if self.seek.stands_aside(self.shared.now) => self.shared.refuse(from, Refusal::Closing),

@@ -56,7 +56,8 @@ impl Node {
             // It has left this node to lead, and the end of its session is on its way.
             self.lead.remove(to.candidate.id, &mut self.shared);
         }
-        self.follow = Some(Follow::start(&mut self.shared, to.clone()));
+        let misfit = self.memory.unwanted().cloned();
+        self.follow = Some(Follow::start(&mut self.shared, to.clone(), misfit));
     }
 
     /// Whether a candidate is said to be where this node is. If it is said for long, another host has the

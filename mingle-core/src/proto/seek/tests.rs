@@ -116,7 +116,7 @@ fn a_node_that_listened_follows_nobody_once_others_have_joined_it() {
         hear(&mut node, now, 3, NodeId::ALL, &Message::Announce(said));
         for member in (100..).take(joining) {
             let info = NodeInfo::new(HostName::new("host"), endpoint(member).into());
-            let join = Join { world: WorldSize::of(66), node: info, traits: Vec::new() };
+            let join = Join { world: WorldSize::of(66), node: info, traits: Vec::new(), misfit: None };
             node.say(now, member, &Said::Join(Box::new(join)));
         }
         let told = node.run(ms(40));

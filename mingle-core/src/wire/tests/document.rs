@@ -200,7 +200,7 @@ fn join() -> Join {
             ..Attributes::default()
         },
     };
-    Join { world: WorldSize::of(4), node, traits: encode_traits(&traits()) }
+    Join { world: WorldSize::of(4), node, traits: encode_traits(&traits()), misfit: None }
 }
 
 fn prepare() -> Prepare {
@@ -307,7 +307,7 @@ fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
     let reached = |last| Reach::new(41_877, [Link { address: address(last).ip(), prefix: 24, mtu: 1500 }]);
     let terms = Terms { roster: roster(), reached: vec![reached(1), reached(2)], ..Terms::default() };
     vec![
-        ("Arrival", WorldSaid::Arrival(Box::new(Join { world, node, traits: Vec::new() }))),
+        ("Arrival", WorldSaid::Arrival(Box::new(Join { world, node, traits: Vec::new(), misfit: None }))),
         ("Status", WorldSaid::Status(status)),
         ("Reign", WorldSaid::Reign(reign)),
         ("Plan", WorldSaid::Plan(Plan { round, epoch, terms })),

@@ -120,6 +120,11 @@ fn of_paths() -> [Said; 3] {
                 },
             },
             traits: vec![7; 16 * 1024],
+            misfit: Some(Misfit {
+                host: longest_name(),
+                address: v6(u16::MAX),
+                reason: Unfit::User(longest_user()),
+            }),
         })),
         Said::Prepare(Prepare {
             world: u32::MAX,

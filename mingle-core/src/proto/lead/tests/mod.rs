@@ -84,7 +84,7 @@ impl Leader {
     fn join_with(&mut self, from: u8, traits: &Traits, change: impl FnOnce(&mut NodeInfo)) -> Vec<Output> {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{from}")), endpoints(from));
         change(&mut node);
-        let join = Join { world: self.world, node, traits: encode_traits(traits) };
+        let join = Join { world: self.world, node, traits: encode_traits(traits), misfit: None };
         self.hear(from, &Said::Join(Box::new(join)))
     }
 

@@ -39,6 +39,7 @@ fn a_crowd_at_one_address_makes_way_for_itself_and_a_node_at_another_has_the_tim
         world: WorldSize::of(2),
         node: Config::plain(tag(), 2, 3, endpoint(3)).node,
         traits: Vec::new(),
+        misfit: None,
     }));
     let now = node.shared.now;
     assert!(says(&node.say(now, 3, &joins), |said| matches!(said, Said::Welcome(_))));
@@ -48,7 +49,8 @@ fn a_crowd_at_one_address_makes_way_for_itself_and_a_node_at_another_has_the_tim
 fn as_many_have_joined_at_most_as_have_room_for_a_connection() {
     let mut node = hand(patient(2));
     let info = Config::plain(tag(), 2, 3, endpoint(3)).node;
-    let join = Said::Join(Box::new(Join { world: WorldSize::of(2), node: info, traits: Vec::new() }));
+    let world = WorldSize::of(2);
+    let join = Said::Join(Box::new(Join { world, node: info, traits: Vec::new(), misfit: None }));
     let body = join.encode();
     let mut ids = Vec::new();
     for number in 0..500 {

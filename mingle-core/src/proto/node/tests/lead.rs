@@ -6,12 +6,12 @@ use super::{
     LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
     joining, leading, node, patient, ready, rounds, said, says, sent, to_all, welcome,
 };
-use crate::model::{HostName, WorldSize};
+use crate::model::{HostName, Unfit, WorldSize};
 use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Ending, Event, Failed, Fault, Output, PathNews, Warning};
-use crate::wire::{Candidate, Introduction, Message, Said, Solicit, Trouble, Welcome};
+use crate::wire::{Candidate, Introduction, Message, Refusal, Said, Solicit, Trouble, Welcome};
 
 #[test]
 fn a_leader_yields_in_a_round_whose_members_learn_that_it_is_void() {
@@ -138,9 +138,41 @@ fn members_learn_of_a_misfit_that_their_leader_had_heard_before_it_led() {
     assert!(node.leads() && node.lead.book.member(id(3)).is_some());
     hear_datagram(&mut node, 7, &other);
     let told = node.run(Time::from_secs(62));
-    let is_of_misfit =
-        |said: &Said| matches!(said, Said::Welcome(Welcome { trouble: Some(Trouble::Misfit(_)), .. }));
     assert!(says(&told, is_of_misfit), "{told:?}");
+}
+
+fn is_of_misfit(said: &Said) -> bool {
+    matches!(said, Said::Welcome(Welcome { trouble: Some(Trouble::Misfit(_)), .. }))
+}
+
+#[test]
+fn a_leader_that_gives_way_names_a_misfit_to_the_new_leader_which_tells_its_members() {
+    let mut old = hand(patient(2));
+    old.run(Time::from_millis(1));
+    let refused = hear_from(&mut old, 7, &joining(7, WorldSize::of(3)));
+    assert!(says(&refused, |said| matches!(said, Said::Refuse(Refusal::WorldDiffers(_)))), "{refused:?}");
+    let dials = hear_datagram(&mut old, 1, &announce(candidate(LEADER, 1, true)));
+    old.open(Time::from_millis(1), 1, &dials);
+    let told = said(&old.outputs());
+    let misfit = told.iter().find_map(|(_, said)| match said {
+        Said::Join(join) => join.misfit.clone(),
+        _ => None,
+    });
+    let misfit = misfit.unwrap_or_else(|| panic!("{told:?}"));
+    assert_eq!((misfit.address, &misfit.reason), (endpoint(7), &Unfit::World(WorldSize::of(3))));
+    for has_come in [false, true] {
+        let mut new = hand(patient(4));
+        new.run(Time::from_millis(1));
+        join(&mut new, if has_come { 7 } else { 3 });
+        let Said::Join(mut joins) = joining(6, WorldSize::of(4)) else { unreachable!() };
+        joins.misfit = Some(misfit.clone());
+        let mut heard = hear_from(&mut new, 6, &Said::Join(joins));
+        heard.extend(new.run(Time::from_secs(1)));
+        let is_news =
+            |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::Misfit { .. })));
+        assert_eq!(heard.iter().any(is_news), !has_come, "{heard:?}");
+        assert_eq!(says(&heard, is_of_misfit), !has_come, "{heard:?}");
+    }
 }
 
 /// Node 3 asks this node to lead it.
@@ -216,7 +248,7 @@ fn a_member_whose_seat_another_wants_loses_it_after_3_seconds_of_silence_and_kee
 fn a_leader_that_follows_another_sends_there_who_joins_it() {
     let (mut node, _) = super::joined(patient(3));
     let told = hear_from(&mut node, 5, &joining(5, WorldSize::of(3)));
-    assert!(says(&told, |said| matches!(said, Said::Refuse(crate::wire::Refusal::Redirect(_)))));
+    assert!(says(&told, |said| matches!(said, Said::Refuse(Refusal::Redirect(_)))));
     assert!(!says(&told, is_join) && close(&mut node, 5).is_empty());
 }
 

@@ -219,7 +219,7 @@ fn join(node: &mut Hand, member: u8) -> Vec<Output> {
 
 fn joining(member: u8, world: WorldSize) -> Said {
     let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint(member).into());
-    Said::Join(Box::new(Join { world, node, traits: Vec::new() }))
+    Said::Join(Box::new(Join { world, node, traits: Vec::new(), misfit: None }))
 }
 
 /// The process of this node has ended.

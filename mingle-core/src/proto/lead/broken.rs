@@ -109,35 +109,34 @@ impl BrokenPaths {
     }
 }
 
-/// The fewest nodes, by a greedy choice, without which none of these paths is broken, which are given as
-/// provers and targets. Of several nodes at the ends of equally many paths, that which is worth less comes
-/// first; then a prover before a target, which others may have reached.
+/// Nodes without which none of these paths is broken, which are given as provers and targets: always the
+/// node at the ends of most paths that are left, so these are few nodes, if not always the fewest. Of
+/// several, that which is worth less comes first; then a prover before a target, which others may have
+/// reached.
 pub(crate) fn at_fault<K: Ord>(
     paths: impl Iterator<Item = (NodeId, NodeId)>,
     worth: impl Fn(&NodeId) -> K,
 ) -> Vec<NodeId> {
-    let mut paths: Vec<(NodeId, NodeId)> = paths.collect();
-    let mut ends: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-    for &(prover, target) in &paths {
-        ends.entry(prover).or_default().0 += 1;
-        ends.entry(target).or_default().1 += 1;
+    // The other end of each path of a node, and whether the node is the prover.
+    let mut ends: BTreeMap<NodeId, Vec<(NodeId, bool)>> = BTreeMap::new();
+    for (prover, target) in paths {
+        ends.entry(prover).or_default().push((target, true));
+        ends.entry(target).or_default().push((prover, false));
     }
+    let weight = |id: NodeId, paths: &[(NodeId, bool)]| {
+        let as_prover = paths.iter().filter(|(_, proves)| *proves).count();
+        (paths.len(), Reverse(worth(&id)), as_prover, id)
+    };
+    let mut order: BTreeSet<_> = ends.iter().map(|(id, paths)| weight(*id, paths)).collect();
     let mut nodes = Vec::new();
-    while !paths.is_empty() {
-        let weight = |(id, (as_prover, as_target)): &(&NodeId, &(usize, usize))| {
-            (*as_prover + *as_target, Reverse(worth(id)), *as_prover, **id)
-        };
-        let Some(worst) = ends.iter().max_by_key(weight).map(|(id, _)| *id) else { break };
-        ends.remove(&worst);
+    while let Some((1.., _, _, worst)) = order.pop_last() {
         nodes.push(worst);
-        paths.retain(|&(prover, target)| {
-            let stays = prover != worst && target != worst;
-            if !stays {
-                ends.entry(prover).and_modify(|(as_prover, _)| *as_prover -= 1);
-                ends.entry(target).and_modify(|(_, as_target)| *as_target -= 1);
-            }
-            stays
-        });
+        for (other, _) in ends.remove(&worst).unwrap_or_default() {
+            let Some(paths) = ends.get_mut(&other) else { continue };
+            order.remove(&weight(other, paths));
+            paths.retain(|(end, _)| *end != worst);
+            order.insert(weight(other, paths));
+        }
     }
     nodes
 }

@@ -46,7 +46,7 @@ fn a_world_ends_with_the_broken_paths_of_the_round_that_had_fewest() {
 }
 
 #[test]
-fn the_fewest_nodes_are_at_fault_without_which_no_path_is_broken() {
+fn few_nodes_are_at_fault_without_which_no_path_is_broken() {
     for (paths, expected) in [
         // Two nodes that reach nobody, of which the leader is the other end once.
         (&[(2, 1), (2, 4), (5, 2), (3, 4), (3, 5)][..], &[2, 3][..]),

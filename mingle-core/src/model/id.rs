@@ -314,7 +314,7 @@ impl fmt::Debug for NodeId {
 /// The members of a world that stays tell it to each other, so that the worlds of a job are
 /// told apart. Lineages are ordered by generation, then by origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Lineage {
+pub struct Epoch {
     /// How often the job has restarted: 0 in the first formation.
     pub generation: u32,
     /// Names the job's first world, of which all later worlds are restarts: the first 8 bytes of that world's
@@ -324,8 +324,8 @@ pub struct Lineage {
     pub origin: u64,
 }
 
-impl Lineage {
-    /// The lineage of the world that has formed with this digest. An origin that is already set stays.
+impl Epoch {
+    /// The epoch of the world that has formed with this digest. An origin that is already set stays.
     #[must_use]
     pub fn formed(self, digest: Digest) -> Self {
         let first = digest.0.first_chunk().copied().unwrap_or_default();
@@ -334,7 +334,7 @@ impl Lineage {
         if self.origin == 0 { Self { origin, ..self } } else { self }
     }
 
-    /// The lineage of the restart after this world; none after 4,294,967,295 restarts.
+    /// The epoch of the restart after this world; none after 4,294,967,295 restarts.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })

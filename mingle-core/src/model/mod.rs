@@ -21,7 +21,7 @@ mod world_size;
 
 pub use endpoints::Endpoints;
 pub(crate) use endpoints::{deserialize_unicast, deserialize_unicast_ip};
-pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
+pub use id::{Epoch, HostName, InvalidId, JobId, JobTag, NodeId, Rank, World};
 pub(crate) use id::{directory_v4, directory_v6};
 pub use job_interfaces::JobInterfaces;
 pub(crate) use label::Label;

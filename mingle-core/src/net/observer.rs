@@ -14,7 +14,7 @@ use super::error::Error;
 use super::sockets::connection::TaskEvent;
 use super::sockets::connections::Connections;
 use super::station::Station;
-use crate::model::{HostName, JobId, Keys, Lineage, Member, NodeId, RankRange, Secret, World};
+use crate::model::{Epoch, HostName, JobId, Keys, Member, NodeId, RankRange, Secret, World};
 use crate::proto::session::PeerLinks;
 use crate::proto::{Impossible, Over, Progress, Time, Warning};
 use crate::wire::session::Hellos;
@@ -161,7 +161,7 @@ impl Observer {
 
 impl ObservedJob {
     fn new(job: &JobId, keys: Option<&Keys>) -> Result<Self, Error> {
-        let (epoch, command) = (Lineage::default(), Command::Waits);
+        let (epoch, command) = (Epoch::default(), Command::Waits);
         let status = Status { epoch, command, answer: None, lost: None, guests: Vec::new() };
         let id = NodeId(random()?);
         // Nobody dials an observer.

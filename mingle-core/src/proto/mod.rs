@@ -34,8 +34,8 @@ mod timer;
 pub(crate) mod world;
 
 pub use crate::model::{
-    BrokenPath, Digest, Elsewhere, Endpoints, Fault, JobTag, Keys, Lineage, Link, Misfit, NodeId, Paths,
-    Peer, RankRange, Slots, Unfit,
+    BrokenPath, Digest, Elsewhere, Endpoints, Epoch, Fault, JobTag, Keys, Link, Misfit, NodeId, Paths, Peer,
+    RankRange, Slots, Unfit,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::session::Body;
 use super::{Answer, BrokenTo, Join, Reach, Refusal, frame_config, read, write};
-use crate::model::{BrokenPath, End, Endpoints, Lineage, Member, NodeId, Paths, Roster, Sameness, WorldSize};
+use crate::model::{BrokenPath, End, Endpoints, Epoch, Member, NodeId, Paths, Roster, Sameness, WorldSize};
 
 /// The most nodes that are asked, one after the other, to lead when the leader is lost.
 pub(crate) const HEIRS: usize = 16;
@@ -48,7 +48,7 @@ impl Join {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// The last world that this process has started in, or that may have formed with it.
-    pub(crate) epoch: Lineage,
+    pub(crate) epoch: Epoch,
     pub(crate) command: Command,
     /// The last round whose paths it has proved, or has failed to prove, and what has come of that.
     pub(crate) answer: Option<(RoundId, Answer)>,
@@ -89,7 +89,7 @@ pub(crate) struct RoundId {
 /// the leader.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reign {
-    pub(crate) epoch: Lineage,
+    pub(crate) epoch: Epoch,
     /// How many nodes a world of this job has.
     pub(crate) size: WorldSize,
     /// How often a leader was lost in this epoch.
@@ -143,7 +143,7 @@ pub(crate) struct FirstCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) round: RoundId,
-    pub(crate) epoch: Lineage,
+    pub(crate) epoch: Epoch,
     pub(crate) terms: Terms,
 }
 
@@ -259,7 +259,8 @@ mod tests {
     fn arrival(session_port: u16) -> WorldSaid {
         let mut node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
         node.attributes.session_port = session_port;
-        WorldSaid::Arrival(Box::new(Join { world: "2".parse().unwrap(), node, traits: vec![1], misfit: None }))
+        let join = Join { world: "2".parse().unwrap(), node, traits: vec![1], misfit: None };
+        WorldSaid::Arrival(Box::new(join))
     }
 
     /// A plan of so many nodes.
@@ -280,11 +281,11 @@ mod tests {
         let reached = vec![reached; usize::try_from(nodes).unwrap()];
         let terms = Terms { roster, reached, ..Terms::default() };
         let round = RoundId { leader: NodeId([1; 16]), number: 1 };
-        Plan { round, epoch: Lineage::default(), terms }
+        Plan { round, epoch: Epoch::default(), terms }
     }
 
     fn all() -> Vec<WorldSaid> {
-        let epoch = Lineage { generation: 3, origin: 9 };
+        let epoch = Epoch { generation: 3, origin: 9 };
         let round = RoundId { leader: NodeId([1; 16]), number: 7 };
         let cause = FirstCause { rank: Some(2), end: End::Killed(9) };
         let answer = Some((round, Answer::Ready));

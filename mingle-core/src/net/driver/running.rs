@@ -9,7 +9,7 @@ use super::interfaces::{GRACE, own_endpoints};
 use super::receive::{BATCH, SETTLE};
 use super::round::QUIET;
 use super::{Driver, SMALL};
-use crate::model::{End, Lineage, Member, Rank, Roster};
+use crate::model::{End, Epoch, Member, Rank, Roster};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -69,7 +69,7 @@ impl RunningWorld {
     pub(super) fn first(driver: Driver, shared: Shared, formed: &Formed) -> Self {
         let roster = formed.roster.clone().unwrap_or_default();
         let leader = roster.members().first().map_or(driver.id, |first| first.id);
-        let epoch = Lineage::default().formed(formed.digest);
+        let epoch = Epoch::default().formed(formed.digest);
         let terms = Terms { roster, ..Terms::default() };
         let plan = Plan { round: RoundId { leader, number: 1 }, epoch, terms };
         let mut running = Self::new(driver, World::member(shared, plan));
@@ -115,8 +115,8 @@ impl RunningWorld {
         self.driver.settings.world.max().get() > SMALL && self.world.leads()
     }
 
-    /// Whether this node has waited for a seat in the world of others since it was last asked.
-    pub(crate) fn was_guest(&mut self) -> bool {
+    /// Returns whether this node has waited for a seat in the world of others since the last call.
+    pub(crate) fn take_was_guest(&mut self) -> bool {
         std::mem::take(&mut self.was_guest) | std::mem::take(&mut self.driver.was_guest)
     }
 

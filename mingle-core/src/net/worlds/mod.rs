@@ -387,7 +387,7 @@ impl Session {
     fn enter(&mut self, formed: &Formed) {
         if let State::Runs(running) = &mut self.state {
             self.generation = running.generation();
-            if running.was_guest() {
+            if running.take_was_guest() {
                 // The others know how many of the restarts before still count.
                 self.row.forget();
             }

@@ -93,7 +93,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{End, HostName, Lineage, Roster};
+    use crate::model::{End, Epoch, HostName, Roster};
     use crate::proto::config::Config;
     use crate::proto::shared::Shared;
     use crate::proto::tests::{codec, endpoint, id, seat, tag};
@@ -106,7 +106,7 @@ mod tests {
     fn member(seed: u64, members: u8, leader: u8) -> World {
         let roster = Roster::new((1..=members).map(seat).collect()).unwrap();
         let round = RoundId { leader: id(leader), number: 1 };
-        let epoch = Lineage { generation: 3, origin: 7 };
+        let epoch = Epoch { generation: 3, origin: 7 };
         let plan = Plan { round, epoch, terms: Terms { roster, ..Terms::default() } };
         let config = Config::plain(tag(), members.into(), 2, endpoint(2));
         let mut world = World::member(Shared::new(config, seed, Time::ZERO), plan);

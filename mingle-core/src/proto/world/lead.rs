@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{FAREWELL, LOST, Presence, Process, Time, World};
-use crate::model::{End, Lineage, Member, NodeId, Rank};
+use crate::model::{End, Epoch, Member, NodeId, Rank};
 use crate::proto::lead::{Applicant, BrokenPaths, MORE_FAILURES, Planned, at_fault, plan_round};
 use crate::proto::session::Linked;
 use crate::wire::world::{
@@ -547,7 +547,7 @@ impl World {
         }
         let seated = &nodes[..seats];
         let said = seated.iter().filter_map(|id| self.peers.get(*id)?.known.status.as_ref());
-        let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Lineage::next);
+        let epoch = said.map(|status| status.epoch).chain([self.epoch]).max().and_then(Epoch::next);
         let epoch = epoch.ok_or(None)?;
         let applicants = self.applicants(seated).ok_or(None)?;
         let own = (self.own.id, self.shared.config.prefers_ipv6);

@@ -40,7 +40,7 @@ use super::session::{Impossible, LOST, Linked, Order, PeerLinks, Presence};
 use super::shared::Shared;
 use super::timer::Timers;
 use super::{Change, ConnId, DialId, Event, Formed, Time, Warning};
-use crate::model::{End, Lineage, Member, NodeId};
+use crate::model::{End, Epoch, Member, NodeId};
 use crate::wire::world::{
     Command, Contact, FirstCause, Phase, Plan, REIGN, Reign, RoundId, Status, WorldSaid,
 };
@@ -97,7 +97,7 @@ pub(crate) struct World {
     /// What this node tells of itself.
     arrival: Join,
     /// The last world in which this node's command has started, or that may have formed with this node.
-    epoch: Lineage,
+    epoch: Epoch,
     /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
     plan: Option<Arc<Plan>>,
     command: Command,
@@ -205,7 +205,7 @@ impl World {
         Self {
             own: arrival.contact(me),
             arrival,
-            epoch: Lineage::default(),
+            epoch: Epoch::default(),
             plan: None,
             command: Command::Waits,
             offered: None,
@@ -506,7 +506,7 @@ impl World {
 
     /// Whether a world of this epoch can be of this job: no generation is far ahead of what this node knows,
     /// or one frame could use up all generations.
-    fn may_be_of_this_job(&self, epoch: Lineage) -> bool {
+    fn may_be_of_this_job(&self, epoch: Epoch) -> bool {
         let known = self.reign.epoch;
         let is_near = epoch.generation <= known.generation.saturating_add(FURTHEST);
         known.origin == 0 || epoch.origin == 0 || (epoch.origin == known.origin && is_near)

@@ -149,7 +149,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Lineage, Link, Paths, Roster};
+    use crate::model::{Epoch, Link, Paths, Roster};
     use crate::proto::tests::{endpoint, id, seat, tag};
     use crate::proto::{Config, Output};
     use crate::wire::Reach;
@@ -166,7 +166,7 @@ mod tests {
         };
         let plan = |number| {
             let (round, generation) = (RoundId { leader: id(1), number }, number - 1);
-            Plan { round, epoch: Lineage { generation, origin: 7 }, terms: terms.clone() }
+            Plan { round, epoch: Epoch { generation, origin: 7 }, terms: terms.clone() }
         };
         let shared = Shared::new(Config::plain(tag(), 3, 1, endpoint(1)), 5, Time::ZERO);
         let mut world = World::member(shared, plan(1));

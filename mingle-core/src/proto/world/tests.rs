@@ -55,7 +55,7 @@ enum Event {
     /// A connection that proves a path has brought what it brings, to this address.
     Path(usize, u32, DialId, SocketAddr),
     /// A command that has to stop has ended, or a node whose command has failed is ready again.
-    Stopped(usize, u32, Lineage),
+    Stopped(usize, u32, Epoch),
     Trouble(Trouble),
     /// What the others know of the job has reached a process that has asked.
     Answers(usize, u32),
@@ -104,7 +104,7 @@ struct Host {
 
 #[derive(Debug, Clone, Copy)]
 struct Running {
-    epoch: Lineage,
+    epoch: Epoch,
     round: RoundId,
     rank: u32,
     told: Option<Time>,
@@ -194,7 +194,7 @@ fn arrival(contact: &Contact) -> Join {
 }
 
 /// The plan of these seats.
-fn plan(round: RoundId, epoch: Lineage, seats: &[Contact]) -> Plan {
+fn plan(round: RoundId, epoch: Epoch, seats: &[Contact]) -> Plan {
     let member = |(rank, seat): (u32, &Contact)| Member {
         rank: Rank(rank),
         id: seat.id,
@@ -255,7 +255,7 @@ impl Net {
         let reached = |host| Contact { addresses: vec![address(host, 0)], ..net.contact(host) };
         let seats: Vec<Contact> = (0..members).map(reached).collect();
         let round = RoundId { leader: net.hosts[leader].id, number: 1 };
-        let epoch = Lineage { generation: 0, origin: 7 };
+        let epoch = Epoch { generation: 0, origin: 7 };
         let plan = Arc::new(plan(round, epoch, &seats));
         for host in 0..members {
             let (seed, own) = (net.random.random(), net.contact(host));
@@ -1683,7 +1683,7 @@ fn follower(members: u8) -> (World, Vec<NodeId>) {
     let seats: Vec<Contact> = (1..=members).map(contact).collect();
     let round = RoundId { leader: seats[0].id, number: 1 };
     let others = seats.iter().map(|seat| seat.id).filter(|id| *id != NodeId([2; 16])).collect();
-    let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
+    let plan = plan(round, Epoch { generation: 0, origin: 7 }, &seats);
     let size = WorldSize::from(Size::new(u32::from(members)).unwrap());
     (World::member(shared(&contact(2), size, 5, Time::ZERO), plan), others)
 }
@@ -1702,7 +1702,7 @@ fn a_process_of_another_job_or_with_a_far_generation_is_not_heard() {
     for (generation, origin, is_heard) in
         [(0, 7, true), (FURTHEST, 7, true), (FURTHEST + 1, 7, false), (0, 8, false), (u32::MAX, 0, true)]
     {
-        let epoch = Lineage { generation, origin };
+        let epoch = Epoch { generation, origin };
         assert_eq!(world.may_be_of_this_job(epoch), is_heard, "{epoch:?}");
     }
 }
@@ -1805,7 +1805,7 @@ fn a_leader_says_that_it_leaves_only_where_an_heir_is_there() {
     for has_heir in [false, true] {
         let seats: Vec<Contact> = [1, 3].into_iter().take(1 + usize::from(has_heir)).map(contact).collect();
         let round = RoundId { leader: seats[0].id, number: 1 };
-        let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
+        let plan = plan(round, Epoch { generation: 0, origin: 7 }, &seats);
         let size = "1:3".parse().unwrap();
         let mut world = World::member(shared(&seats[0], size, 5, Time::ZERO), plan);
         for number in [2, 3].into_iter().take(1 + usize::from(has_heir)) {
@@ -2241,7 +2241,7 @@ fn lie(world: &World, own: &Contact, random: &mut Xoshiro256PlusPlus) -> WorldSa
         own_port_answers: false,
     };
     let later = random.random_range(0..3);
-    let epoch = Lineage { generation: plan.epoch.generation + later, ..plan.epoch };
+    let epoch = Epoch { generation: plan.epoch.generation + later, ..plan.epoch };
     let leader = if random.random_bool(0.6) { own.clone() } else { seat(random) };
     let end = [End::Exited(1), End::Gone, End::Left, End::Grows][random.random_range(0..4)];
     let cause = FirstCause { rank: Some(0), end };
@@ -2592,7 +2592,7 @@ fn a_node_that_waits_and_has_lost_the_leader_follows_whom_an_heir_follows() {
         world.opened(at, contact(peer).id, Way::Dialled(dial), ConnId(peer.into()), (number, 9));
     };
     let read = |world: &mut World, at, from: u8, leader, term| {
-        let epoch = Lineage { generation: 0, origin: 7 };
+        let epoch = Epoch { generation: 0, origin: 7 };
         let heirs = vec![contact(1), contact(3)];
         let size = world.shared.config.world;
         let reign = Reign { epoch, size, term, leader, heirs, ..Reign::default() };
@@ -2798,7 +2798,7 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
     let (own, other) = (contact(1), contact(2));
     let plan = plan(
         RoundId { leader: own.id, number: 1 },
-        Lineage { generation: 0, origin: 9 },
+        Epoch { generation: 0, origin: 9 },
         &[own.clone(), other.clone()],
     );
     let size = Size::new(2).unwrap().into();
@@ -2830,7 +2830,7 @@ fn a_member_that_dies_before_it_has_said_where_it_is_is_dead_by_its_seat_in_the_
 fn a_member_that_never_came_is_the_first_cause_of_the_failure_of_another() {
     let plan = plan(
         RoundId { leader: contact(1).id, number: 1 },
-        Lineage { generation: 0, origin: 9 },
+        Epoch { generation: 0, origin: 9 },
         &[contact(1), contact(2)],
     );
     let begun = Time::from_secs(1);
@@ -2931,7 +2931,7 @@ fn after_a_pause_longer_than_the_stop_timeout_the_next_world_has_all_members_and
         net.stop_time = Duration::from_secs(1 << 30);
         net.trouble(Trouble::Fail(1));
         net.run_until(Time::from_secs(11));
-        let pauses: Vec<(usize, u32, Lineage)> = (0..3)
+        let pauses: Vec<(usize, u32, Epoch)> = (0..3)
             .map(|host| (host, net.hosts[host].life, net.hosts[host].world.as_ref().unwrap().epoch))
             .collect();
         for ((host, life, epoch), after) in pauses.into_iter().zip(0..) {
@@ -3005,7 +3005,7 @@ fn observe(world: &mut World, number: u8) {
     let (now, conn, observer) = (Time::from_millis(1), ConnId(number.into()), NodeId([number; 16]));
     let answered = world.answers(now, observer, world.own.id).unwrap();
     world.opened(now, observer, accepted_from(address(number.into(), 0).ip()), conn, (answered, 4));
-    let (epoch, command) = (Lineage::default(), Command::Waits);
+    let (epoch, command) = (Epoch::default(), Command::Waits);
     let status = WorldSaid::Status(Status { epoch, command, answer: None, lost: None, guests: Vec::new() });
     world.read(now, conn, Frame { number: 1, read: 0, body: status.encode() }).unwrap();
 }
@@ -3050,7 +3050,7 @@ fn a_leader_that_goes_over_to_a_better_one_says_so_at_once_to_those_that_follow_
     let (ms, size) = (Time::from_millis, WorldSize::from(Size::new(3).unwrap()));
     let seats: Vec<Contact> = (1..=3).map(contact).collect();
     let round = RoundId { leader: seats[0].id, number: 1 };
-    let plan = plan(round, Lineage { generation: 0, origin: 7 }, &seats);
+    let plan = plan(round, Epoch { generation: 0, origin: 7 }, &seats);
     let (own, member, other) = (&seats[0], seats[1].id, &seats[2]);
     let mut world = World::member(shared(own, size, 5, Time::ZERO), plan);
     for (id, host, conn) in [(member, 2, ConnId(2)), (other.id, 3, ConnId(3))] {

@@ -1,7 +1,7 @@
 //! What the driver of a world reads of it and changes in it.
 
 use super::{LOST, Time, World, WorldLead};
-use crate::model::{Lineage, NodeId, WorldSize};
+use crate::model::{Epoch, NodeId, WorldSize};
 use crate::proto::Config;
 use crate::wire::world::{Command, Contact, Phase, Reign};
 
@@ -11,7 +11,7 @@ impl World {
         &self.reign
     }
 
-    pub(crate) fn epoch(&self) -> Lineage {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 

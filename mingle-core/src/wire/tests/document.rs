@@ -8,8 +8,8 @@ use std::path::Path;
 use super::session::{Hello, Hellos};
 use super::*;
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, JobId, Lineage, Link, Member, Metadata, Misfit,
-    Peer, Rank, Roster, Sameness, Trait, Traits, Unfit, User,
+    BrokenPath, Digest, End, Endpoints, Epoch, Fault, HostName, JobId, Link, Member, Metadata, Misfit, Peer,
+    Rank, Roster, Sameness, Trait, Traits, Unfit, User,
 };
 use crate::rdma::examples::{example_verdict, largest_summary};
 
@@ -277,7 +277,7 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
 fn frames_of_worlds() -> Vec<(&'static str, world::WorldSaid)> {
     use world::{Command, Contact, FirstCause, Phase, Plan, Reign, RoundId, Status, Terms, WorldSaid};
     let contact = |id, last| Contact { id, addresses: vec![at_paths(last)] };
-    let (epoch, round) = (Lineage { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
+    let (epoch, round) = (Epoch { generation: 1, origin: 9 }, RoundId { leader: A, number: 7 });
     let status = Status {
         epoch,
         command: Command::Failed(End::Exited(1)),

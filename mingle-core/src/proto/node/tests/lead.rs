@@ -273,6 +273,21 @@ fn a_leader_that_has_joined_another_reports_no_count_of_its_own() {
 }
 
 #[test]
+fn a_node_that_leads_or_looks_for_a_leader_writes_to_a_new_seed_at_once() {
+    for rank in [None, Some(crate::model::Rank(1))] {
+        let mut config = patient(4);
+        config.node.rank = rank;
+        let mut node = hand(config);
+        let now = Time::from_millis(1);
+        node.run(now);
+        assert_eq!(node.leads(), rank.is_none());
+        node.handle_seeds(now, vec![endpoint(9)]);
+        let written = sent(&node.run(now));
+        assert!(written.iter().any(|(to, _)| *to == endpoint(9)), "{written:?}");
+    }
+}
+
+#[test]
 fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
     let handed_in: [fn(&mut Hand, Time); 8] = [
         |node, now| node.handle_path(now, DialId(9), &PathNews::Failed(Fault::Silent)),

@@ -118,18 +118,11 @@ impl Follow {
         self.round.as_ref().is_some_and(|round| round.ready)
     }
 
-    /// Whether the leader may know that this node is ready. Before that is written, nobody can commit.
+    /// Whether the leader may know that this node is ready. Before that is written, nobody can commit. A
+    /// session that begins anew writes it again at once.
     pub(crate) fn is_bound(&self, shared: &Shared) -> bool {
-        let Some(round) = self.round.as_ref().filter(|round| round.ready) else { return false };
         let link = shared.links.get(self.leader_id()).map(|peer| &peer.link);
-        round.bound || link.is_none_or(|link| link.session.has_written(PART))
-    }
-
-    /// What was written until now binds this node, whatever it says next, and although its session may begin
-    /// anew.
-    pub(crate) fn bind(&mut self, shared: &Shared) {
-        let is_bound = self.is_bound(shared);
-        self.round.iter_mut().for_each(|round| round.bound = is_bound);
+        self.is_ready() && link.is_none_or(|link| link.session.has_written(PART))
     }
 
     /// Says what this node is, now or again after its addresses have changed.

@@ -26,8 +26,6 @@ pub(super) struct Participation {
     has_answered: bool,
     /// The node has promised to form this world.
     pub(super) ready: bool,
-    /// The leader may know the promise, whatever was said since.
-    pub(super) bound: bool,
     /// When this node learned of the round.
     started: Time,
 }
@@ -46,7 +44,6 @@ impl Participation {
             proofs: PathProofs::start(partners, shared),
             has_answered: false,
             ready: false,
-            bound: false,
             started: shared.now,
         }
     }

@@ -296,10 +296,6 @@ impl Node {
         let due = self.poll_timeout().map(|due| due.max(self.shared.now));
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
-        // All that the last call has asked for is written by now.
-        if let Some(follow) = &mut self.follow {
-            follow.bind(&self.shared);
-        }
         let Some(due) = due.filter(|due| was_stopped(*due, now)) else { return };
         let stopped = now.saturating_sub(due);
         self.shared.links.forgive(stopped);

@@ -10,7 +10,7 @@ use super::{
 use crate::model::{HostName, Peer, Rank};
 use crate::proto::tests::{codec, endpoint, id, said};
 use crate::proto::timer::Time;
-use crate::proto::{Event, Failure, Output};
+use crate::proto::{ConnId, Ending, Ends, Event, Failure, Output, Way};
 use crate::rdma::examples::example_verdict;
 use crate::wire::{Header, Introduction, Partner, Prepare, Refusal, Said};
 
@@ -101,17 +101,28 @@ fn a_void_of_an_earlier_round_ends_no_round_and_none_that_is_over_begins_again()
 }
 
 #[test]
-fn a_ready_member_that_asks_its_leader_again_without_a_connection_stays_bound() {
-    let (mut node, prepare) = joined(patient(2));
-    assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
-    close(&mut node, 1);
-    // Another node writes from the leader's address.
-    let now = node.shared.now;
-    node.handle_datagram(now, endpoint(1), &to_all(id(9), &announce(candidate(id(9), 1, false))));
-    let all = node.run(now + Duration::from_secs(9));
-    assert!(!all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
-    let all = node.run(now + Duration::from_secs(11));
-    assert!(matches!(failure(&all), Some(Failure::OutcomeUnknown { .. })), "{all:?}");
+fn a_ready_member_that_loses_its_leader_stays_bound_also_after_the_leader_has_forgotten_the_session() {
+    for begins_anew in [false, true] {
+        let (mut node, prepare) = joined(patient(2));
+        node.mute.insert(1);
+        assert!(says(&hear(&mut node, &Said::Prepare(prepare)), is_ready));
+        close(&mut node, 1);
+        let now = node.shared.now;
+        if begins_anew {
+            let number = node.handle_asked(now, LEADER, ME).unwrap();
+            let ends = Ends { local: endpoint(2).ip(), remote: endpoint(1).ip() };
+            node.handle_opened(now, LEADER, Way::Accepted(ends), ConnId(77), (number, 99));
+            assert!(says(&node.outputs(), is_ready), "it says all again");
+            node.handle_closed(now, ConnId(77), Ending::Broken);
+        } else {
+            // Another node writes from the leader's address.
+            node.handle_datagram(now, endpoint(1), &to_all(id(9), &announce(candidate(id(9), 1, false))));
+        }
+        let all = node.run(now + Duration::from_secs(9));
+        assert!(!all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
+        let all = node.run(now + Duration::from_secs(11));
+        assert!(matches!(failure(&all), Some(Failure::OutcomeUnknown { .. })), "{all:?}");
+    }
 }
 
 #[test]

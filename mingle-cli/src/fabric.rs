@@ -58,9 +58,7 @@ impl Wanted {
         let summary = Summary::new(&machine).required(self.rdma == Use::Require);
         let value = |name: &str| users_value(name, environment);
         let off = rdma::is_switched_off(choice.kind, value);
-        let own_net = ["NCCL_NET", "NCCL_NET_PLUGIN"]
-            .into_iter()
-            .any(|name| value(name).is_some_and(|own| !own.is_empty()));
+        let own_net = ["NCCL_NET", "NCCL_NET_PLUGIN"].into_iter().any(|name| value(name).is_some());
         let summary = if off { summary.disabled() } else { Summary { own_net, ..summary } };
         Ok(Found { machine: Some(machine), summary, users: Users::new(value) })
     }

@@ -46,7 +46,7 @@ impl GidRule {
         }
     }
 
-    /// The rule by which UCX uses these ports. By itself it takes the first GID of the best addressing, and a
+    /// The index that UCX is given, if any. By itself it takes the first GID of the best addressing, and a
     /// link-local one last (`uct_ib_device_select_gid` in UCX's `src/uct/ib/base/ib_device.c`).
     pub(crate) fn of_ucx(ports: &[(&Port, &GidEntry)], pin: Pin) -> Option<Self> {
         let first = |port: &Port| {
@@ -59,12 +59,8 @@ impl GidRule {
         // Of a port without an address, each GID reaches the others.
         let is_right =
             |(port, right): &(&Port, &GidEntry)| first(port) == Some(right.index) || right.is_link_local();
-        let is_right = ports.iter().all(is_right);
-        if pin == Pin::Never || pin == Pin::IfNeeded && is_right {
-            Some(Self::Own)
-        } else {
-            Self::index(ports)
-        }
+        let is_needed = pin == Pin::Always || pin == Pin::IfNeeded && !ports.iter().all(is_right);
+        Self::index(ports).filter(|_| is_needed)
     }
 
     fn index(ports: &[(&Port, &GidEntry)]) -> Option<Self> {

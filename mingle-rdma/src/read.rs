@@ -79,13 +79,7 @@ fn device(files: &impl Files, name: String, unusable: Option<String>) -> Device 
     let link =
         |which| link(&of_card(&format!("{which}_link_speed"))?, &of_card(&format!("{which}_link_width"))?);
     let path = |path: &String| path.strip_prefix("devices/").map(str::to_owned);
-    let mut numbers: Vec<u32> = files
-        .list(&format!("{folder}/ports"))
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .collect();
-    numbers.sort_unstable();
+    let numbers = numbers(files, &format!("{folder}/ports"));
     let ports = numbers.into_iter().map(|number| port(files, &folder, number, &interfaces));
     Device {
         node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType),
@@ -102,6 +96,14 @@ fn device(files: &impl Files, name: String, unusable: Option<String>) -> Device 
         unusable,
         name,
     }
+}
+
+/// The numbers among the names in a folder, in order.
+fn numbers(files: &impl Files, folder: &str) -> Vec<u32> {
+    let names = files.list(folder).unwrap_or_default();
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// The data rate in Mb/s of a PCIe link with this speed, such as `32.0 GT/s PCIe`, and this number of lanes.
@@ -143,16 +145,9 @@ fn port(files: &impl Files, device: &str, number: u32, interfaces: &[String]) ->
 }
 
 fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &[String]) -> Vec<GidEntry> {
-    let names = files.list(&format!("{port}/gids")).unwrap_or_default();
-    let mut slots: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    slots.sort_unstable();
-    let mut path = format!("{port}/gids/");
-    let prefix = path.len();
     let mut entries = Vec::new();
-    for index in slots {
-        path.truncate(prefix);
-        path.push_str(&index.to_string());
-        let gid = files.read(&path).ok().and_then(|text| gid(&text));
+    for index in numbers(files, &format!("{port}/gids")) {
+        let gid = files.read(&format!("{port}/gids/{index}")).ok().and_then(|text| gid(&text));
         let Some(gid) = gid.filter(|gid| !gid.is_unspecified()) else { continue };
         // InfiniBand GIDs have no interface, and all have the same type.
         let attribute = |name: &str| {

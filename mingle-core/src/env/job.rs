@@ -1,7 +1,5 @@
 //! A job ID as the value of a variable.
 
-use std::fmt::Write as _;
-
 use crate::model::{InvalidId, JobId};
 
 /// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) except for `A-Z a-z 0-9 . _ -`.
@@ -18,16 +16,11 @@ use crate::model::{InvalidId, JobId};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn job_to_env(job: &JobId) -> String {
-    let mut value = String::with_capacity(job.as_str().len());
-    for byte in job.as_str().bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-') {
-            value.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(value, "%{byte:02X}");
-        }
-    }
-    value
+    let encoded = |byte: u8| {
+        let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    job.as_str().bytes().map(encoded).collect()
 }
 
 /// The job ID in the value of MINGLE_JOB_ID. Only `%` is special, so users can write most job IDs as they

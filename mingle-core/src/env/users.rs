@@ -6,15 +6,15 @@ use crate::model::JobInterfaces;
 /// The interfaces that the user gives to NCCL and Gloo in the environment. Values that an earlier `mingle`
 /// has set, according to [`MINGLE_SET`], do not count.
 pub fn job_interfaces(environment: impl Fn(&str) -> Option<String>) -> JobInterfaces {
-    let value = |name: &str| users_value(name, &environment).filter(|value| !value.is_empty());
+    let value = |name: &str| users_value(name, &environment);
     JobInterfaces { nccl: value("NCCL_SOCKET_IFNAME"), gloo: value("GLOO_SOCKET_IFNAME") }
 }
 
-/// The user's own value of a variable of the environment. A value that an earlier `mingle` has set, according
-/// to [`MINGLE_SET`], does not count.
+/// The user's own value of a variable of the environment. An empty value does not count, nor a value that an
+/// earlier `mingle` has set, according to [`MINGLE_SET`].
 pub fn users_value(name: &str, environment: impl Fn(&str) -> Option<String>) -> Option<String> {
     let listed = environment(MINGLE_SET).unwrap_or_default();
-    environment(name).filter(|value| !is_own(&listed, name, value))
+    environment(name).filter(|value| !value.is_empty() && !is_own(&listed, name, value))
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use nix::ifaddrs::{InterfaceAddress as Entry, getifaddrs};
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
+use nix::sys::socket::SockaddrStorage;
 
 use super::interface::{Interface, Kind};
 use crate::model::HostName;
@@ -128,16 +128,15 @@ fn is_global_v6(address: &IpNet) -> bool {
 
 /// The IP address of an entry that has one. Without a valid netmask, its prefix is the whole address.
 fn net(entry: &Entry) -> Option<IpNet> {
-    let (address, mask) = (entry.address.as_ref()?, entry.netmask.as_ref());
-    if let Some(v4) = address.as_sockaddr_in() {
-        let mask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
-        let net = mask.and_then(|mask| Ipv4Net::with_netmask(v4.ip(), mask).ok());
-        return Some(net.map_or(IpAddr::from(v4.ip()).into(), IpNet::V4));
-    }
-    let v6 = address.as_sockaddr_in6()?.ip();
-    let mask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
-    let net = mask.and_then(|mask| Ipv6Net::with_netmask(v6, mask).ok());
-    Some(net.map_or(IpAddr::from(v6).into(), IpNet::V6))
+    let address = entry.address.as_ref().and_then(ip)?;
+    let mask = entry.netmask.as_ref().and_then(ip);
+    let net = mask.and_then(|mask| IpNet::with_netmask(address, mask).ok());
+    Some(net.unwrap_or(address.into()))
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
+    v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
 }
 
 /// The interface of the default route: IPv4's if one that is up has it, else IPv6's.

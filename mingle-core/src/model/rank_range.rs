@@ -49,10 +49,8 @@ impl RankRange {
 
 impl fmt::Display for RankRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.last.checked_sub(self.first) {
-            Some(0) | None => write!(f, "{}", self.first),
-            Some(_) => write!(f, "{}-{}", self.first, self.last),
-        }
+        let Self { first, last } = self;
+        if first < last { write!(f, "{first}-{last}") } else { first.fmt(f) }
     }
 }
 

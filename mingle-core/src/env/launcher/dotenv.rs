@@ -3,8 +3,6 @@
 //! The two treat quotes differently (Docker keeps them; for systemd see systemd.exec(5)), so there are none:
 //! both read the characters of the safe alphabet as themselves. Such a file cannot remove a variable.
 
-use std::fmt::Write as _;
-
 use super::{Input, Launcher, Syntax, Unfit, UnsafeStatement, Variables};
 use crate::env::shell::is_plain;
 
@@ -16,13 +14,9 @@ pub(super) const LAUNCHER: Launcher = Launcher {
 };
 
 fn text(_: Input<'_>, variables: &Variables) -> Result<String, Unfit> {
-    let mut text = String::new();
-    for (name, value) in variables.set() {
-        if !value.chars().all(is_plain) {
-            return Err(UnsafeStatement(format!("{name}={value}")).into());
-        }
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name}={value}");
-    }
-    Ok(text)
+    let lines = variables.set().iter().map(|(name, value)| {
+        let line = format!("{name}={value}");
+        if value.chars().all(is_plain) { Ok(line + "\n") } else { Err(UnsafeStatement(line).into()) }
+    });
+    lines.collect()
 }

@@ -3,7 +3,7 @@
 //! Each node reports its own host name, and a node may be wrong or hostile. Names that mean the local host on
 //! every host, and names that read as addresses, are left out.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::{Input, Launcher, Syntax, Unfit};
@@ -23,18 +23,15 @@ const OWN: &str = "\
 
 fn block(input: Input<'_>) -> Result<String, Unfit> {
     let (job, roster) = (job_to_env(input.facts.job), input.roster()?);
-    let mut text = format!("# mingle {job} begin\n");
-    let mut names: Vec<String> = Vec::new();
-    for member in roster.members() {
+    let mut names = BTreeSet::new();
+    let lines = roster.members().iter().filter_map(|member| {
         // Resolvers ignore case.
         let name = member.host.as_str().to_ascii_lowercase();
-        if is_usable(&name) && !names.contains(&name) {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{} {}", member.address.ip(), member.host.as_str());
-            names.push(name);
-        }
-    }
-    Ok(text + &format!("# mingle {job} end\n"))
+        let line = format!("{} {}\n", member.address.ip(), member.host);
+        (is_usable(&name) && names.insert(name)).then_some(line)
+    });
+    let lines: String = lines.collect();
+    Ok(format!("# mingle {job} begin\n{lines}# mingle {job} end\n"))
 }
 
 /// Whether other hosts can use this name, in lower case, for its host: it is no name of the local host, and

@@ -140,11 +140,6 @@ impl<'a> Input<'a> {
         self.facts.formed.roster.as_ref().ok_or(Unfit::NoRoster(self.format))
     }
 
-    /// The address by which this node takes part in the world.
-    fn local(self) -> String {
-        self.facts.formed.local.to_string()
-    }
-
     /// The master's endpoint, such as `10.0.0.1:29503`.
     fn master(self) -> String {
         endpoint(self.facts.formed.master)

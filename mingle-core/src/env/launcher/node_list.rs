@@ -1,7 +1,6 @@
 //! Lists of hosts with their slots, which several launchers read.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::{Format, Input, Unfit, hosts};
@@ -25,12 +24,8 @@ pub(super) fn comma_separated(input: Input<'_>) -> Result<String, Unfit> {
 }
 
 fn lines(hosts: impl Iterator<Item = (String, u64)>) -> String {
-    let mut text = String::new();
-    for (host, slots) in hosts {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{host} slots={slots}");
-    }
-    text
+    let line = |(host, slots): (String, u64)| format!("{host} slots={slots}\n");
+    hosts.map(line).collect()
 }
 
 /// The hosts in the order of their lowest ranks, each with the slots of all nodes at its address: launchers

@@ -16,6 +16,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
         words.extend(["--node-rank".to_owned(), formed.rank.to_string()]);
         words
     }),
-    owns: &[("SGLANG_HOST_IP", |input| Ok(input.local()))],
+    owns: &[("SGLANG_HOST_IP", |input| Ok(input.facts.formed.local.to_string()))],
     ..Launcher::PLAIN
 };

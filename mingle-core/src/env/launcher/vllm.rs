@@ -27,7 +27,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
         }
         words
     }),
-    owns: &[("VLLM_HOST_IP", |input| Ok(input.local()))],
+    owns: &[("VLLM_HOST_IP", |input| Ok(input.facts.formed.local.to_string()))],
     ..Launcher::PLAIN
 };
 

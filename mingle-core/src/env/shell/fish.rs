@@ -5,20 +5,12 @@
 //! statement ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its
 //! own, so the last statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
 
-use std::fmt::Write as _;
-
 use crate::env::Variables;
 
 pub(super) fn exports(variables: &Variables) -> String {
-    let mut text = String::new();
-    for name in variables.unset() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "set -e {name};");
-    }
-    for (name, value) in variables.set() {
-        let _ = writeln!(text, "set -gx {name} '{value}';");
-    }
-    text + "true;\n"
+    let removals = variables.unset().iter().map(|name| format!("set -e {name};\n"));
+    let exports = variables.set().iter().map(|(name, value)| format!("set -gx {name} '{value}';\n"));
+    removals.chain(exports).collect::<String>() + "true;\n"
 }
 
 #[cfg(test)]

@@ -9,27 +9,20 @@
 //! the line ends of a list of hosts would become spaces. The shell writes both itself, by `printf` in
 //! `$(...)`.
 
-use std::fmt::Write as _;
-
 use super::alphabet::is_plain;
 use crate::env::Variables;
 
 pub(super) fn exports(variables: &Variables) -> String {
-    let mut text = String::new();
+    let removals = variables.unset().iter().map(|name| format!("unset {name};\n"));
+    let exports = variables.set().iter().map(|(name, value)| {
+        if value.chars().all(is_plain) {
+            return format!("export {name}='{value}';\n");
+        }
+        let format = value.replace('%', "%%").replace('[', "\\133").replace('\n', "\\n");
+        format!("export {name}=\"$(printf '{format}')\";\n")
+    });
     // Removals come first, because the status of the last statement is the status of `eval`.
-    for name in variables.unset() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "unset {name};");
-    }
-    for (name, value) in variables.set() {
-        let _ = if value.chars().all(is_plain) {
-            writeln!(text, "export {name}='{value}';")
-        } else {
-            let format = value.replace('%', "%%").replace('[', "\\133").replace('\n', "\\n");
-            writeln!(text, "export {name}=\"$(printf '{format}')\";")
-        };
-    }
-    text
+    removals.chain(exports).collect()
 }
 
 /// Whether a value is a list of lines that `printf` writes as it is, and `$(...)` keeps: the end of the last

@@ -39,12 +39,11 @@ pub(super) fn sockets(
     // NCCL prefers IPv4 on an interface with both families, while an IPv6 world may include a host without
     // IPv4. NVSHMEM's default is IPv4 alone (`env_defs.h`).
     let family = if ipv6 { Some("AF_INET6") } else { label.map(|_| "AF_INET") };
-    let is_users = |name: &str| users(name).is_some_and(|value| !value.is_empty());
-    if let Some(family) = family.filter(|_| ipv6 || !is_users("NCCL_SOCKET_IFNAME")) {
+    if let Some(family) = family.filter(|_| ipv6 || users("NCCL_SOCKET_IFNAME").is_none()) {
         advice.push(("NCCL_SOCKET_FAMILY", family.to_owned()));
     }
     // No path was proved to an interface that only NVSHMEM is given.
-    if ipv6 && !is_users("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME") {
+    if ipv6 && users("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME").is_none() {
         advice.push(("NVSHMEM_BOOTSTRAP_UID_SOCK_FAMILY", "AF_INET6".to_owned()));
     }
     advice

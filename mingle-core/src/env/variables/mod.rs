@@ -125,17 +125,14 @@ impl Variables {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
-        let listed = environment(MINGLE_SET).unwrap_or_default();
-
-        let users =
-            |name: &str| environment(name).filter(|value| !value.is_empty() && !is_own(&listed, name, value));
         for (name, advice) in advice {
-            match users(name) {
+            match users_value(name, &environment) {
                 Some(value) => variables.kept.push(Kept { name, value, advice }),
                 None => variables.set.push((name, advice)),
             }
         }
 
+        let listed = environment(MINGLE_SET).unwrap_or_default();
         let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| *printed == name);
         let is_stale = |name: &&str| {
             let may_be_set = advice::is_advice(name) || launcher::is_owned(name) || result::is_optional(name);

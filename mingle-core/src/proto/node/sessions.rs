@@ -160,7 +160,7 @@ impl Node {
         if fits {
             self.memory.together(from);
             self.memory.is_here(&join.node.host);
-            // What is said of a member is past.
+            // What is said of a member is past, and what the network does this node sees itself.
             let book = &self.lead.book;
             let is_news =
                 |misfit: &&Misfit| !misfit.is_of_network() && book.other_at(misfit.address, from).is_none();

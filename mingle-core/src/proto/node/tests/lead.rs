@@ -6,7 +6,7 @@ use super::{
     LEADER, announce, candidate, close, commits, hand, hear, hear_datagram, hear_from, is_join, join,
     joining, leading, node, patient, ready, rounds, said, says, sent, to_all, welcome,
 };
-use crate::model::{HostName, Unfit, WorldSize};
+use crate::model::{HostName, Misfit, Unfit, WorldSize};
 use crate::proto::follow::GaveUp;
 use crate::proto::tests::{Hand, endpoint, id};
 use crate::proto::timer::Time;
@@ -160,18 +160,20 @@ fn a_leader_that_gives_way_names_a_misfit_to_the_new_leader_which_tells_its_memb
     });
     let misfit = misfit.unwrap_or_else(|| panic!("{told:?}"));
     assert_eq!((misfit.address, &misfit.reason), (endpoint(7), &Unfit::World(WorldSize::of(3))));
-    for has_come in [false, true] {
+    let twins = Misfit::of_twins(&HostName::new("host-7"), &HostName::new("host-8"), endpoint(7));
+    for (has_come, misfit) in [(false, misfit.clone()), (true, misfit), (false, twins)] {
+        let counts = !has_come && !misfit.is_of_network();
         let mut new = hand(patient(4));
         new.run(Time::from_millis(1));
         join(&mut new, if has_come { 7 } else { 3 });
         let Said::Join(mut joins) = joining(6, WorldSize::of(4)) else { unreachable!() };
-        joins.misfit = Some(misfit.clone());
+        joins.misfit = Some(misfit);
         let mut heard = hear_from(&mut new, 6, &Said::Join(joins));
         heard.extend(new.run(Time::from_secs(1)));
         let is_news =
             |output: &Output| matches!(output, Output::Event(Event::Warning(Warning::Misfit { .. })));
-        assert_eq!(heard.iter().any(is_news), !has_come, "{heard:?}");
-        assert_eq!(says(&heard, is_of_misfit), !has_come, "{heard:?}");
+        assert_eq!(heard.iter().any(is_news), counts, "{heard:?}");
+        assert_eq!(says(&heard, is_of_misfit), counts, "{heard:?}");
     }
 }
 

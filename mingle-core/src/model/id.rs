@@ -312,7 +312,7 @@ impl fmt::Debug for NodeId {
 /// Which formation of a job a node takes part in: the first formation, or a formation after a restart.
 ///
 /// The members of a world that stays tell it to each other, so that the worlds of a job are
-/// told apart. Lineages are ordered by generation, then by origin.
+/// told apart. Epochs are ordered by generation, then by origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Epoch {
     /// How often the job has restarted: 0 in the first formation.

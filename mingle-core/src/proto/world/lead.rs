@@ -164,7 +164,7 @@ impl WorldLead {
         self.broken.extend(broken.into_iter().map(|path| (path, now + LEFT_OUT)));
     }
 
-    /// The fewest of these nodes without which no path was broken lately: of two between which a path is
+    /// Few of these nodes, without which no path was broken lately: of two between which a path is
     /// broken the later one.
     pub(super) fn left_out(&self, now: Time, nodes: &[NodeId]) -> Vec<NodeId> {
         let places: BTreeMap<&NodeId, usize> = nodes.iter().zip(0..).collect();

@@ -11,7 +11,7 @@ use super::paths::Paths;
 use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, message, receive, wait};
 
 const DIALS: usize = 12;
-const BETWEEN_DIALS: Duration = Duration::from_millis(60);
+const BETWEEN_DIALS: Duration = Duration::from_millis(40);
 
 struct Follower {
     rank: u16,

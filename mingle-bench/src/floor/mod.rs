@@ -2,7 +2,7 @@
 //! encrypted.
 //!
 //! A message has three bytes: its kind and the rank that it concerns. A waiting node repeats its message as
-//! mingle does, after 20 ms, then doubling to 250 ms. It starts up to twelve dials 60 ms apart, so a lost SYN
+//! mingle does, after 20 ms, then doubling to 250 ms. It starts up to twelve dials 40 ms apart, so a lost SYN
 //! costs as much as in mingle. Each node proves its path to each other one before it is ready.
 
 mod follower;

@@ -61,7 +61,7 @@ impl Scale {
     }
 
     /// How long a node may take to acknowledge what was said, before another connection to it is tried: two
-    /// turns, at least 60 ms (the kernel repeats a lost SYN only after 1 s). Otherwise the leader of a large
+    /// turns, at least 40 ms (the kernel repeats a lost SYN only after 1 s). Otherwise the leader of a large
     /// world would meet six SYNs of each node within half a second.
     pub(crate) fn dial_interval(self) -> Duration {
         PATIENCE.max(self.turn() * 2)

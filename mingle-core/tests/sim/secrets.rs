@@ -88,7 +88,7 @@ fn nodes_with_the_secret_form_whatever_one_without_it_does() {
 
 /// All unicast datagrams of one formation.
 fn recording() -> Vec<Vec<u8>> {
-    let mut net = sealed(43, Weather { loss: 0.2, ..Weather::fine() });
+    let mut net = sealed(44, Weather { loss: 0.2, ..Weather::fine() });
     net.record = Some(Vec::new());
     assert!(net.run(LIMIT));
     net.record.unwrap()

@@ -101,14 +101,12 @@ impl FromStr for Seed {
     type Err = InvalidSeed;
 
     fn from_str(text: &str) -> Result<Self, InvalidSeed> {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Self { host: address.to_string(), port: None }.checked();
-        }
         let invalid = || InvalidSeed::Host(text.to_owned());
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, port) = match bracketed {
             Some((host, "")) => (host, None),
             Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(invalid)?)),
+            None if text.parse::<Ipv6Addr>().is_ok() => (text, None),
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
         let port = port.map(|port| match port.parse() {
@@ -118,12 +116,13 @@ impl FromStr for Seed {
         // RFC 1123, 2.1, and the underscore that Kubernetes and Docker Compose allow.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
         // Brackets are for IPv6. Digits and dots that are no address are a mistake, not a name.
-        let is_ipv6 = host.parse::<Ipv6Addr>().is_ok();
+        let not_ipv6 = host.parse::<Ipv6Addr>().is_err();
         let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.') && host.parse::<IpAddr>().is_err();
-        if host.len() > 253 || numeric || !host.chars().all(plain) || bracketed.is_some() != is_ipv6 {
+        if host.len() > 253 || numeric || !host.chars().all(plain) || (bracketed.is_some() && not_ipv6) {
             return Err(invalid());
         }
-        Self { host: host.to_owned(), port: port.transpose()? }.checked()
+        let host = host.parse().map_or_else(|_| host.to_owned(), |address: IpAddr| address.to_string());
+        Self { host, port: port.transpose()? }.checked()
     }
 }
 
@@ -193,6 +192,7 @@ mod tests {
             assert_eq!(text.parse::<Seed>().unwrap().to_string(), text);
         }
         assert_eq!("[fd00::1]".parse::<Seed>().unwrap().to_string(), "fd00::1");
+        assert_eq!("[FD00:0::1]:7".parse::<Seed>().unwrap().to_string(), "[fd00::1]:7");
         for wrong in [
             "",
             ":1",

@@ -305,12 +305,8 @@ impl SessionEnd {
             self.dials.insert(dial, None);
             self.outputs.push_back(SessionOutput::Dial(dial));
         }
-        let silent: Vec<ConnId> = self
-            .superfluous()
-            .filter(|c| c.heard + SILENT <= now)
-            .map(|connection| connection.conn)
-            .collect();
-        for conn in silent {
+        let silent = self.superfluous().filter(|connection| connection.heard + SILENT <= now);
+        for conn in silent.map(|connection| connection.conn).collect::<Vec<_>>() {
             self.close(conn);
         }
     }

@@ -1461,7 +1461,7 @@ fn a_death_ends_the_world_on_every_node_within_the_promised_time() {
 }
 
 #[test]
-fn a_member_killed_as_its_world_forms_ends_the_world_within_2_seconds_though_its_last_packets_are_lost() {
+fn a_member_killed_as_its_world_forms_ends_the_world_within_3_seconds_though_its_last_packets_are_lost() {
     let taken = (0..400).filter_map(|seed| {
         let (mut net, _, victim) = running(4, 0.2, seed);
         (net.resets, net.stop_time) = (true, Duration::from_millis(1));
@@ -1484,7 +1484,7 @@ fn a_member_killed_as_its_world_forms_ends_the_world_within_2_seconds_though_its
     });
     let taken: Vec<Time> = taken.collect();
     assert!(taken.len() > 200, "{}", taken.len());
-    assert!(print_worst("killed as it forms", taken) <= Duration::from_secs(2));
+    assert!(print_worst("killed as it forms", taken) <= Duration::from_secs(3));
 }
 
 #[test]

@@ -195,10 +195,6 @@ impl Known {
         let _ = self.events.send(event);
     }
 
-    fn warn(&self, warning: Warning) {
-        self.report(TaskEvent::Warning(warning));
-    }
-
     /// Takes the answer to a name: drops addresses that identify no host, and keeps the last answer after an
     /// error.
     fn learn(&mut self, seed: Seed, answer: io::Result<Vec<IpAddr>>) {
@@ -208,7 +204,8 @@ impl Known {
                     let Some(reason) = misleads(*ip) else { return true };
                     if self.warned.insert((seed.clone(), *ip)) {
                         let (seed, address) = (seed.to_string(), *ip);
-                        self.warn(Warning::SeedMisleads { seed, address, reason });
+                        let warning = Warning::SeedMisleads { seed, address, reason };
+                        self.report(TaskEvent::Warning(warning));
                     }
                     false
                 });
@@ -231,7 +228,7 @@ impl Known {
             0 => seed.to_string(),
             more => format!("{seed} (and {more} more)"),
         };
-        self.warn(Warning::SeedUnresolved { seed, error: error.to_string() });
+        self.report(TaskEvent::Warning(Warning::SeedUnresolved { seed, error: error.to_string() }));
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod row;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::Pin;
@@ -11,7 +10,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use mingle_rdma::Summary;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep_until, timeout};
 
 use super::assignment::Assignment;
@@ -73,9 +72,9 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct Session {
     settings: Rendezvous,
     state: State,
-    /// The reports of the current formation.
-    events: UnboundedReceiver<Event>,
-    happenings: VecDeque<Happening>,
+    /// Reports what has happened, as a formation does.
+    reports: UnboundedSender<Happening>,
+    happenings: UnboundedReceiver<Happening>,
     row: Row,
     /// How often a formation with an unknown outcome may still be followed by another.
     doubts: u32,
@@ -139,11 +138,11 @@ impl fmt::Debug for Session {
 impl Session {
     pub(super) fn new(settings: Rendezvous) -> Self {
         let row = Row::new(settings.restarts, settings.world.is_range());
-        let (_, events) = unbounded_channel();
+        let (reports, happenings) = unbounded_channel();
         let mut session = Self {
             state: State::Ended(None),
-            events,
-            happenings: VecDeque::new(),
+            reports,
+            happenings,
             row,
             doubts: row.restarts.most.unwrap_or(0),
             generation: 0,
@@ -159,9 +158,8 @@ impl Session {
     fn join(&mut self) {
         let mut settings = self.settings.clone();
         self.row.write(&mut settings.attributes.metadata);
-        let (sender, events) = unbounded_channel();
-        self.events = events;
-        settings.on_event(move |event| drop(sender.send(event)));
+        let reports = self.reports.clone();
+        settings.on_event(move |event| drop(reports.send(Happening::Meeting(event))));
         self.state = State::Meets(Box::pin(driver::join(settings)));
     }
 
@@ -179,14 +177,14 @@ impl Session {
     /// Outside of a tokio runtime with I/O and time enabled.
     pub async fn next(&mut self) -> Result<Happening, Error> {
         loop {
-            if let Some(happening) = self.happenings.pop_front() {
+            if let Ok(happening) = self.happenings.try_recv() {
                 return Ok(happening);
             }
             match &mut self.state {
                 State::Meets(joining) => tokio::select! {
                     biased;
                     joined = joining => self.joined(joined),
-                    Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
+                    Some(happening) = self.happenings.recv() => return Ok(happening),
                 },
                 State::Runs(running) => {
                     let Part { forgets, resumes, is_notified, is_stopped, .. } = self.world;
@@ -206,7 +204,7 @@ impl Session {
                             }
                         }
                         // Such as a folder that cannot be written to any more.
-                        Some(event) = self.events.recv() => return Ok(Happening::Meeting(event)),
+                        Some(happening) = self.happenings.recv() => return Ok(happening),
                         () = until(forgets) => self.forget(),
                     }
                 }
@@ -353,14 +351,16 @@ impl Session {
         })
     }
 
+    fn report(&self, happening: Happening) {
+        // This session has the receiver.
+        let _ = self.reports.send(happening);
+    }
+
     fn running(&self) -> Option<&RunningWorld> {
         if let State::Runs(running) = &self.state { Some(running) } else { None }
     }
 
     fn joined(&mut self, joined: Result<Assignment, Error>) {
-        while let Ok(event) = self.events.try_recv() {
-            self.happenings.push_back(Happening::Meeting(event));
-        }
         match joined {
             Ok(mut assignment) => {
                 self.state = match assignment.running.take() {
@@ -369,14 +369,14 @@ impl Session {
                     None => State::Meets(Box::pin(std::future::pending())),
                 };
                 self.enter(&assignment.formed);
-                self.happenings.push_back(Happening::Formed(Box::new(assignment)));
+                self.report(Happening::Formed(Box::new(assignment)));
             }
             // If the leader dies at its commit, the other nodes may have started without this one. Nothing
             // has started here, so this node joins again: as a newcomer, which takes its own seat if they
             // have.
             Err(Error::Failed(failure @ Failure::OutcomeUnknown { .. })) if self.doubts > 0 => {
                 self.doubts -= 1;
-                self.happenings.push_back(Happening::Unclear(failure));
+                self.report(Happening::Unclear(failure));
                 self.join();
             }
             Err(error) => self.state = State::Ended(Some(error)),
@@ -464,7 +464,7 @@ impl Session {
         let State::Runs(running) = std::mem::replace(&mut self.state, State::Ended(None)) else { return };
         let mut attributes = self.settings.attributes.clone();
         self.row.write(&mut attributes.metadata);
-        self.happenings.push_back(Happening::Restarting(running.generation().saturating_add(1)));
+        self.report(Happening::Restarting(running.generation().saturating_add(1)));
         self.state = State::Meets(Box::pin(running.again(attributes)));
     }
 }

@@ -100,7 +100,7 @@ pub fn duration(time: Duration) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     pub(super) restarts: Restarts,
-    count: u32,
+    pub(super) count: u32,
     /// Whether the world goes on without a node that is gone. Without restarts none does.
     pub(super) is_elastic: bool,
     /// A node that is gone, or leaves, was the first cause of the end of the last world.
@@ -156,17 +156,13 @@ impl Row {
         self.count = 0;
     }
 
-    /// How many failures may still be followed by a restart; none where the caller decides.
-    pub(super) fn left(&self) -> Option<u32> {
-        Some(self.restarts.most?.saturating_sub(self.count))
-    }
-
     /// The row after a world that has ended like this; none if no restart is left.
     pub(super) fn after(&self, end: End) -> Option<Self> {
         if !self.costs(end) {
             return Some(*self);
         }
-        (self.left() != Some(0)).then(|| Self { count: self.count + 1, ..*self })
+        let is_left = self.restarts.most.is_some_and(|most| self.count < most);
+        is_left.then(|| Self { count: self.count + 1, ..*self })
     }
 
     /// How long to wait before this restart. The first of a row does not wait, the second waits for the given
@@ -209,7 +205,7 @@ mod tests {
             delays.push(row.delay(end).as_secs());
         }
         assert_eq!(delays, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
-        assert_eq!(row.left(), Some(0));
+        assert_eq!(row.count, 13);
         row.forget();
         assert_eq!(row.after(end).unwrap().delay(end), Duration::ZERO);
     }
@@ -237,14 +233,14 @@ mod tests {
             let next = used_up.after(end).unwrap();
             let outlook = Outlook::Restart { delay: Duration::ZERO, number: None };
             assert_eq!(used_up.outlook(end), outlook, "{end:?}");
-            assert_eq!(next.left(), Some(0));
+            assert_eq!(next.count, 1);
         }
         let without_restarts = Row::new(row(0, 0).restarts, true);
         assert_eq!(without_restarts.outlook(End::Gone), Outlook::Ends { most: 0, hopes: false });
         let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
         elastic.is_excused = true;
-        assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), Some(0));
+        assert_eq!(elastic.after(End::Exited(1)).unwrap().count, 1);
         // That holds for one world.
         elastic.agree(None);
         assert!(elastic.after(End::Exited(1)).is_none());

@@ -51,6 +51,8 @@ pub(super) struct NotJoined {
     pub(super) endpoints: Vec<SocketAddr>,
     /// When it was heard last; none if its host has refused since, so that it may have ended.
     pub(super) heard: Option<Time>,
+    /// When this node failed to join it first, or lost it.
+    pub(super) since: Time,
 }
 
 impl NotJoined {
@@ -352,6 +354,14 @@ impl Memory {
         }
     }
 
+    /// Another node names this one as its leader, and may not have noticed yet that the leader has ended.
+    pub(super) fn hear_of(&mut self, id: NodeId, now: Time) {
+        let failed = self.not_joined.as_ref().filter(|failed| failed.id == id);
+        if failed.is_none_or(|failed| now > failed.since + PAUSE) {
+            self.hear(id, now);
+        }
+    }
+
     /// This node has joined a leader, whatever has failed before.
     pub(super) fn joined(&mut self, leader: NodeId) {
         self.unconnectable = None;
@@ -368,10 +378,11 @@ impl Memory {
     /// leader once.
     pub(super) fn not_joined(&mut self, mut failed: NotJoined, now: Time) -> bool {
         let is_silent = failed.endpoints.is_empty();
+        let before = self.not_joined.as_ref().filter(|was| was.id == failed.id);
+        failed.since = before.map_or(failed.since, |was| was.since);
         if is_silent && self.leaders.contains(&failed.id) {
             // It has ended, unless it is heard since.
-            let was = self.not_joined.as_ref().filter(|was| was.id == failed.id);
-            failed.heard = was.and_then(|was| was.heard);
+            failed.heard = before.and_then(|was| was.heard);
         }
         let was = self.not_joined.as_ref().filter(|was| !was.endpoints.is_empty());
         // Another that is silent explains less than a leader that is heard and was not reached.
@@ -546,6 +557,7 @@ mod tests {
             peer: Peer { host: HostName::new("a"), address: address(number) },
             endpoints: if is_silent { Vec::new() } else { vec![address(number)] },
             heard,
+            since: second(3),
         };
         let config = Config::plain(crate::proto::tests::tag(), 4, 9, address(9));
         let cause = |memory: &Memory, now| memory.report(&config, now).cause();
@@ -570,12 +582,17 @@ mod tests {
         memory.joined(id);
         // It announces itself on, between attempts to join it again.
         for (at, expected) in [(10, Cause::NobodyHeard), (12, Cause::Unanswered), (15, Cause::Unanswered)] {
-            let (peer, heard) = (peer.clone(), Some(second(at)));
-            assert!(!memory.not_joined(NotJoined { id, peer, endpoints: Vec::new(), heard }, second(at)));
+            let (peer, heard, since) = (peer.clone(), Some(second(at)), second(at));
+            let failed = NotJoined { id, peer, endpoints: Vec::new(), heard, since };
+            assert!(!memory.not_joined(failed, second(at)));
+            // Another node may not have noticed yet that it has ended.
+            memory.hear_of(id, second(at));
             assert_eq!(memory.report(&config, second(at)).cause(), expected, "{at} s");
             memory.hear(id, second(at + 1));
         }
         assert_ne!(memory.report(&config, second(30)).cause(), Cause::Unanswered, "it is silent by now");
+        memory.hear_of(id, second(31));
+        assert_eq!(memory.report(&config, second(31)).cause(), Cause::Unanswered, "others still follow it");
     }
 
     #[test]

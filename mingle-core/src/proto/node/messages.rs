@@ -37,8 +37,7 @@ impl Node {
                 if recipient == Recipient::All && self.follows(to.candidate.id) {
                     self.seek.relayed = Some(self.shared.now);
                 }
-                // Somebody hears that it leads.
-                self.memory.hear(to.candidate.id, self.shared.now);
+                self.memory.hear_of(to.candidate.id, self.shared.now);
                 self.on_candidate(&to, Learned::ByAnother);
                 self.hear_apart(&to.candidate);
             }

@@ -107,8 +107,8 @@ impl Node {
         let is_silent = why == GaveUp::Silent;
         let endpoints = if is_silent { Vec::new() } else { follow.leader.candidate.endpoints.to_vec() };
         let refuses = is_silent && self.shared.links.get(id).is_some_and(|peer| peer.link.is_refused());
-        let heard = (!refuses).then_some(self.shared.now);
-        let failed = NotJoined { id, peer: peer.clone(), endpoints: endpoints.clone(), heard };
+        let (since, heard) = (self.shared.now, (!refuses).then_some(self.shared.now));
+        let failed = NotJoined { id, peer: peer.clone(), endpoints: endpoints.clone(), heard, since };
         if self.memory.not_joined(failed, self.shared.now) {
             let leader = peer.clone();
             self.shared.event(Event::Warning(Warning::Unreached { leader, endpoints, elsewhere }));

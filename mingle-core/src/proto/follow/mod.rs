@@ -98,9 +98,10 @@ impl Follow {
         self.leader.candidate.id
     }
 
-    /// Whether the leader has answered this node.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.heard.is_some()
+    /// Whether the leader answers, and was asked for so long that a connection to it would have opened.
+    pub(crate) fn is_unreached(&self, shared: &Shared) -> bool {
+        let is_open = self.joined || shared.links.is_there(self.leader_id());
+        self.heard.is_some() && self.asks >= UNANSWERED && !is_open
     }
 
     pub(crate) fn in_round(&self) -> bool {
@@ -139,7 +140,7 @@ impl Follow {
     /// Asks a leader that has not welcomed this node to announce itself to it, and sets the timer for the
     /// next time.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {
-        if self.asks >= UNANSWERED && !self.has_answered() {
+        if self.asks >= UNANSWERED && self.heard.is_none() {
             // Nobody may be there, or somebody who has not asked for it.
             return;
         }
@@ -195,7 +196,7 @@ impl Follow {
 
     pub(crate) fn on_announce(&mut self, heard: &Introduction, multicast: bool, shared: &mut Shared) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
-        let source = if multicast && self.has_answered() { self.leader.source } else { heard.source };
+        let source = if multicast && self.heard.is_some() { self.leader.source } else { heard.source };
         // An announce that was overtaken knows of fewer.
         let members = heard.candidate.members.max(self.leader.candidate.members);
         let candidate = Candidate { members, ..heard.candidate.clone() };

@@ -61,8 +61,7 @@ impl Node {
         if let Some(Trouble::Broken(path)) = trouble {
             report.broken = Some(Box::new(path.clone()));
         }
-        // Whom this node has joined it has reached.
-        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.has_answered() && !follow.joined) {
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_unreached(&self.shared)) {
             let leader = &follow.leader.candidate;
             report.unreached = Some((leader.peer(), leader.endpoints.to_vec()));
         }

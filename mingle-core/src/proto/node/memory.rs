@@ -356,8 +356,7 @@ impl Memory {
 
     /// Another node names this one as its leader, and may not have noticed yet that the leader has ended.
     pub(super) fn hear_of(&mut self, id: NodeId, now: Time) {
-        let failed = self.not_joined.as_ref().filter(|failed| failed.id == id);
-        if failed.is_none_or(|failed| now > failed.since + PAUSE) {
+        if self.not_joined.as_ref().is_none_or(|failed| failed.id != id || now > failed.since + PAUSE) {
             self.hear(id, now);
         }
     }

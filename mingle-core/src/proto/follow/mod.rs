@@ -101,7 +101,7 @@ impl Follow {
     /// Whether the leader answers, and was asked for so long that a connection to it would have opened.
     pub(crate) fn is_unreached(&self, shared: &Shared) -> bool {
         let is_open = self.joined || shared.links.is_there(self.leader_id());
-        self.heard.is_some() && self.asks >= UNANSWERED && !is_open
+        self.asks >= UNANSWERED && !is_open && self.gave_up(shared) == GaveUp::Unreached
     }
 
     pub(crate) fn in_round(&self) -> bool {
